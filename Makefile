@@ -1,0 +1,95 @@
+# Two commands do all the set-up on a machine that has Python 3.11 or newer, git and make:
+#   make demo    an editor delegates to researchers; no key, no server
+#   make test    everything a test needs, then all gates and all tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PACKAGES := agents delegation orchestrator
+SOURCES := $(PACKAGES) tests examples benchmarks
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+.PHONY: demo
+demo: $(VENV)/.run ## install, then watch a delegation tree grow
+	@$(BIN)/orchestrator demo
+
+.PHONY: test
+test: check unit ## install, then every gate and every test
+
+.PHONY: check
+check: format-check lint types imports ## every gate that runs no code, quickest first
+
+.PHONY: format
+format: $(VENV)/.dev ## write the code the way ruff does
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+.PHONY: format-check
+format-check: $(VENV)/.dev
+	@$(BIN)/ruff format --check $(SOURCES)
+
+.PHONY: lint
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check $(SOURCES)
+	@# Named one by one: the prefix ASYNC9 would enable none of them.
+	@$(BIN)/flake8 --isolated --max-line-length 100 --select ASYNC \
+	    --enable=ASYNC,ASYNC900,ASYNC910,ASYNC911 $(PACKAGES)
+
+.PHONY: types
+types: $(VENV)/.dev
+	@$(BIN)/mypy
+	@$(BIN)/pyright --warnings
+
+.PHONY: imports
+imports: $(VENV)/.dev
+	@$(BIN)/lint-imports --no-timing
+
+.PHONY: unit
+unit: $(VENV)/.dev ## all tests, with branch coverage
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --fail-under 95
+	@$(BIN)/coverage report --fail-under 100 --include 'delegation/*'
+
+.PHONY: schedules
+schedules: $(VENV)/.dev ## the orchestrator's tests fifty times over: trio shuffles
+	@for round in $$(seq 50); do $(BIN)/pytest -q -x tests/orchestrator || exit 1; done
+
+.PHONY: bench
+bench: $(VENV)/.dev ## what a delegation costs, against raw trio
+	@$(BIN)/python -m benchmarks
+
+.PHONY: picture
+picture: $(VENV)/.dev ## draw the README's picture anew
+	@$(BIN)/python docs/pictures/draw.py
+
+.PHONY: constraints
+constraints: ## pin the newest versions that go together
+	@uv pip compile --quiet --upgrade --universal --no-header --no-annotate \
+	    --extra openai --group dev --python-version 3.11 pyproject.toml --output-file constraints.txt
+
+.PHONY: clean
+clean: ## remove what was built
+	@rm -rf $(VENV) dist .coverage* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "This needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what the tests need into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt 'pip>=25.1'
+	@$(PIP) install --constraint constraints.txt --editable '.[openai]' --group dev
+	@touch $@ $(VENV)/.run

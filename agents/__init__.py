@@ -1,0 +1,70 @@
+"""One agent: what it is, what it may use, how it takes a turn.
+
+Knows nothing of delegation and nothing of the orchestrator.
+"""
+
+from agents.agent import Agent, Limits
+from agents.errors import (
+    AgentError,
+    DefinitionError,
+    LimitExceededError,
+    ModelError,
+    OutputError,
+    ScriptExhaustedError,
+    ToolError,
+)
+from agents.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    Usage,
+    UserMessage,
+    unanswered_calls,
+)
+from agents.models.model import Model, ModelRequest, Price
+from agents.models.named import NamedModel, model_named
+from agents.models.scripted import ScriptedModel
+from agents.nurseries import raising_one_error
+from agents.tools.tool import Tool, arguments_schema, read_arguments, tool
+from agents.turn import Step, take_turn
+
+DISTRIBUTION = "delegation-orchestrator"
+"""Who ships this package: another distribution's import name is `agents` too."""
+
+__all__ = [
+    "DISTRIBUTION",
+    "Agent",
+    "AgentError",
+    "AssistantMessage",
+    "CallId",
+    "DefinitionError",
+    "LimitExceededError",
+    "Limits",
+    "Message",
+    "Model",
+    "ModelError",
+    "ModelRequest",
+    "NamedModel",
+    "OutputError",
+    "Price",
+    "ScriptExhaustedError",
+    "ScriptedModel",
+    "Step",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolMessage",
+    "Transcript",
+    "Usage",
+    "UserMessage",
+    "arguments_schema",
+    "model_named",
+    "raising_one_error",
+    "read_arguments",
+    "take_turn",
+    "tool",
+    "unanswered_calls",
+]

@@ -1,0 +1,93 @@
+"""What an agent hears and says: the messages of a transcript.
+
+A transcript is a sequence of these values, oldest first. It is only ever added to.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NewType, TypeAlias
+
+import attrs
+
+CallId = NewType("CallId", str)
+
+
+@attrs.frozen
+class Usage:
+    """What model calls have cost. Totals are sums of these."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: int = 0
+    """Micro-dollars: a sum of integers does not drift."""
+    unpriced: int = 0
+    """Calls whose price nobody knows; with any of them `cost` is a lower bound."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+        )
+
+
+@attrs.frozen
+class ToolCall:
+    """A model's wish to have a tool run."""
+
+    name: str
+    arguments: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    id: CallId = attrs.field(default=CallId(""), kw_only=True)
+    """Unique within a transcript; a script may leave it to the model."""
+
+
+@attrs.frozen
+class UserMessage:
+    """Something the agent is told: a goal, a question, news of a child."""
+
+    text: str
+
+
+@attrs.frozen
+class AssistantMessage:
+    """One answer of the model: text, or calls it waits for."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    model: str = ""
+    """Who answered."""
+
+
+@attrs.frozen
+class ToolMessage:
+    """The answer to one call."""
+
+    call: CallId
+    text: str
+    failed: bool = False
+    """The tool said no; the text says why, and the model goes on."""
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+Transcript: TypeAlias = Sequence[Message]
+
+
+def unanswered_calls(transcript: Transcript) -> list[ToolCall]:
+    """Return the calls of the last answer that no tool message answers yet."""
+    answered: set[CallId] = set()
+    for message in reversed(transcript):
+        match message:
+            case ToolMessage():
+                answered.add(message.call)
+            case AssistantMessage():
+                return [call for call in message.calls if call.id not in answered]
+            case UserMessage():
+                return []
+    return []

@@ -1,0 +1,1 @@
+"""Models: the port, and one leaf a provider."""

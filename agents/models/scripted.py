@@ -1,0 +1,126 @@
+"""A model that says what its script says: for tests, demonstrations and simulation."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from agents.errors import DefinitionError, ScriptExhaustedError
+from agents.messages import (
+    AssistantMessage,
+    CallId,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    Usage,
+    UserMessage,
+)
+from agents.models.model import ModelRequest, Price
+
+Said: TypeAlias = str | ToolCall | list[ToolCall] | Exception
+Step: TypeAlias = Said | Callable[[Transcript], Said]
+
+# What the usual English text comes to in the tokenizers of today's models.
+CHARACTERS_PER_TOKEN: Final = 4
+
+
+class ScriptedModel:
+    """Plays a list of steps, one an answer.
+
+    A step is a final answer (`str`), a `ToolCall`, a list of them (parallel calls), an
+    exception (the provider failed), or a function of the transcript that returns one of these.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self, steps: Iterable[Step], seconds: float = 0, *, price: Price | None = None
+    ) -> None:
+        self._steps = list(steps)
+        self._seconds = seconds
+        self._price = price if price is not None else Price()
+        self._repeats = False
+        self._taken = 0
+
+    @classmethod
+    def always(
+        cls, step: Step, seconds: float = 0, *, price: Price | None = None
+    ) -> "ScriptedModel":
+        """Return a model that gives the same step for ever."""
+        model = cls([step], seconds, price=price)
+        model._repeats = True
+        return model
+
+    def __repr__(self) -> str:
+        return f"<ScriptedModel {self._taken} of {len(self._steps)} steps taken>"
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        # The step is taken before the wait, so calls are answered in the order they came.
+        step = self._next_step()
+        await trio.sleep(self._seconds)
+        said = step(request.transcript) if callable(step) else step
+        match said:
+            case Exception():
+                raise said
+            case str():
+                return self._message(request, said, ())
+            case ToolCall():
+                return self._message(request, "", (said,))
+            case list():
+                return self._message(request, "", tuple(said))
+        raise DefinitionError(
+            f"a step of a script came to {said!r}; it must be a text, a ToolCall, a list"
+            " of them or an exception"
+        )
+
+    def _next_step(self) -> Step:
+        if self._repeats:
+            return self._steps[0]
+        if self._taken == len(self._steps):
+            raise ScriptExhaustedError(len(self._steps))
+        self._taken += 1
+        return self._steps[self._taken - 1]
+
+    def _message(
+        self, request: ModelRequest, text: str, calls: tuple[ToolCall, ...]
+    ) -> AssistantMessage:
+        used = Usage(
+            calls=1,
+            input_tokens=_tokens(request.instructions)
+            + sum(_message_tokens(message) for message in request.transcript),
+            output_tokens=_tokens(text) + sum(_call_tokens(call) for call in calls),
+        )
+        cost = self._price.of(
+            input_tokens=used.input_tokens, output_tokens=used.output_tokens
+        )
+        return AssistantMessage(
+            text,
+            _with_ids(calls, len(request.transcript)),
+            attrs.evolve(used, cost=cost),
+            self.name,
+        )
+
+
+def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...]:
+    # The position in the transcript makes an id unique there, also after a restart.
+    return tuple(
+        call if call.id else attrs.evolve(call, id=CallId(f"call_{position}_{index}"))
+        for index, call in enumerate(calls)
+    )
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def _call_tokens(call: ToolCall) -> int:
+    return _tokens(call.name) + _tokens(str(call.arguments))
+
+
+def _message_tokens(message: UserMessage | AssistantMessage | ToolMessage) -> int:
+    match message:
+        case AssistantMessage():
+            return _tokens(message.text) + sum(map(_call_tokens, message.calls))
+        case UserMessage() | ToolMessage():
+            return _tokens(message.text)

@@ -1,0 +1,1 @@
+"""Tools: what an agent may use, and one leaf for each kind that ships."""

@@ -1,0 +1,45 @@
+"""Facts as versioned JSON, and back.
+
+A fact that this version does not know is refused, never guessed at.
+"""
+
+from typing import Final, get_args
+
+import attrs
+import msgspec
+
+from delegation.errors import UnreadableFactError
+from delegation.events import Event
+
+VERSION: Final = 1
+"""Raise it when the meaning of a fact changes, and keep reading the older ones."""
+
+_KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in _KINDS.items()}
+
+
+@attrs.frozen
+class Encoded:
+    """A fact as it is stored."""
+
+    kind: str
+    version: int
+    body: bytes
+
+
+def encode(event: Event) -> Encoded:
+    return Encoded(type(event).__name__, VERSION, _ENCODER.encode(event))
+
+
+def decode(encoded: Encoded) -> Event:
+    if encoded.version > VERSION or encoded.kind not in _DECODERS:
+        raise UnreadableFactError(
+            f"{encoded.kind!r} in version {encoded.version}: it was written by a newer"
+            " orchestrator; use that one, or a new journal"
+        )
+    try:
+        event: Event = _DECODERS[encoded.kind].decode(encoded.body)
+    except msgspec.MsgspecError as exc:
+        raise UnreadableFactError(f"a damaged {encoded.kind!r}: {exc}") from exc
+    return event

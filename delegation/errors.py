@@ -1,0 +1,23 @@
+"""What can go wrong in the rules of delegation.
+
+* DelegationError
+  x ImpossibleEventError   a fact contradicts the facts before it: a bug of ours
+  x UnreadableFactError    a stored fact is damaged, or newer than we are
+"""
+
+
+class DelegationError(Exception):
+    """The facts do not add up."""
+
+
+class ImpossibleEventError(DelegationError):
+    """A fact contradicts the facts before it."""
+
+    def __init__(self, event: object, because: str) -> None:
+        super().__init__(f"{event!r} is impossible: {because}")
+        self.event = event
+        self.because = because
+
+
+class UnreadableFactError(DelegationError):
+    """A stored fact is damaged, or newer than we are."""

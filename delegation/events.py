@@ -1,0 +1,161 @@
+"""The facts, one class each. The journal is a sequence of these and nothing else.
+
+A session's life: it is opened; doors open onto it and close; it receives messages; its turns
+start by taking the mail, are resumed after a crash, and end; their replies are delivered.
+A task's life: it is requested, started (once more after a crash), and settled, once.
+Both say what they do in the same two facts: a model answered, a tool answered.
+"""
+
+from typing import TypeAlias
+
+import attrs
+
+from agents import AssistantMessage, ToolMessage
+from delegation.task import (
+    DeliveryCapability,
+    Mode,
+    Outcome,
+    Reason,
+    SessionId,
+    TaskId,
+    TaskRequest,
+)
+
+
+@attrs.frozen
+class JournalOpened:
+    """An orchestrator took the journal over: whatever ran before runs no more."""
+
+    version: str
+
+
+@attrs.frozen
+class SessionOpened:
+    session: SessionId
+    agent: str
+
+
+@attrs.frozen
+class DoorOpened:
+    """From now on the session can be told something."""
+
+    session: SessionId
+    capability: DeliveryCapability
+
+
+@attrs.frozen
+class DoorClosed:
+    session: SessionId
+
+
+@attrs.frozen
+class MessageReceived:
+    """Somebody said something to a session: mail."""
+
+    session: SessionId
+    text: str
+
+
+@attrs.frozen
+class TurnStarted:
+    """A session began a turn, and with this very fact has read the mail."""
+
+    session: SessionId
+    turn: int
+    capability: DeliveryCapability
+    mail: tuple[int, ...]
+    """The sequence numbers of the facts that it reads."""
+
+
+@attrs.frozen
+class TurnResumed:
+    """A turn that a crash interrupted goes on, behind whatever door there is now."""
+
+    session: SessionId
+    turn: int
+    capability: DeliveryCapability
+
+
+@attrs.frozen
+class TurnEnded:
+    session: SessionId
+    turn: int
+    outcome: Outcome
+
+
+@attrs.frozen
+class ReplyDelivered:
+    """A door took the reply of a turn."""
+
+    session: SessionId
+    turn: int
+
+
+@attrs.frozen
+class TaskRequested:
+    request: TaskRequest
+    mode: Mode
+    reason: Reason
+
+
+@attrs.frozen
+class TaskStarted:
+    task: TaskId
+
+
+@attrs.frozen
+class ModelAnswered:
+    task: TaskId
+    message: AssistantMessage
+
+
+@attrs.frozen
+class ToolAnswered:
+    task: TaskId
+    message: ToolMessage
+
+
+@attrs.frozen
+class CancelRequested:
+    """A task and all below it are to end."""
+
+    task: TaskId
+
+
+@attrs.frozen
+class TaskSettled:
+    """A task ended. If it was detached, this is mail for the session that asked."""
+
+    task: TaskId
+    outcome: Outcome
+
+
+Event: TypeAlias = (
+    JournalOpened
+    | SessionOpened
+    | DoorOpened
+    | DoorClosed
+    | MessageReceived
+    | TurnStarted
+    | TurnResumed
+    | TurnEnded
+    | ReplyDelivered
+    | TaskRequested
+    | TaskStarted
+    | ModelAnswered
+    | ToolAnswered
+    | CancelRequested
+    | TaskSettled
+)
+
+
+@attrs.frozen
+class Entry:
+    """A fact with its place: the line of the journal."""
+
+    seq: int
+    at: float
+    """Seconds since the epoch."""
+    session: SessionId
+    """The tree it belongs to; empty for what belongs to none."""
+    event: Event

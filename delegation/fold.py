@@ -1,0 +1,347 @@
+"""How each fact changes what is true.
+
+A fact that contradicts the facts before it is refused, and changes nothing. Work per fact is
+O(depth), whatever the ledger holds.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, assert_never
+
+import attrs
+
+from agents import UserMessage
+from delegation import news
+from delegation.errors import ImpossibleEventError
+from delegation.events import (
+    CancelRequested,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ReplyDelivered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from delegation.records import Reply, SessionRecord, TaskRecord, Turn
+from delegation.task import (
+    DeliveryCapability,
+    Mode,
+    Status,
+    root_of,
+)
+
+if TYPE_CHECKING:
+    from delegation.ledger import Ledger
+
+
+def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
+    """Fold one fact, or raise `ImpossibleEventError` and leave everything as it was."""
+    event = entry.event
+    if entry.seq != ledger.last_seq + 1:
+        raise ImpossibleEventError(entry, f"{ledger.last_seq + 1} is the next number")
+    match event:
+        case ModelAnswered():
+            _model_answered(ledger, event)
+        case ToolAnswered():
+            _live_task(ledger, event).transcript.append(event.message)
+        case TaskRequested():
+            _task_requested(ledger, event, entry.at)
+        case TaskStarted():
+            _task_started(ledger, event, entry.at)
+        case TaskSettled():
+            _task_settled(ledger, event, entry)
+        case CancelRequested():
+            _live_task(ledger, event).cancel_requested = True
+        case MessageReceived():
+            _message_received(ledger, event, entry.seq)
+        case TurnStarted():
+            _turn_started(ledger, event, entry.at)
+        case TurnResumed():
+            _turn_resumed(ledger, event)
+        case TurnEnded():
+            _turn_ended(ledger, event, entry.at)
+        case ReplyDelivered():
+            _reply_delivered(ledger, event)
+        case SessionOpened():
+            _session_opened(ledger, event, entry.at)
+        case DoorOpened():
+            _door_opened(ledger, event)
+        case DoorClosed():
+            _door_closed(ledger, event)
+        case JournalOpened():
+            _journal_opened(ledger)
+        case _:
+            assert_never(event)
+    ledger.last_seq = entry.seq
+
+
+def _live_task(
+    ledger: "Ledger",
+    event: ModelAnswered | ToolAnswered | TaskStarted | TaskSettled | CancelRequested,
+) -> TaskRecord:
+    record = ledger.tasks.get(event.task)
+    if record is None:
+        raise ImpossibleEventError(event, "there is no such task")
+    if record.outcome is not None:
+        raise ImpossibleEventError(
+            event, f"the task has {record.outcome.ending.value} already"
+        )
+    return record
+
+
+def _session(
+    ledger: "Ledger",
+    event: DoorOpened
+    | DoorClosed
+    | MessageReceived
+    | TurnStarted
+    | TurnResumed
+    | TurnEnded
+    | ReplyDelivered,
+) -> SessionRecord:
+    if event.session not in ledger.sessions:
+        raise ImpossibleEventError(event, "there is no such session")
+    return ledger.sessions[event.session]
+
+
+def _task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
+    request = event.request
+    parent = ledger.tasks.get(request.parent)
+    if parent is None or parent.outcome is not None:
+        raise ImpossibleEventError(event, "the task that asks is not there to ask")
+    if request.id in ledger.tasks or request.call in parent.asked:
+        raise ImpossibleEventError(event, "it was asked for already")
+    number = parent.names.get(request.agent, 0) + 1
+    parent.names[request.agent] = number
+    record = TaskRecord(
+        request.id,
+        session=parent.session,
+        agent=request.agent,
+        path=f"{parent.path}/{request.agent}[{number}]",
+        mode=event.mode,
+        parent=parent,
+        request=request,
+    )
+    record.transcript.append(UserMessage(news.brief(request)))
+    parent.asked[request.call] = request.id
+    parent.unsettled[request.id] = record
+    ledger.tasks[request.id] = record
+    session = ledger.sessions[parent.session]
+    session.tree.add(
+        request.id,
+        parent=parent.id,
+        agent=request.agent,
+        path=record.path,
+        mode=event.mode,
+        at=at,
+        goal=request.goal,
+        label=request.label,
+        reason=event.reason,
+    )
+    if event.mode is Mode.DETACHED:
+        session.outstanding[request.id] = record
+        ledger.startable[request.id] = request
+
+
+def _task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
+    record = _live_task(ledger, event)
+    tree = ledger.sessions[record.session].tree
+    first_start = tree[event.task]["started"]
+    tree.mark(
+        event.task,
+        status=Status.RUNNING.value,
+        started=at if first_start is None else first_start,
+    )
+    record.interrupted = False
+    ledger.startable.pop(event.task, None)
+
+
+def _model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
+    record = _live_task(ledger, event)
+    record.transcript.append(event.message)
+    ledger.sessions[record.session].tree.spend(event.task, event.message.usage)
+
+
+def _task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
+    record = _live_task(ledger, event)
+    if record.parent is None or record.request is None:
+        raise ImpossibleEventError(event, "a session ends its turns, and goes on")
+    if record.unsettled:
+        raise ImpossibleEventError(event, "tasks below it have not ended")
+    session = ledger.sessions[record.session]
+    outcome = event.outcome
+    record.outcome = outcome
+    # The journal keeps what was said; a task that has ended needs it no more.
+    record.transcript = []
+    del record.parent.unsettled[event.task]
+    ledger.startable.pop(event.task, None)
+    session.tree.mark(
+        event.task,
+        status=outcome.ending.value,
+        ended=entry.at,
+        error=outcome.error,
+    )
+    if record.mode is Mode.DETACHED:
+        del session.outstanding[event.task]
+        node = session.tree[event.task]
+        session.mail[entry.seq] = news.completion(
+            record.request,
+            outcome,
+            path=record.path,
+            asked_at=node["requested"],
+            settled_at=entry.at,
+            total=node["total"],
+        )
+        _review(ledger, session)
+
+
+def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
+    if event.session in ledger.sessions:
+        raise ImpossibleEventError(event, "it was opened already")
+    root = TaskRecord(
+        root_of(event.session),
+        session=event.session,
+        agent=event.agent,
+        path=f"/{event.agent}",
+        mode=Mode.ROOT,
+    )
+    session = SessionRecord(event.session, root)
+    session.tree.add(
+        root.id,
+        parent=None,
+        agent=event.agent,
+        path=root.path,
+        mode=Mode.ROOT,
+        at=at,
+    )
+    ledger.tasks[root.id] = root
+    ledger.sessions[event.session] = session
+
+
+def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:
+    session = _session(ledger, event)
+    if session.door is not None:
+        raise ImpossibleEventError(event, "a door is open already")
+    session.door = event.capability
+    # Tasks of an earlier process start again now that their session is back: with it come
+    # the agents that can do them.
+    for task in session.outstanding.values():
+        if task.interrupted and task.request is not None:
+            ledger.startable[task.id] = task.request
+    _review(ledger, session)
+
+
+def _door_closed(ledger: "Ledger", event: DoorClosed) -> None:
+    session = _session(ledger, event)
+    if session.door is None:
+        raise ImpossibleEventError(event, "no door is open")
+    session.door = None
+    _review(ledger, session)
+
+
+def _message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None:
+    session = _session(ledger, event)
+    session.mail[seq] = event.text
+    if not session.tree[session.root.id]["goal"]:
+        session.tree.mark(session.root.id, goal=event.text)
+    _review(ledger, session)
+
+
+def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
+    session = _session(ledger, event)
+    if session.turn is not None or event.turn != session.turns + 1:
+        raise ImpossibleEventError(event, f"turn {session.turns} is the last one")
+    if unknown := [seq for seq in event.mail if seq not in session.mail]:
+        raise ImpossibleEventError(event, f"there is no mail {unknown}")
+    for seq in event.mail:
+        session.root.transcript.append(UserMessage(session.mail.pop(seq)))
+    session.turns = event.turn
+    session.turn = Turn(event.turn, event.capability, event.mail)
+    node = session.tree[session.root.id]
+    node["ended"] = None
+    if node["started"] is None:
+        node["started"] = at
+    _review(ledger, session)
+
+
+def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
+    session = _session(ledger, event)
+    if session.turn is None or not session.turn.interrupted:
+        raise ImpossibleEventError(event, "no turn was interrupted")
+    session.turn = attrs.evolve(
+        session.turn, capability=event.capability, interrupted=False
+    )
+    _review(ledger, session)
+
+
+def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
+    session = _session(ledger, event)
+    if session.turn is None or session.turn.number != event.turn:
+        raise ImpossibleEventError(event, "that turn is not under way")
+    turn, session.turn = session.turn, None
+    session.root.cancel_requested = False
+    session.last_outcome = event.outcome
+    # Whoever asked within a turn has the answer from there.
+    if turn.capability is not DeliveryCapability.NONE:
+        session.undelivered[event.turn] = Reply(
+            session.id, event.turn, turn.read, event.outcome
+        )
+    session.tree.mark(session.root.id, ended=at, error=event.outcome.error)
+    _review(ledger, session)
+
+
+def _reply_delivered(ledger: "Ledger", event: ReplyDelivered) -> None:
+    session = _session(ledger, event)
+    if event.turn not in session.undelivered:
+        raise ImpossibleEventError(event, "that turn has no reply to deliver")
+    del session.undelivered[event.turn]
+
+
+def _journal_opened(
+    ledger: "Ledger",
+) -> None:
+    ledger.startable.clear()
+    for session in ledger.sessions.values():
+        session.door = None
+        if session.turn is not None:
+            session.turn = attrs.evolve(session.turn, interrupted=True)
+        for task in _running_below(ledger, session.root):
+            task.interrupted = True
+            session.tree.mark(task.id, status=Status.INTERRUPTED.value)
+        _review(ledger, session)
+
+
+def _running_below(ledger: "Ledger", task: TaskRecord) -> Iterator[TaskRecord]:
+    for child in task.unsettled.values():
+        yield child
+        yield from _running_below(ledger, child)
+
+
+def _review(ledger: "Ledger", session: SessionRecord) -> None:
+    """Bring the index and the root's status up to date after a change to a session."""
+    turn = session.turn
+    if session.door is not None and (turn.interrupted if turn else session.mail):
+        ledger.wakeable[session.id] = session
+    else:
+        ledger.wakeable.pop(session.id, None)
+    session.tree.mark(session.root.id, status=_status(session))
+
+
+def _status(session: SessionRecord) -> str:
+    if session.turn is not None and session.turn.interrupted:
+        return Status.INTERRUPTED.value
+    if session.turn is not None:
+        return Status.RUNNING.value
+    if session.outstanding:
+        return Status.WAITING.value
+    if session.last_outcome is not None:
+        return session.last_outcome.ending.value
+    return Status.QUEUED.value

@@ -1,0 +1,128 @@
+"""The fold of the facts: what is true now, and what is due.
+
+It only ever learns by `post`. Whoever folds the same facts gets the same ledger, so a restart
+needs no code of its own. What the orchestrator asks again and again is kept in an index.
+"""
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from delegation.events import (
+    CancelRequested,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ReplyDelivered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from delegation.fold import learn
+from delegation.records import SessionRecord, TaskRecord
+from delegation.task import (
+    DeliveryCapability,
+    Mode,
+    SessionId,
+    TaskId,
+    TaskRequest,
+)
+
+
+class Ledger:
+    """What is true after all the facts so far."""
+
+    def __init__(self) -> None:
+        self.last_seq = 0
+        self.tasks: dict[TaskId, TaskRecord] = {}
+        self.sessions: dict[SessionId, SessionRecord] = {}
+        self.startable: dict[TaskId, TaskRequest] = {}
+        """Detached tasks that are due and that nobody runs, oldest first."""
+        self.wakeable: dict[SessionId, SessionRecord] = {}
+        """Sessions that can be told something now, and have a turn to begin or to resume."""
+
+    def post(self, entry: Entry) -> None:
+        """Learn a fact, or raise `ImpossibleEventError` and stay as it was."""
+        learn(self, entry)
+
+    def abandoned(self) -> list[SessionRecord]:
+        """Return the sessions whose interrupted turn nobody will ever take up again.
+
+        Whoever asked was waiting inside the turn, and died with it.
+        """
+        return [
+            session
+            for session in self.sessions.values()
+            if (turn := session.turn) is not None
+            and turn.interrupted
+            and turn.capability is DeliveryCapability.NONE
+        ]
+
+    def is_cancelled(self, task: TaskId) -> bool:
+        """Tell whether a task, or one above it, was asked to end."""
+        record: TaskRecord | None = self.tasks[task]
+        while record is not None:
+            if record.cancel_requested:
+                return True
+            record = record.parent
+        return False
+
+    def ends_for_good(self, task: TaskId) -> bool:
+        """Tell whether a task that is torn down now has ended, or can be taken up later.
+
+        It has ended if that was asked for, or if whoever asked for it was waiting inside a turn
+        and is gone with it.
+        """
+        if self.is_cancelled(task):
+            return True
+        record = self.tasks[task]
+        while record.parent is not None:
+            if record.mode is Mode.DETACHED:
+                return False
+            record = record.parent
+        turn = self.sessions[record.session].turn
+        return turn is not None and turn.capability is DeliveryCapability.NONE
+
+    def nobody_runs(self, task: TaskId) -> bool:
+        """Tell whether a task that has not ended waits for somebody to run it."""
+        return task in self.startable or self.tasks[task].interrupted
+
+    def unsettled_below(self, task: TaskId) -> Iterator[TaskRecord]:
+        """Yield the joined tasks below one that have not ended, deepest first."""
+        for child in reversed(self.tasks[task].unsettled.values()):
+            if child.mode is Mode.JOINED:
+                yield from self.unsettled_below(child.id)
+                yield child
+
+    def session_of(self, event: Event) -> SessionId:
+        """Return the tree that a fact belongs to."""
+        match event:
+            case JournalOpened():
+                return SessionId("")
+            case TaskRequested(request):
+                return request.origin.session
+            case TaskStarted(task) | CancelRequested(task) | TaskSettled(task):
+                return self.tasks[task].session
+            case ModelAnswered(task) | ToolAnswered(task):
+                return self.tasks[task].session
+            case (
+                SessionOpened()
+                | DoorOpened()
+                | DoorClosed()
+                | MessageReceived()
+                | TurnStarted()
+                | TurnResumed()
+                | TurnEnded()
+                | ReplyDelivered()
+            ):
+                return event.session
+            case _:
+                assert_never(event)

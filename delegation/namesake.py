@@ -1,0 +1,14 @@
+"""A clear word when another distribution's `agents` lies where ours should be.
+
+Imported before anything that imports `agents`, so that nobody has to solve a riddle.
+"""
+
+import agents
+
+if getattr(agents, "DISTRIBUTION", None) != "delegation-orchestrator":
+    raise ImportError(
+        f"the package 'agents' at {agents.__file__} is not ours: another distribution"
+        " (openai-agents, most likely) has the same import name and lies over it. Use a"
+        " virtual environment that has only one of the two, or remove the other and run:"
+        " pip install --force-reinstall delegation-orchestrator"
+    )

@@ -1,0 +1,162 @@
+"""Trees as text. Pure: from a tree to a string, the same for the same facts."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from delegation.news import usd
+from delegation.task import Ending, Mode, Status, TaskId
+
+if TYPE_CHECKING:
+    from delegation.tree import Tree
+
+GLYPHS: Final = {
+    Status.QUEUED.value: "·",
+    Status.RUNNING.value: "◐",
+    Status.WAITING.value: "◌",
+    Status.INTERRUPTED.value: "!",
+    Ending.SUCCEEDED.value: "✓",
+    Ending.FAILED.value: "✗",
+    Ending.CANCELLED.value: "⊘",
+    Ending.TIMED_OUT.value: "✗",
+    Ending.OVER_BUDGET.value: "✗",
+    Ending.LOST.value: "✗",
+}
+MERMAID_NODES: Final = 120
+"""More than this no viewer draws readably, and the usual ones refuse at 500 edges."""
+SHOWN_OF_A_GOAL: Final = 60
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One task as one line, in parts that a view can align and colour."""
+
+    task: TaskId
+    branch: str
+    """The lines that connect it to its parent."""
+    name: str
+    status: str
+    mode: str
+    seconds: float | None
+    tokens: int
+    """Its own and those of all below it."""
+    money: str
+    about: str
+    """What went wrong, else what it is about."""
+
+    @property
+    def glyph(self) -> str:
+        return GLYPHS[self.status]
+
+
+def rows(tree: "Tree", *, now: float | None = None) -> Iterator[Row]:
+    """Yield the tasks of a tree, each parent before its children.
+
+    Args:
+        tree: what to show.
+        now: counts the time of what still runs; without it that time is not shown.
+    """
+    pending = [(tree.root, "", "")]
+    while pending:
+        task, branch, indent = pending.pop()
+        yield _row(tree, task, branch, now)
+        children = tree.children(task)
+        for child in reversed(children):
+            last = child == children[-1]
+            pending.append(
+                (
+                    child,
+                    indent + ("└─ " if last else "├─ "),
+                    indent + ("   " if last else "│  "),
+                )
+            )
+
+
+def _row(tree: "Tree", task: TaskId, branch: str, now: float | None) -> Row:
+    node = tree[task]
+    _, _, name = node["path"].rpartition("/")
+    return Row(
+        task=task,
+        branch=branch,
+        name=name,
+        status=node["status"],
+        mode=node["mode"],
+        seconds=_seconds(node, now),
+        tokens=node["total"].tokens,
+        money=usd(node["total"]),
+        about=one_line(node["error"] or node["label"] or node["goal"]),
+    )
+
+
+def _seconds(node: dict[str, Any], now: float | None) -> float | None:
+    ended: float | None = node["ended"] if node["ended"] is not None else now
+    if node["started"] is None or ended is None:
+        return None
+    return ended - float(node["started"])
+
+
+def text(tree: "Tree", *, now: float | None = None) -> str:
+    """Return one line a task: status, mode, time, tokens and cost with all below, what about."""
+    shown = list(rows(tree, now=now))
+    width = max(len(row.branch + row.name) for row in shown)
+    return "\n".join(
+        f"{row.branch + row.name:<{width}}  {row.glyph} {row.status:<11}"
+        f"{_mode(row.mode):<9} {seconds(row.seconds):>7}  {row.tokens:>7,} tok"
+        f"  {row.money:>9}  {row.about}".rstrip()
+        for row in shown
+    )
+
+
+def seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
+
+
+def printable(words: str) -> str:
+    """Return a text that a terminal only shows: what agents say may hold control sequences."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else " "
+        for character in words
+    )
+
+
+def one_line(words: str) -> str:
+    """Return the beginning of a text, on one line."""
+    words = " ".join(printable(words).split())
+    if len(words) <= SHOWN_OF_A_GOAL:
+        return words
+    return words[: SHOWN_OF_A_GOAL - 1] + "…"
+
+
+def _mode(mode: str) -> str:
+    return "" if mode == Mode.ROOT.value else mode
+
+
+def mermaid(tree: "Tree") -> str:
+    """Return a flowchart: solid arrows to joined tasks, dotted ones to detached tasks.
+
+    A large tree is cut after `MERMAID_NODES` tasks, and the chart says so.
+    """
+    lines = ["flowchart TD"]
+    drawn: dict[TaskId, str] = {}
+    for row in rows(tree):
+        if len(drawn) == MERMAID_NODES:
+            lines.append(f'  more["… {len(tree) - len(drawn)} more tasks"]')
+            break
+        name = drawn[row.task] = f"n{len(drawn)}"
+        label = f"{row.glyph} {row.name}<br/>{_escaped(row.about)}"
+        lines.append(f'  {name}["{label}"]')
+        for parent in tree.graph.pred[row.task]:
+            arrow = "-.->" if row.mode == Mode.DETACHED.value else "-->"
+            lines.append(f"  {drawn[parent]} {arrow} {name}")
+    return "\n".join(lines)
+
+
+def _escaped(words: str) -> str:
+    # What agents say is never markup: Mermaid reads HTML, and its own entities begin with '#'.
+    return "".join(
+        character
+        if character.isalnum() or character in " .,:;!?-_/()"
+        else f"#{ord(character)};"
+        for character in words
+    )

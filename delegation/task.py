@@ -1,0 +1,120 @@
+"""The words of delegation: who asks whom for what, and how it ends."""
+
+import enum
+from typing import NewType
+
+import attrs
+
+TaskId = NewType("TaskId", str)
+SessionId = NewType("SessionId", str)
+
+
+def root_of(session: SessionId) -> TaskId:
+    """Return the task that a session is: the root of its tree has the session's id."""
+    return TaskId(session)
+
+
+class DeliveryCapability(enum.Enum):
+    """Whether the session that asks can be told something after its turn has ended."""
+
+    NONE = "none"
+    """Nobody listens any more: the work is done within the turn."""
+    POLL = "poll"
+    """It will come and ask."""
+    PUSH = "push"
+    """We can wake it."""
+
+
+class Mode(enum.Enum):
+    """Who owns a task."""
+
+    ROOT = "root"
+    """A session: whoever talks to it."""
+    JOINED = "joined"
+    """The task that asked: it waits inside its own call."""
+    DETACHED = "detached"
+    """The orchestrator: the session that asked is told later."""
+
+
+class Reason(enum.Enum):
+    """Why a task is joined or detached."""
+
+    ASKED_TO_WAIT = "asked_to_wait"
+    CANNOT_BE_TOLD_LATER = "cannot_be_told_later"
+    CAN_BE_TOLD_LATER = "can_be_told_later"
+
+    @property
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Reason.ASKED_TO_WAIT: "the caller asked to wait for it",
+    Reason.CANNOT_BE_TOLD_LATER: "it ran in this same response, not in the background,"
+    " because whoever asked cannot be told anything after the turn ends",
+    Reason.CAN_BE_TOLD_LATER: "the session that asked can be told later",
+}
+
+
+class Ending(enum.Enum):
+    """How a task ended. It comes from what happened, never from "it produced text"."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    OVER_BUDGET = "over_budget"
+    LOST = "lost"
+    """Its process died, and nobody is left to be told."""
+
+
+class Status(enum.Enum):
+    """What a task is doing while it has not ended."""
+
+    QUEUED = "queued"
+    """Asked for, and not begun."""
+    RUNNING = "running"
+    WAITING = "waiting"
+    """A session with nothing to do but wait for its detached tasks."""
+    INTERRUPTED = "interrupted"
+    """Its process died; it goes on when its session is opened again."""
+
+
+@attrs.frozen
+class Outcome:
+    """How a task ended, with what it said."""
+
+    ending: Ending
+    output: str = ""
+    error: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.ending is Ending.SUCCEEDED
+
+
+@attrs.frozen(kw_only=True)
+class Origin:
+    """Where a request comes from. It travels by value, from the door inwards."""
+
+    session: SessionId
+    turn: int
+    capability: DeliveryCapability
+    """What the door of this very turn can do; another turn of the session may differ."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskRequest:
+    """One piece of work, handed on."""
+
+    id: TaskId
+    parent: TaskId
+    origin: Origin
+    call: str
+    """The call that asks for it: asked twice in one call is asked once."""
+    agent: str
+    goal: str
+    context: str = ""
+    label: str = ""
+    background: bool | None = None
+    """True asks for detached, False asks to wait, None leaves it to the session."""

@@ -1,0 +1,147 @@
+"""`delegate_task`: how a model hands work on."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Protocol
+
+import msgspec
+
+from agents import (
+    Agent,
+    CallId,
+    Tool,
+    ToolCall,
+    ToolError,
+    arguments_schema,
+    read_arguments,
+)
+from delegation.policy import Rules
+from delegation.task import Origin, TaskId
+
+NAME: Final = "delegate_task"
+
+
+class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One piece of work, as a model asks for it."""
+
+    goal: Annotated[
+        str,
+        msgspec.Meta(
+            description="What to achieve. The agent sees nothing of this conversation."
+        ),
+    ]
+    context: Annotated[
+        str, msgspec.Meta(description="All it must know to achieve that.")
+    ] = ""
+    agent: Annotated[str, msgspec.Meta(description="Who shall do it.")] = ""
+    label: Annotated[str, msgspec.Meta(description="A short name for people.")] = ""
+
+
+class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `delegate_task`: one task, or a batch."""
+
+    goal: Annotated[
+        str, msgspec.Meta(description="One task: what to achieve, in full.")
+    ] = ""
+    context: Annotated[
+        str, msgspec.Meta(description="One task: all the agent must know.")
+    ] = ""
+    agent: Annotated[str, msgspec.Meta(description="One task: who shall do it.")] = ""
+    label: Annotated[
+        str, msgspec.Meta(description="One task: a short name for people.")
+    ] = ""
+    tasks: Annotated[
+        tuple[Assignment, ...],
+        msgspec.Meta(description="Several tasks that run at the same time."),
+    ] = ()
+    background: Annotated[
+        bool | None,
+        msgspec.Meta(
+            description="true: go on at once and be told later; false: wait for the results;"
+            " left out: in the background if this session can be told later."
+        ),
+    ] = None
+
+
+class Delegator(Protocol):
+    """Whoever can really hand work on."""
+
+    async def delegate(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        parent: TaskId,
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+    ) -> str:
+        """Hand work on, and return what the model reads."""
+        ...
+
+
+def delegate_tool(
+    agent: Agent[Any],
+    *,
+    parent: TaskId,
+    origin: Origin,
+    rules: Rules,
+    delegator: Delegator,
+) -> Tool:
+    """Return the tool for one task of one agent. It shows the limits that hold now."""
+    names = [delegate.name for delegate in agent.delegates]
+
+    async def run(call: ToolCall) -> str:
+        asked = read_arguments(call, DelegateTask)
+        return await delegator.delegate(
+            [
+                _with_agent(assignment, names)
+                for assignment in _assignments(asked, rules)
+            ],
+            parent=parent,
+            origin=origin,
+            call=call.id,
+            background=asked.background,
+        )
+
+    return Tool(
+        name=NAME,
+        description=_description(agent, rules),
+        parameters=arguments_schema(DelegateTask),
+        run=run,
+        # A call that a crash interrupted finds the tasks it asked for, and waits for them.
+        idempotent=True,
+    )
+
+
+def _description(agent: Agent[Any], rules: Rules) -> str:
+    team = "\n".join(
+        f"- {delegate.name}: {delegate.instructions or 'no description'}"
+        for delegate in agent.delegates
+    )
+    return (
+        "Hand work on to another agent. Give either one `goal` or a list of `tasks`,"
+        f" at most {rules.children_per_call} in one call.\nAgents:\n{team}"
+    )
+
+
+def _assignments(asked: DelegateTask, rules: Rules) -> Sequence[Assignment]:
+    if asked.tasks and asked.goal:
+        raise ToolError("give either one goal or a list of tasks, not both")
+    single = Assignment(asked.goal, asked.context, asked.agent, asked.label)
+    assignments = asked.tasks or (single,)
+    if not all(assignment.goal.strip() for assignment in assignments):
+        raise ToolError("say what to achieve: every task needs a goal")
+    if len(assignments) > rules.children_per_call:
+        raise ToolError(
+            f"{len(assignments)} tasks are more than the {rules.children_per_call} that"
+            " one call may ask for; none was started"
+        )
+    return assignments
+
+
+def _with_agent(assignment: Assignment, names: list[str]) -> Assignment:
+    if not assignment.agent and len(names) == 1:
+        return msgspec.structs.replace(assignment, agent=names[0])
+    if assignment.agent not in names:
+        asked_for = repr(assignment.agent) if assignment.agent else "left out"
+        raise ToolError(f"agent is {asked_for}; it must be one of: {', '.join(names)}")
+    return assignment

@@ -1,0 +1,202 @@
+"""Letting an agent act, and seeing it through to an outcome.
+
+The one bulkhead of the house: whatever goes wrong inside an agent becomes the outcome of its
+task. What an agent is cancelled for decides whether it has ended or was merely interrupted.
+"""
+
+import math
+import traceback
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+import trio
+
+from agents import (
+    Agent,
+    AgentError,
+    AssistantMessage,
+    DefinitionError,
+    LimitExceededError,
+    OutputError,
+    Step,
+    Tool,
+    take_turn,
+)
+from delegation import (
+    Delegator,
+    Ending,
+    Origin,
+    Outcome,
+    TaskId,
+    TaskRecord,
+    delegate_tool,
+)
+from delegation.events import Event, ModelAnswered, TaskSettled, ToolAnswered
+from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.errors import JournalError
+from orchestrator.roster import Roster
+
+OutputT = TypeVar("OutputT")
+
+SETTLE_SECONDS: Final = 10
+"""How long a task that is torn down may take to write how it ended."""
+
+
+class Acting:
+    """Runs agents, and holds the scope of each one that runs."""
+
+    def __init__(self, book: Bookkeeper, roster: Roster) -> None:
+        self._book = book
+        self._roster = roster
+        self._scopes: dict[TaskId, trio.CancelScope] = {}
+
+    def stop(self, task: TaskId) -> None:
+        """Cancel an agent that acts now. Its joined children are cancelled with it."""
+        if task in self._scopes:
+            self._scopes[task].cancel(reason="a cancel was requested")
+
+    async def see_through(
+        self,
+        task: TaskId,
+        *,
+        origin: Origin,
+        delegator: Delegator,
+        ended: Callable[[Outcome], Event],
+    ) -> Outcome:
+        """Let the agent of a task act until it has an outcome, and record that.
+
+        Args:
+            task: who acts.
+            origin: what its own requests will say of where they come from.
+            delegator: takes its requests.
+            ended: makes the fact that records the outcome.
+        """
+        outcome: Outcome | None = None
+        try:
+            await self._book.wait_durable()
+            outcome = await self._act(task, origin, delegator)
+            return outcome
+        finally:
+            # Without an outcome this is a cancellation from outside. A task that nobody could
+            # take up again has ended with it; any other is only interrupted.
+            if outcome is None and self._book.ledger.ends_for_good(task):
+                outcome = self._stopped(task)
+            if outcome is not None:
+                self.end_below(task, Ending.CANCELLED)
+                with trio.move_on_after(SETTLE_SECONDS, shield=True):
+                    await self._book.record(ended(outcome))
+
+    def end_below(self, task: TaskId, ending: Ending) -> None:
+        """Settle what a task had asked for, and what cannot begin any more without it."""
+        for child in list(self._book.ledger.unsettled_below(task)):
+            outcome = Outcome(ending, error="the task that asked for it ended first")
+            self._book.post(TaskSettled(child.id, outcome))
+
+    async def _act(self, task: TaskId, origin: Origin, delegator: Delegator) -> Outcome:
+        if self._book.ledger.is_cancelled(task):
+            await trio.lowlevel.checkpoint()
+            return self._stopped(task)
+        scope = self._scopes[task] = trio.CancelScope()
+        try:
+            with scope:
+                return await self._outcome(task, origin, delegator)
+        finally:
+            del self._scopes[task]
+        return self._stopped(task)
+
+    async def _outcome(
+        self, task: TaskId, origin: Origin, delegator: Delegator
+    ) -> Outcome:
+        record = self._book.ledger.tasks[task]
+        await trio.lowlevel.checkpoint()
+        try:
+            agent = self._roster.agent_of(record)
+            seconds = agent.limits.seconds
+            with trio.move_on_after(math.inf if seconds is None else seconds):
+                return await self._answer(agent, record, origin, delegator)
+        except JournalError:
+            raise
+        except LimitExceededError as exc:
+            return _unfinished(record, Ending.OVER_BUDGET, str(exc))
+        except (AgentError, DefinitionError) as exc:
+            return _unfinished(record, Ending.FAILED, str(exc))
+        except Exception as exc:  # noqa: BLE001 (a bulkhead)
+            return _unfinished(record, Ending.FAILED, _described(exc))
+        return _unfinished(
+            record, Ending.TIMED_OUT, f"used up its limit of {seconds} seconds"
+        )
+
+    async def _answer(
+        self,
+        agent: Agent[Any],
+        record: TaskRecord,
+        origin: Origin,
+        delegator: Delegator,
+    ) -> Outcome:
+        async def keep(step: Step) -> None:
+            if isinstance(step, AssistantMessage):
+                await self._book.record(ModelAnswered(record.id, step))
+            else:
+                await self._book.record(ToolAnswered(record.id, step))
+
+        text = await take_turn(
+            agent,
+            record.transcript,
+            model=self._roster.model_of(agent),
+            tools=self._tools(agent, record, origin, delegator),
+            record=keep,
+        )
+        read_output(agent, text)
+        return Outcome(Ending.SUCCEEDED, text)
+
+    def _tools(
+        self,
+        agent: Agent[Any],
+        record: TaskRecord,
+        origin: Origin,
+        delegator: Delegator,
+    ) -> list[Tool]:
+        if not agent.delegates:
+            return list(agent.tools)
+        delegate = delegate_tool(
+            agent,
+            parent=record.id,
+            origin=origin,
+            rules=self._book.rules,
+            delegator=delegator,
+        )
+        return [*agent.tools, delegate]
+
+    def _stopped(self, task: TaskId) -> Outcome:
+        record = self._book.ledger.tasks[task]
+        return _unfinished(record, Ending.CANCELLED, "it was stopped")
+
+
+def read_output(agent: Agent[OutputT], text: str) -> OutputT:
+    """Return a final answer as the type that its agent promises."""
+    if agent.output is str:
+        return cast("OutputT", text)
+    try:
+        return msgspec.json.decode(text, type=agent.output)
+    except msgspec.MsgspecError as exc:
+        kind = getattr(agent.output, "__name__", str(agent.output))
+        raise OutputError(f"the answer is not the {kind} it should be: {exc}") from exc
+
+
+def _unfinished(record: TaskRecord, ending: Ending, error: str) -> Outcome:
+    """Return the outcome of a task that gave no final answer, with the last thing it said."""
+    said = (
+        message.text
+        for message in reversed(record.transcript)
+        if isinstance(message, AssistantMessage) and message.text
+    )
+    return Outcome(ending, next(said, ""), error)
+
+
+def _described(exc: Exception) -> str:
+    """Return an error that nobody foresaw, with the line of code it comes from."""
+    where = traceback.extract_tb(exc.__traceback__)[-1]
+    file = PurePath(where.filename).name
+    return f"{type(exc).__name__}: {exc} ({file}:{where.lineno} in {where.name})"

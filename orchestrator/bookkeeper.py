@@ -1,0 +1,89 @@
+"""The one hand that writes the journal.
+
+Deciding and posting are one synchronous step, so no two requests pass the same limit. Whoever
+posts then waits until the fact is durable, and only then acts on it.
+"""
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from delegation import Detach, Join, Ledger, Mode, Refuse, Rules, TaskRequest, decide
+from delegation.events import Entry, Event, TaskRequested
+from orchestrator.storage.journal import Journal
+
+
+class Bookkeeper:
+    """Numbers and dates facts, folds them, and has them kept."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        ledger: Ledger,
+        *,
+        rules: Rules,
+        clock: Callable[[], float],
+    ) -> None:
+        self.ledger = ledger
+        self.rules = rules
+        self.clock = clock
+        self._journal = journal
+        self._posted = trio.lowlevel.ParkingLot()
+        self._startable = trio.lowlevel.ParkingLot()
+        self._wakeable = trio.lowlevel.ParkingLot()
+
+    def post(self, event: Event) -> None:
+        """Make a fact true for all decisions to come. It is not durable yet."""
+        ledger = self.ledger
+        entry = Entry(
+            ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
+        )
+        ledger.post(entry)
+        self._journal.append(entry)
+        self._posted.unpark_all()
+        if ledger.startable:
+            self._startable.unpark_all()
+        if ledger.wakeable:
+            self._wakeable.unpark_all()
+
+    async def record(self, event: Event) -> None:
+        """Post a fact and wait until it is durable."""
+        self.post(event)
+        await self.wait_durable()
+
+    def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
+        """Decide what is asked for in one call, and post all of it unless it is refused."""
+        facts: list[TaskRequested] = []
+        for request in requests:
+            match decide(request, self.ledger, self.rules):
+                case Refuse() as refused:
+                    return refused
+                case Join(reason):
+                    facts.append(TaskRequested(request, Mode.JOINED, reason))
+                case Detach(reason):
+                    facts.append(TaskRequested(request, Mode.DETACHED, reason))
+        for fact in facts:
+            self.post(fact)
+        return None
+
+    async def wait_durable(self) -> None:
+        """Wait until everything posted so far survives a crash."""
+        await self._journal.wait_durable(self.ledger.last_seq)
+
+    async def wait_posted(self, *, after: int) -> None:
+        """Wait until there are more facts than this."""
+        await trio.lowlevel.checkpoint()
+        while self.ledger.last_seq <= after:
+            await self._posted.park()
+
+    async def wait_startable(self) -> None:
+        """Wait until a detached task is due."""
+        await trio.lowlevel.checkpoint()
+        while not self.ledger.startable:
+            await self._startable.park()
+
+    async def wait_wakeable(self) -> None:
+        """Wait until a session is due for a turn."""
+        await trio.lowlevel.checkpoint()
+        while not self.ledger.wakeable:
+            await self._wakeable.park()

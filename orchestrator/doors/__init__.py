@@ -1,0 +1,1 @@
+"""Doors: how the outside talks to a session. Each declares what it can deliver later."""

@@ -1,0 +1,18 @@
+"""The port behind which every door stands."""
+
+from typing import Protocol
+
+from delegation import DeliveryCapability, Reply
+
+
+class Door(Protocol):
+    """Takes the replies of one session."""
+
+    @property
+    def capability(self) -> DeliveryCapability:
+        """What it can deliver after a turn has ended. No door goes without saying."""
+        ...
+
+    async def deliver(self, reply: Reply) -> None:
+        """Hand a reply over. It has been handed over when this returns."""
+        ...

@@ -1,0 +1,60 @@
+"""One goal, one answer: a session that ends with its only turn.
+
+Whoever asks waits inside the call. There is nobody to tell anything afterwards, so everything
+that is delegated is joined.
+"""
+
+from typing import Any, Final, Generic
+
+import attrs
+
+from agents import Agent, Usage
+from agents.agent import OutputT_co
+from delegation import DeliveryCapability, Outcome, SessionId, Tree
+from delegation.events import MessageReceived, SessionOpened
+from orchestrator.acting import read_output
+from orchestrator.errors import RunFailedError
+from orchestrator.house import House
+
+CAPABILITY: Final = DeliveryCapability.NONE
+
+
+@attrs.frozen(kw_only=True)
+class Run(Generic[OutputT_co]):
+    """A goal that was worked on, and what came of it."""
+
+    id: SessionId
+    agent: Agent[OutputT_co]
+    outcome: Outcome
+    tree: Tree
+
+    @property
+    def output(self) -> OutputT_co:
+        """The final answer, as the type that the agent promises.
+
+        Raises:
+            RunFailedError: there is none, because the run did not succeed.
+        """
+        if not self.outcome.succeeded:
+            raise RunFailedError(f"/{self.agent.name}", self.outcome)
+        return read_output(self.agent, self.outcome.output)
+
+    @property
+    def usage(self) -> Usage:
+        """What the whole tree has used."""
+        return self.tree.total
+
+
+async def run_once(house: House, agent: Agent[Any], goal: str) -> Run[Any]:
+    """Run an agent on a goal, and return when its whole tree has ended."""
+    id_ = house.new_session_id()
+    house.roster.enter(id_, agent)
+    house.book.post(SessionOpened(id_, agent.name))
+    house.book.post(MessageReceived(id_, goal))
+    session = house.book.ledger.sessions[id_]
+    house.turns.begin(session, CAPABILITY)
+    try:
+        outcome = await house.turns.take(session)
+    finally:
+        house.roster.leave(id_)
+    return Run(id=id_, agent=agent, outcome=outcome, tree=session.tree)

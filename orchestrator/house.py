@@ -1,0 +1,22 @@
+"""The parts of an orchestrator, wired together. No part knows more than it is given here."""
+
+from collections.abc import Callable
+
+import attrs
+
+from delegation import SessionId
+from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.delegator import OrchestratorDelegator
+from orchestrator.roster import Roster
+from orchestrator.turns import Turns
+
+
+@attrs.frozen(kw_only=True)
+class House:
+    """What a door needs to let somebody in."""
+
+    book: Bookkeeper
+    roster: Roster
+    delegator: OrchestratorDelegator
+    turns: Turns
+    new_session_id: Callable[[], SessionId]

@@ -1,0 +1,50 @@
+"""Who plays which part: the agents of the sessions that are open, and their models.
+
+A task's agent is found from its session's agent downwards, so two trees may use the same names.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from agents import Agent, DefinitionError, Model, NamedModel, model_named
+from delegation import SessionId, TaskRecord
+
+
+class Roster:
+    """The agents that this process knows."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._agents: dict[SessionId, Agent[Any]] = {}
+        self._models: dict[str, NamedModel] = {}
+
+    def enter(self, session: SessionId, agent: Agent[Any]) -> None:
+        """Say who a session talks to."""
+        self._agents[session] = agent
+
+    def leave(self, session: SessionId) -> None:
+        del self._agents[session]
+
+    def agent_of(self, task: TaskRecord) -> Agent[Any]:
+        if task.parent is None:
+            return self._agents[task.session]
+        for agent in self.agent_of(task.parent).delegates:
+            if agent.name == task.agent:
+                return agent
+        raise DefinitionError(
+            f"agent {task.parent.agent!r} has no delegate {task.agent!r} any more"
+        )
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        if not isinstance(agent.model, str):
+            return agent.model
+        if agent.model not in self._models:
+            self._models[agent.model] = model_named(agent.model, self._environ)
+        return self._models[agent.model]
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        for model in self._models.values():
+            await model.aclose()

@@ -1,0 +1,183 @@
+"""Opening an orchestrator: it owns the root nursery, and wires everything. No globals."""
+
+import os
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from agents import Agent, raising_one_error
+from delegation import Ending, Ledger, Outcome, Rules, SessionId, TaskId, Tree, root_of
+from delegation.events import JournalOpened, TurnEnded
+from orchestrator.acting import Acting
+from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.delegator import OrchestratorDelegator
+from orchestrator.doors.one_shot import Run, run_once
+from orchestrator.doors.session import Session, open_session
+from orchestrator.errors import UnknownIdError
+from orchestrator.house import House
+from orchestrator.loops import dispatch_forever, wake_forever
+from orchestrator.roster import Roster
+from orchestrator.storage.journal import Journal
+from orchestrator.storage.memory import MemoryJournal
+from orchestrator.storage.sqlite import open_sqlite_journal
+from orchestrator.turns import Turns
+
+OutputT = TypeVar("OutputT")
+
+IN_MEMORY: Final = ":memory:"
+
+
+class Orchestrator:
+    """Runs agents and keeps their promises, as long as it is open."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def run(self, agent: Agent[OutputT], goal: str) -> Run[OutputT]:
+        """Run an agent on a goal, and return when its whole tree has ended.
+
+        Nobody can be told anything after this returns, so every child is joined. Cancelling this
+        cancels the tree.
+        """
+        return await run_once(self._house, agent, goal)
+
+    def open_session(
+        self, agent: Agent[Any], *, session: str | None = None
+    ) -> AbstractAsyncContextManager[Session]:
+        """Open a conversation that can be told things later.
+
+        Args:
+            agent: whom to talk to.
+            session: the id of an earlier conversation with this agent, to go on with it.
+        """
+        id_ = None if session is None else SessionId(session)
+        return open_session(self._house, agent, id_)
+
+    async def cancel(self, task: str) -> None:
+        """End a task and all below it, and return when every one of them has ended."""
+        await trio.lowlevel.checkpoint()
+        if task not in self._house.book.ledger.tasks:
+            raise UnknownIdError(f"there is no task {task!r}")
+        await self._house.delegator.cancel(TaskId(task))
+
+    @property
+    def runs(self) -> list[SessionId]:
+        """The ids of all runs and sessions in the journal, oldest first."""
+        return list(self._house.book.ledger.sessions)
+
+    def tree(self, session: str) -> Tree:
+        """Return the tree of a run or a session; it grows while that runs."""
+        sessions = self._house.book.ledger.sessions
+        if session not in sessions:
+            raise UnknownIdError(f"there is no run {session!r}")
+        return sessions[SessionId(session)].tree
+
+    async def wait_changed(self, *, after: int = 0) -> int:
+        """Wait until the journal has more entries than this, and return how many it has."""
+        await self._house.book.wait_posted(after=after)
+        return self._house.book.ledger.last_seq
+
+
+@asynccontextmanager
+async def open_orchestrator(
+    journal: str | os.PathLike[str] | Journal | None = None,
+    *,
+    rules: Rules | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> AsyncGenerator[Orchestrator]:
+    """Open an orchestrator on a journal, and go on with whatever that leaves to be done.
+
+    Args:
+        journal: a file, `":memory:"`, or any `Journal`; by default a file in the user's state
+            directory.
+        rules: the limits of delegation.
+        environ: where keys and directories are looked up; by default `os.environ`.
+    """
+    environ = os.environ if environ is None else environ
+    async with _opened(journal, environ) as opened:
+        ledger = Ledger()
+        for entry in await opened.read():
+            ledger.post(entry)
+        book = Bookkeeper(
+            opened,
+            ledger,
+            rules=Rules() if rules is None else rules,
+            clock=_steady_clock(),
+        )
+        roster = Roster(environ)
+        acting = Acting(book, roster)
+        delegator = OrchestratorDelegator(book, acting, _new_task_id)
+        turns = Turns(book, acting, delegator)
+        await _take_over(book, acting)
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(dispatch_forever, book, delegator)
+                nursery.start_soon(wake_forever, book, turns)
+                try:
+                    yield Orchestrator(
+                        House(
+                            book=book,
+                            roster=roster,
+                            delegator=delegator,
+                            turns=turns,
+                            new_session_id=_new_session_id,
+                        )
+                    )
+                finally:
+                    nursery.cancel_scope.cancel(reason="the orchestrator is closed")
+                    with trio.CancelScope(shield=True):
+                        await roster.aclose()
+
+
+def default_journal(environ: Mapping[str, str]) -> Path:
+    """Return the file that is used when none is named."""
+    if home := environ.get("ORCHESTRATOR_HOME"):
+        return Path(home) / "journal.db"
+    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "orchestrator" / "journal.db"
+
+
+@asynccontextmanager
+async def _opened(
+    journal: str | os.PathLike[str] | Journal | None, environ: Mapping[str, str]
+) -> AsyncGenerator[Journal]:
+    if journal is None:
+        journal = default_journal(environ)
+    if journal == IN_MEMORY:
+        journal = MemoryJournal()
+    if isinstance(journal, (str, os.PathLike)):
+        async with open_sqlite_journal(Path(journal)) as opened:
+            yield opened
+    else:
+        yield journal
+
+
+async def _take_over(book: Bookkeeper, acting: Acting) -> None:
+    """Say that what ran before runs no more, and end what nobody can ever take up again."""
+    book.post(JournalOpened(version("delegation-orchestrator")))
+    for session in book.ledger.abandoned():
+        assert session.turn is not None, "it is abandoned in the middle of a turn"
+        acting.end_below(root_of(session.id), Ending.LOST)
+        outcome = Outcome(Ending.LOST, error="its process died before it had ended")
+        book.post(TurnEnded(session.id, session.turn.number, outcome))
+    await book.wait_durable()
+
+
+def _steady_clock() -> Callable[[], float]:
+    """Return a clock that tells the time of day, never steps back, and jumps where trio's does."""
+    offset = time.time() - trio.current_time()
+    return lambda: offset + trio.current_time()
+
+
+def _new_session_id() -> SessionId:
+    return SessionId(f"r_{secrets.token_hex(5)}")
+
+
+def _new_task_id() -> TaskId:
+    return TaskId(f"t_{secrets.token_hex(6)}")

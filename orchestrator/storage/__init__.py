@@ -1,0 +1,1 @@
+"""Journals: the port, and one leaf for each place they are kept."""

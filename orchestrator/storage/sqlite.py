@@ -1,0 +1,181 @@
+"""A journal in one SQLite file, which only its owner may read."""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Final, TextIO
+
+import trio
+
+from agents import raising_one_error
+from delegation import Encoded, SessionId, UnreadableFactError, decode, encode
+from delegation.events import Entry
+from orchestrator.errors import JournalError, JournalInUseError
+from orchestrator.storage.group_commit import GroupCommit
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS entries (
+    seq     INTEGER PRIMARY KEY,
+    at      REAL    NOT NULL,
+    session TEXT    NOT NULL,
+    kind    TEXT    NOT NULL,
+    version INTEGER NOT NULL,
+    body    TEXT    NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS entries_of_a_session ON entries (session, seq);
+"""
+FLUSH_SECONDS: Final = 10
+"""How long closing may take to write what is left."""
+
+
+class SQLiteJournal:
+    """An open journal. `open_sqlite_journal` makes it."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._group = GroupCommit(self._commit)
+        self.append = self._group.append
+        self.wait_durable = self._group.wait_durable
+        self.wait_all_durable = self._group.wait_all_durable
+        self.commit_forever = self._group.commit_forever
+
+    async def read(self) -> Sequence[Entry]:
+        return await trio.to_thread.run_sync(_read, self._path, self._connection)
+
+    def _commit(self, entries: Sequence[Entry]) -> None:
+        with _explained(self._path), self._connection:
+            self._connection.executemany(
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", map(_as_row, entries)
+            )
+
+
+@asynccontextmanager
+async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
+    """Open a journal for writing, and create it where there is none.
+
+    Raises:
+        JournalInUseError: another process writes it.
+        JournalError: it cannot be opened, or is no journal.
+    """
+    with _lock(path):
+        connection = await trio.to_thread.run_sync(_connect, path)
+        with closing(connection), raising_one_error():
+            journal = SQLiteJournal(path, connection)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(journal.commit_forever)
+                try:
+                    yield journal
+                finally:
+                    with trio.move_on_after(FLUSH_SECONDS, shield=True):
+                        await journal.wait_all_durable()
+                    nursery.cancel_scope.cancel(reason="the journal is closed")
+
+
+async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
+    """Return the entries of a journal that somebody else may be writing."""
+    return await trio.to_thread.run_sync(_read_only, path)
+
+
+def writer_of(path: Path) -> int | None:
+    """Return the process that writes a journal now, if any does."""
+    try:
+        pid = int(_lock_path(path).read_text())
+    except (FileNotFoundError, ValueError):
+        return None  # never written, or closed in good order
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass  # somebody else's, but there
+    return pid
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+@contextmanager
+def _lock(path: Path) -> Generator[None]:
+    """Be the one that writes. The system lets go of the lock when the process dies."""
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(_lock_path(path), os.O_RDWR | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise JournalInUseError(
+                path,
+                f"process {file.read() or '(unknown)'} is writing it; wait for that one,"
+                " or use another journal",
+            ) from exc
+        _write_over(file, str(os.getpid()))
+        try:
+            yield
+        finally:
+            _write_over(file, "")
+
+
+def _write_over(file: TextIO, text: str) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    with _explained(path):
+        # Created here, and not by SQLite, so that nobody else can read it from the start.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(path, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(SCHEMA)
+        return connection
+
+
+def _read_only(path: Path) -> Sequence[Entry]:
+    if not path.exists():
+        raise JournalError(path, "there is no such file")
+    with _explained(path):
+        # Percent and question marks mean something in the address, so it is built by pathlib.
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    with closing(connection):
+        return _read(path, connection)
+
+
+def _read(path: Path, connection: sqlite3.Connection) -> Sequence[Entry]:
+    with _explained(path):
+        rows = connection.execute(
+            "SELECT seq, at, session, kind, version, body FROM entries ORDER BY seq"
+        )
+        return [_from_row(row) for row in rows]
+
+
+def _as_row(entry: Entry) -> tuple[object, ...]:
+    fact = encode(entry.event)
+    body = fact.body.decode()
+    return entry.seq, entry.at, entry.session, fact.kind, fact.version, body
+
+
+def _from_row(row: tuple[int, float, str, str, int, str]) -> Entry:
+    seq, at, session, kind, version, body = row
+    try:
+        event = decode(Encoded(kind, version, body.encode()))
+    except UnreadableFactError as exc:
+        raise UnreadableFactError(f"entry {seq} is {exc}") from exc
+    return Entry(seq, at, SessionId(session), event)
+
+
+@contextmanager
+def _explained(path: Path) -> Generator[None]:
+    """Translate what the disk and the database say."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, UnreadableFactError) as exc:
+        raise JournalError(path, str(exc)) from exc

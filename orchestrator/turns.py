@@ -1,0 +1,75 @@
+"""A session's turns: begun or resumed, seen through, and their replies handed to the door."""
+
+import trio
+
+from delegation import (
+    DeliveryCapability,
+    Origin,
+    Outcome,
+    SessionId,
+    SessionRecord,
+    root_of,
+)
+from delegation.events import ReplyDelivered, TurnEnded, TurnResumed, TurnStarted
+from orchestrator.acting import Acting
+from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.delegator import OrchestratorDelegator
+from orchestrator.doors.door import Door
+
+
+class Turns:
+    """Takes the turns of all sessions, one at a time for each."""
+
+    def __init__(
+        self, book: Bookkeeper, acting: Acting, delegator: OrchestratorDelegator
+    ) -> None:
+        self._book = book
+        self._acting = acting
+        self._delegator = delegator
+        self._doors: dict[SessionId, Door] = {}
+
+    def attach(self, session: SessionId, door: Door) -> None:
+        """Have the replies of a session handed to this door from now on."""
+        self._doors[session] = door
+
+    def detach(self, session: SessionId) -> None:
+        del self._doors[session]
+
+    def begin(self, session: SessionRecord, capability: DeliveryCapability) -> None:
+        """Post that a session takes a turn: the one that was interrupted, or a new one.
+
+        A new turn reads all the mail there is, with the very fact that starts it.
+        """
+        if session.turn is not None:
+            fact = TurnResumed(session.id, session.turn.number, capability)
+            self._book.post(fact)
+        else:
+            mail = tuple(session.mail)
+            self._book.post(
+                TurnStarted(session.id, session.turns + 1, capability, mail)
+            )
+
+    async def take(self, session: SessionRecord) -> Outcome:
+        """Take the turn that has begun."""
+        turn = session.turn
+        assert turn is not None, "a turn is posted before it is taken"
+        return await self._acting.see_through(
+            root_of(session.id),
+            origin=Origin(
+                session=session.id, turn=turn.number, capability=turn.capability
+            ),
+            delegator=self._delegator,
+            ended=lambda outcome: TurnEnded(session.id, turn.number, outcome),
+        )
+
+    async def take_and_reply(self, session: SessionRecord) -> None:
+        await self.take(session)
+        await self.deliver(session)
+
+    async def deliver(self, session: SessionRecord) -> None:
+        """Hand over what the session has said and no door has taken, if there is a door."""
+        await trio.lowlevel.checkpoint()
+        for reply in list(session.undelivered.values()):
+            if session.id in self._doors:
+                await self._doors[session.id].deliver(reply)
+                await self._book.record(ReplyDelivered(session.id, reply.turn))

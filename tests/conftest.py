@@ -1,0 +1,24 @@
+"""What all tests share: every async test runs on a jumping clock unless it says otherwise."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+
+def _run_on_a_jumping_clock(
+    function: Callable[..., Awaitable[Any]], *args: object, **kwargs: Any
+) -> object:
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    return trio.run(function, *args, clock=clock, **kwargs)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # A fixture would come too late: pytest-trio only sees a clock that the test itself names.
+    for item in items:
+        is_async = inspect.iscoroutinefunction(getattr(item, "obj", None))
+        if is_async and not item.get_closest_marker("realtime"):
+            item.add_marker(pytest.mark.trio(run=_run_on_a_jumping_clock))
