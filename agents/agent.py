@@ -1,6 +1,7 @@
 """What an agent is: a frozen value that says who acts, with what, within which limits."""
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import attrs
@@ -31,6 +32,14 @@ class Limits:
     """How long one task may take, waiting for its joined children included."""
 
 
+def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    return tuple(tools)
+
+
+def _team(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
+    return tuple(agents)
+
+
 def _checked_name(_agent: object, _field: object, name: str) -> None:
     if not NAME.fullmatch(name):
         raise DefinitionError(
@@ -58,10 +67,10 @@ class Agent(Generic[OutputT_co]):
     model: str | Model = attrs.field(kw_only=True)
     """A name such as `"openai:gpt-5-mini"`, or any `Model`."""
     tools: tuple[Tool, ...] = attrs.field(
-        default=(), kw_only=True, converter=tuple, validator=_checked_names
+        default=(), kw_only=True, converter=_tools, validator=_checked_names
     )
     delegates: "tuple[Agent[Any], ...]" = attrs.field(
-        default=(), kw_only=True, converter=tuple, validator=_checked_names
+        default=(), kw_only=True, converter=_team, validator=_checked_names
     )
     """Whom it may hand work to with `delegate_task`."""
     output: type[OutputT_co] = attrs.field(

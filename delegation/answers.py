@@ -17,7 +17,9 @@ def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> str:
     }
     reason = Reason(session.tree[tasks[0].id]["reason"])
     if reason is not Reason.ASKED_TO_WAIT:
-        answer["note"] = f"Note: {reason.sentence}."
+        answer["note"] = (
+            f"This ran within the same response, not in the background: {reason.sentence}."
+        )
     return msgspec.json.encode(answer).decode()
 
 

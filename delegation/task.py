@@ -50,8 +50,7 @@ class Reason(enum.Enum):
 
 _SENTENCES = {
     Reason.ASKED_TO_WAIT: "the caller asked to wait for it",
-    Reason.CANNOT_BE_TOLD_LATER: "it ran in this same response, not in the background,"
-    " because whoever asked cannot be told anything after the turn ends",
+    Reason.CANNOT_BE_TOLD_LATER: "whoever asked cannot be told anything after its turn ends",
     Reason.CAN_BE_TOLD_LATER: "the session that asked can be told later",
 }
 

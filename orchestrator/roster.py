@@ -3,13 +3,19 @@
 A task's agent is found from its session's agent downwards, so two trees may use the same names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import trio
 
 from agents import Agent, DefinitionError, Model, NamedModel, model_named
 from delegation import SessionId, TaskRecord
+
+
+def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+    yield agent
+    for delegate in agent.delegates:
+        yield from _team(delegate)
 
 
 class Roster:
@@ -21,7 +27,9 @@ class Roster:
         self._models: dict[str, NamedModel] = {}
 
     def enter(self, session: SessionId, agent: Agent[Any]) -> None:
-        """Say who a session talks to."""
+        """Say who a session talks to. Everybody's model must be there before a cent is spent."""
+        for everybody in _team(agent):
+            self.model_of(everybody)
         self._agents[session] = agent
 
     def leave(self, session: SessionId) -> None:

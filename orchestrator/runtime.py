@@ -78,6 +78,10 @@ class Orchestrator:
             raise UnknownIdError(f"there is no run {session!r}")
         return sessions[SessionId(session)].tree
 
+    def now(self) -> float:
+        """Return the time by which this orchestrator dates facts."""
+        return self._house.book.clock()
+
     async def wait_changed(self, *, after: int = 0) -> int:
         """Wait until the journal has more entries than this, and return how many it has."""
         await self._house.book.wait_posted(after=after)

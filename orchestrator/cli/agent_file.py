@@ -1,0 +1,76 @@
+"""Finding the agent that `FILE[:NAME]` means."""
+
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from agents import Agent
+from orchestrator.cli.errors import CommandError
+
+
+def load_agent(target: str) -> Agent[Any]:
+    """Run a Python file, and return the agent in it that is meant.
+
+    Args:
+        target: a file, with a name after a colon where the file has several agents. A name is
+            the agent's own or that of its variable.
+    """
+    file, name = _split(target)
+    found = _agents_in(file)
+    if name:
+        if name not in found:
+            raise CommandError(f"{file} has no agent {name!r}; {_choice(found)}")
+        return found[name]
+    agents = {id(agent): agent for agent in found.values()}
+    leading = [
+        agent
+        for agent in agents.values()
+        if not any(agent in other.delegates for other in agents.values())
+    ]
+    if len(leading) != 1:
+        raise CommandError(f"say which agent of {file}: FILE:NAME; {_choice(found)}")
+    return leading[0]
+
+
+def _split(target: str) -> tuple[Path, str]:
+    if Path(target).exists():
+        return Path(target), ""
+    file, _, name = target.rpartition(":")
+    path = Path(file or target)
+    if not path.exists():
+        raise CommandError(f"there is no file {path}")
+    return path, name
+
+
+def _agents_in(file: Path) -> dict[str, Agent[Any]]:
+    # As `python FILE` does, so that the file can import its neighbours.
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        namespace = runpy.run_path(str(file), run_name=file.stem)
+    except SyntaxError as exc:
+        raise CommandError(f"{file}, line {exc.lineno}: {exc.msg}") from exc
+    except Exception as exc:
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(exc.__traceback__)
+            if frame.filename == str(file)
+        ]
+        where = f"{file}, line {lines[-1]}" if lines else str(file)
+        raise CommandError(f"{where}: {type(exc).__name__}: {exc}") from exc
+    found: dict[str, Agent[Any]] = {}
+    for variable, value in namespace.items():
+        if _is_agent(value):
+            found[variable] = value
+            found.setdefault(value.name, value)
+    return found
+
+
+def _is_agent(value: object) -> TypeGuard[Agent[Any]]:
+    return isinstance(value, Agent)
+
+
+def _choice(found: dict[str, Agent[Any]]) -> str:
+    names = sorted({agent.name for agent in found.values()})
+    return f"it has: {', '.join(names)}" if names else "it defines no Agent"

@@ -1,0 +1,191 @@
+"""The commands, and how they end: 0 it went well, 1 the run did not, 2 the user erred."""
+
+import datetime as dt
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import trio
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agents import DefinitionError
+from delegation import SessionRecord, one_line, usd
+from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.chat import chat_in_terminal
+from orchestrator.cli.demo import companion
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.past import find_run, read_ledger
+from orchestrator.cli.running import run_goal, show_demo
+from orchestrator.cli.view import print_reasons, print_tree
+from orchestrator.errors import OrchestratorError
+from orchestrator.runtime import default_journal
+
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+JournalOption = Annotated[
+    Path | None,
+    Parameter(
+        help="The file that keeps all runs. By default it is in the user's state"
+        " directory, or in ORCHESTRATOR_HOME."
+    ),
+]
+
+app = App(
+    name="orchestrator",
+    help="Agents that hand work on, and the tree of who asked whom for what.",
+    version=version("delegation-orchestrator"),
+    result_action="return_value",
+)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # What an agent says may hold characters that this terminal cannot show.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        code: int | None = app(arguments, print_error=False, exit_on_error=False)
+    except (CommandError, OrchestratorError, DefinitionError, CycloptsError) as exc:
+        print(f"orchestrator: {' '.join(str(exc).split())}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left; Python would complain once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code or 0
+
+
+@app.command
+def demo(
+    *,
+    stateless: bool = False,
+    seconds: float = 0.8,
+    journal: JournalOption = None,
+) -> int:
+    """Watch an editor delegate to researchers. No key, no server: the models are scripted.
+
+    Args:
+        stateless: Ask through a session that cannot be told anything later: all is joined.
+        seconds: How long a scripted model takes for an answer.
+    """
+    return trio.run(
+        lambda: show_demo(
+            Console(), stateless=stateless, seconds=seconds, journal=journal
+        )
+    )
+
+
+@app.command
+def run(
+    file: str,
+    goal: str,
+    /,
+    *,
+    quiet: bool = False,
+    journal: JournalOption = None,
+) -> int:
+    """Run an agent on a goal. The answer goes to stdout, the tree to stderr.
+
+    Args:
+        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
+        goal: What the agent is to do.
+        quiet: Show the answer only.
+    """
+    # The file may be anything, so it runs before the event loop does.
+    agent = load_agent(file)
+    return trio.run(lambda: run_goal(agent, goal, quiet=quiet, journal=journal))
+
+
+@app.command
+def chat(
+    file: str | None = None,
+    /,
+    *,
+    session: str | None = None,
+    journal: JournalOption = None,
+) -> None:
+    """Talk to an agent. What it has running in the background comes back as news.
+
+    Args:
+        file: A Python file that defines the agent, FILE or FILE:NAME; without one, somebody
+            scripted answers.
+        session: The id of an earlier chat, to go on with it.
+    """
+    agent = companion(seconds=0.8) if file is None else load_agent(file)
+    console = Console()
+    if file is None:
+        note = "The model is scripted. To talk to a real one: orchestrator chat FILE"
+        console.print(Text(note, style="dim"))
+    trio.run(lambda: chat_in_terminal(agent, console, session=session, journal=journal))
+
+
+@app.command
+def runs(*, journal: JournalOption = None) -> None:
+    """List all runs, the newest last."""
+    ledger = read_ledger(_journal(journal))
+    console = Console()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("run", "began", "agent", "status", "tasks", "tokens", "cost"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("goal", no_wrap=True, overflow="ellipsis")
+    for session in ledger.sessions.values():
+        table.add_row(*map(Text, _summary(session)))
+    if not console.is_terminal:
+        # A file or a pipe has no width; a line must not be cut for it.
+        console.width = 1000
+    console.print(table)
+
+
+@app.command
+def tree(
+    run: str | None = None,
+    /,
+    *,
+    format: Literal["text", "mermaid"] = "text",  # noqa: A002 (the option's name)
+    journal: JournalOption = None,
+) -> None:
+    """Show the tree of a run, from the journal.
+
+    Args:
+        run: The id of the run, or how it begins; by default the newest one.
+        format: Text for people, or a Mermaid flowchart.
+    """
+    path = _journal(journal)
+    session = find_run(read_ledger(path), run, path)
+    if format == "mermaid":
+        print(session.tree.to_mermaid())
+        return
+    console = Console()
+    console.print(Text(f"run {session.id}", style="bold"))
+    print_tree(session.tree, console)
+    print_reasons(session.tree, console)
+
+
+def _journal(named: Path | None) -> Path:
+    return default_journal(os.environ) if named is None else named
+
+
+def _summary(session: SessionRecord) -> tuple[str, ...]:
+    node = session.tree[session.root.id]
+    began = dt.datetime.fromtimestamp(node["requested"]).astimezone()
+    return (
+        session.id,
+        f"{began:%Y-%m-%d %H:%M}",
+        node["agent"],
+        node["status"],
+        str(len(session.tree)),
+        f"{session.tree.total.tokens:,}",
+        usd(session.tree.total),
+        one_line(node["goal"]),
+    )

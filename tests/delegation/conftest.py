@@ -1,0 +1,126 @@
+"""What the tests of the rules share: a ledger that is told facts, and a look at all it knows."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+
+from delegation import (
+    DeliveryCapability,
+    Ledger,
+    Mode,
+    Origin,
+    Reason,
+    SessionId,
+    SessionRecord,
+    TaskId,
+    TaskRecord,
+    TaskRequest,
+    Tree,
+)
+from delegation.events import (
+    DoorOpened,
+    Entry,
+    Event,
+    MessageReceived,
+    SessionOpened,
+    TaskRequested,
+    TurnStarted,
+)
+
+# The same examples everywhere and every time: a red build is red on the next machine too.
+settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+settings.load_profile("steady")
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+@pytest.fixture
+def tell(ledger: Ledger) -> Callable[..., None]:
+    """Post facts a second apart: fact number 3 happens at 3.0."""
+
+    def tell(*facts: Event) -> None:
+        for fact in facts:
+            seq = ledger.last_seq + 1
+            ledger.post(Entry(seq, float(seq), ledger.session_of(fact), fact))
+
+    return tell
+
+
+@pytest.fixture
+def begin(ledger: Ledger, tell: Callable[..., None]) -> Callable[..., None]:
+    """Open a session of the editor, say "go" to it, and have it begin its first turn."""
+
+    def begin(capability: DeliveryCapability, session: str = "s") -> None:
+        id_ = SessionId(session)
+        tell(SessionOpened(id_, "editor"))
+        if capability is not DeliveryCapability.NONE:
+            tell(DoorOpened(id_, capability))
+        tell(MessageReceived(id_, "go"))
+        tell(TurnStarted(id_, 1, capability, tuple(ledger.sessions[id_].mail)))
+
+    return begin
+
+
+@pytest.fixture
+def requested() -> Callable[..., TaskRequested]:
+    """Return the fact that a task was asked for; all that a test does not say is the usual."""
+
+    def requested(
+        task: str,
+        parent: str = "s",
+        *,
+        mode: Mode = Mode.JOINED,
+        reason: Reason = Reason.ASKED_TO_WAIT,
+        session: str = "s",
+        call: str = "",
+        agent: str = "researcher",
+        goal: str = "find it",
+        context: str = "",
+        label: str = "",
+    ) -> TaskRequested:
+        request = TaskRequest(
+            id=TaskId(task),
+            parent=TaskId(parent),
+            origin=Origin(
+                session=SessionId(session), turn=1, capability=DeliveryCapability.PUSH
+            ),
+            call=call or f"call of {task}",
+            agent=agent,
+            goal=goal,
+            context=context,
+            label=label,
+        )
+        detached = mode is Mode.DETACHED
+        return TaskRequested(
+            request, mode, Reason.CAN_BE_TOLD_LATER if detached else reason
+        )
+
+    return requested
+
+
+@pytest.fixture
+def snapshot() -> Callable[[Ledger], object]:
+    """Return all that a ledger knows as plain values, to be compared with another time."""
+    return lambda ledger: _plain(vars(ledger), whole=True)
+
+
+def _plain(value: object, *, whole: bool = False) -> object:
+    # A record is spelled out where the ledger keeps it, and named wherever else it occurs.
+    match value:
+        case TaskRecord() | SessionRecord() if whole:
+            return [(name, _plain(getattr(value, name))) for name in value.__slots__]
+        case TaskRecord() | SessionRecord():
+            return value.id
+        case Tree():
+            nodes = [(task, dict(value[task])) for task in value.graph]
+            return nodes, list(value.graph.edges(data="kind"))
+        case dict():
+            return [(key, _plain(known, whole=whole)) for key, known in value.items()]
+        case list():
+            return [_plain(known) for known in value]
+        case _:
+            return value
