@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PACKAGES := agents delegation orchestrator
-SOURCES := $(PACKAGES) tests examples benchmarks
+SOURCES := $(PACKAGES) tests examples benchmarks docs
 
 .DEFAULT_GOAL := help
 
@@ -48,7 +48,7 @@ types: $(VENV)/.dev
 
 .PHONY: imports
 imports: $(VENV)/.dev
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
 unit: $(VENV)/.dev ## all tests, with branch coverage

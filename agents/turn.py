@@ -86,7 +86,8 @@ class _Steps:
     async def mend(self) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
         await trio.lowlevel.checkpoint()
-        interrupted = unanswered_calls(self.history)
+        if not (interrupted := unanswered_calls(self.history)):
+            return
         repeatable = [call for call in interrupted if self._is_repeatable(call)]
         for call in interrupted:
             if call not in repeatable:

@@ -93,7 +93,11 @@ class Ledger:
 
     def nobody_runs(self, task: TaskId) -> bool:
         """Tell whether a task that has not ended waits for somebody to run it."""
-        return task in self.startable or self.tasks[task].interrupted
+        record = self.tasks[task]
+        if record.mode is Mode.ROOT:
+            turn = self.sessions[record.session].turn
+            return turn is not None and turn.interrupted
+        return task in self.startable or record.interrupted
 
     def unsettled_below(self, task: TaskId) -> Iterator[TaskRecord]:
         """Yield the joined tasks below one that have not ended, deepest first."""

@@ -122,12 +122,17 @@ def chat(
             scripted answers.
         session: The id of an earlier chat, to go on with it.
     """
-    agent = companion(seconds=0.8) if file is None else load_agent(file)
-    console = Console()
-    if file is None:
-        note = "The model is scripted. To talk to a real one: orchestrator chat FILE"
-        console.print(Text(note, style="dim"))
-    trio.run(lambda: chat_in_terminal(agent, console, session=session, journal=journal))
+    agent = companion(seconds=0.4) if file is None else load_agent(file)
+    greeting = "the model is scripted; for a real one: orchestrator chat FILE"
+    trio.run(
+        lambda: chat_in_terminal(
+            agent,
+            Console(),
+            greeting=greeting if file is None else "",
+            session=session,
+            journal=journal,
+        )
+    )
 
 
 @app.command

@@ -18,14 +18,21 @@ CHUNK = 65536
 
 
 async def chat_in_terminal(
-    agent: Agent[Any], console: Console, *, session: str | None, journal: Path | None
+    agent: Agent[Any],
+    console: Console,
+    *,
+    greeting: str,
+    session: str | None,
+    journal: Path | None,
 ) -> None:
     """Talk until the input ends."""
     async with (
         open_orchestrator(journal) as orchestrator,
         orchestrator.open_session(agent, session=session) as opened,
     ):
-        console.print(Text(f"session {opened.id}; Ctrl-D ends it", style="dim"))
+        for line in (greeting, f"session {opened.id}; Ctrl-D ends it"):
+            if line:
+                console.print(Text(line, style="dim"), soft_wrap=True)
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_tell_news, opened, console)

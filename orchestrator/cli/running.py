@@ -30,7 +30,7 @@ async def run_goal(
         async with _watched(orchestrator, progress):
             run = await orchestrator.run(agent, goal)
         print_tree(run.tree, progress)
-        progress.print(_hint(f"run {run.id}: {_command()} tree {run.id}"))
+        _hint(progress, f"This run again: {_command()} tree {run.id}")
         if run.outcome.output:
             print(printable(run.outcome.output))
     if run.outcome.succeeded:
@@ -43,37 +43,30 @@ async def show_demo(
     console: Console, *, stateless: bool, seconds: float, journal: Path | None
 ) -> int:
     """Run the demonstration, and say what was joined, what was detached, and why."""
-    console.print(
-        _hint(
-            "The models are scripted: no key, no network, pretend prices. Everything else"
-            " is real.\nThe session "
-            + (
-                "cannot be told anything later, so every task will be joined."
-                if stateless
-                else "can be told later, so a task may be detached and wake it."
-            )
-        )
+    _hint(
+        console,
+        "The models are scripted: no key, no network, pretend prices."
+        " Everything else is real.",
+        "The session cannot be told anything later, so every task will be joined."
+        if stateless
+        else "The session can be told later, so a task may be detached and wake it.",
     )
-    editor = team(seconds)
     _say(console, "question", QUESTION)
+    ask = _ask_once if stateless else _talk
     async with open_orchestrator(journal) as orchestrator:
         async with _watched(orchestrator, console):
-            tree = await (_ask_once if stateless else _talk)(
-                orchestrator, editor, console
-            )
+            tree = await ask(orchestrator, team(seconds), console)
         console.print()
         print_tree(tree, console)
         console.print()
         print_reasons(tree, console)
-    console.print()
-    console.print(_hint(f"This run again:     {_command()} tree {tree.root}"))
-    if not stateless:
-        console.print(_hint(f"All of it joined:   {_command()} demo --stateless"))
-    console.print(
-        _hint(
-            'With a real model:  give your agents model="openai:gpt-5" and a key in'
-            f' OPENAI_API_KEY,\n                    then: {_command()} run FILE "goal"'
-        )
+        console.print()
+    _hint(
+        console,
+        f"This run again:     {_command()} tree {tree.root}",
+        f"The other way:      {_command()} demo{'' if stateless else ' --stateless'}",
+        'With a real model:  agents with model="openai:gpt-5", a key in OPENAI_API_KEY,',
+        f'                    and: {_command()} run FILE "goal"',
     )
     return SUCCEEDED
 
@@ -114,8 +107,9 @@ def _say(console: Console, who: str, text: str) -> None:
     console.print(Text(printable(text), style="green"), soft_wrap=True)
 
 
-def _hint(text: str) -> Text:
-    return Text(text, style="dim")
+def _hint(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(Text(line, style="dim"), soft_wrap=True)
 
 
 def _what_happened(outcome: Outcome) -> str:

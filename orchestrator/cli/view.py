@@ -89,7 +89,7 @@ def print_reasons(tree: Tree, console: Console) -> None:
         if node["mode"] != Mode.ROOT.value:
             groups.setdefault((node["mode"], node["reason"]), []).append(node["path"])
     for (mode, reason), paths in groups.items():
-        line = Text(f"{mode:<9}", style="bold")
+        line = Text(f"{mode:<10}", style="bold")
         line.append(_listed(paths), style="not bold")
         console.print(line, soft_wrap=True)
         why = f"          because {Reason(reason).sentence}"

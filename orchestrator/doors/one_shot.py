@@ -4,17 +4,18 @@ Whoever asks waits inside the call. There is nobody to tell anything afterwards,
 that is delegated is joined.
 """
 
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
 from agents import Agent, Usage
-from agents.agent import OutputT_co
 from delegation import DeliveryCapability, Outcome, SessionId, Tree
 from delegation.events import MessageReceived, SessionOpened
 from orchestrator.acting import read_output
 from orchestrator.errors import RunFailedError
 from orchestrator.house import House
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 CAPABILITY: Final = DeliveryCapability.NONE
 

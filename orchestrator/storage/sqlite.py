@@ -96,6 +96,7 @@ def writer_of(path: Path) -> int | None:
 
 
 def _lock_path(path: Path) -> Path:
+    path = path.absolute()
     return path.with_name(f"{path.name}.lock")
 
 

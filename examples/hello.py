@@ -1,0 +1,42 @@
+"""One agent with one tool, and a model that is scripted: it runs without a key.
+
+For a real model, give the agent `model="openai:gpt-5-mini"` and set OPENAI_API_KEY.
+"""
+
+import trio
+
+from agents import Agent, ScriptedModel, ToolCall, tool
+from orchestrator import open_orchestrator
+
+
+@tool
+async def lookup(word: str) -> str:
+    """Return the definition of a word.
+
+    Args:
+        word: the word to define.
+    """
+    await trio.lowlevel.checkpoint()
+    return {"trio": "three of a kind"}.get(word, "unknown")
+
+
+model = ScriptedModel(
+    [
+        ToolCall("lookup", {"word": "trio"}),
+        lambda transcript: f"A trio is {transcript[-1].text}.",
+    ]
+)
+scholar = Agent("scholar", instructions="Define words.", model=model, tools=[lookup])
+
+
+async def main() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(scholar, "What is a trio?")
+        print(run.output)
+
+
+if __name__ == "__main__":
+    trio.run(main)
+
+# prints:
+# A trio is three of a kind.

@@ -1,0 +1,97 @@
+"""An agent is a frozen value, checked when it is made."""
+
+import attrs
+import pytest
+
+from agents import Agent, DefinitionError, Limits, ScriptedModel, Tool, ToolCall, tool
+
+MODEL = ScriptedModel.always("hello")
+
+
+@tool
+def look() -> str:
+    """Look around."""
+    return "nothing"
+
+
+@pytest.mark.parametrize("name", ["a", "editor", "Fact-checker_2", "x" * 64])
+def test_a_name_is_a_letter_and_letters_digits_and_dashes(name: str) -> None:
+    assert Agent(name, model=MODEL).name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "2nd", "-a", "_a", "two words", "a/b", "a[1]", "a\n", "é", "x" * 65],
+)
+def test_a_name_that_is_no_step_of_a_path_is_refused(name: str) -> None:
+    with pytest.raises(
+        DefinitionError, match="cannot be the name of an agent"
+    ) as caught:
+        Agent(name, model=MODEL)
+
+    assert repr(name) in str(caught.value)
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    """A model that writes the name could mean either."""
+    with pytest.raises(DefinitionError, match="'editor' has two tools called 'look'"):
+        Agent("editor", model=MODEL, tools=[look, attrs.evolve(look, idempotent=True)])
+
+
+def test_two_delegates_of_one_name_are_refused() -> None:
+    helpers = [Agent("helper", model=MODEL), Agent("helper", model="openai:x")]
+
+    with pytest.raises(DefinitionError, match="has two delegates called 'helper'"):
+        Agent("editor", model=MODEL, delegates=helpers)
+
+
+def test_names_may_meet_in_different_places() -> None:
+    """A delegate is found below the agent that has it, and a tool is no delegate."""
+    look_agent = Agent("look", model=MODEL)
+    editor = Agent("look", model=MODEL, tools=[look], delegates=[look_agent])
+
+    assert editor.tools[0].name == editor.delegates[0].name == editor.name
+
+
+def test_lists_become_part_of_the_value() -> None:
+    """Whoever keeps the list cannot change the agent with it."""
+    tools = [look]
+    editor = Agent("editor", model=MODEL, tools=tools)
+    tools.append(look)
+
+    assert editor.tools == (look,)
+
+
+def test_an_agent_cannot_be_changed() -> None:
+    editor = Agent("editor", model=MODEL)
+
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        editor.name = "writer"  # type: ignore[misc]
+
+
+def test_a_changed_copy_is_checked_again() -> None:
+    editor = Agent("editor", model=MODEL)
+
+    assert attrs.evolve(editor, name="writer") == Agent("writer", model=MODEL)
+    with pytest.raises(DefinitionError, match="cannot be the name"):
+        attrs.evolve(editor, name="the writer")
+
+
+def test_only_a_name_and_a_model_are_needed() -> None:
+    editor = Agent("editor", model="openai:gpt-5")
+
+    assert (editor.instructions, editor.tools, editor.delegates) == ("", (), ())
+    assert editor.output is str
+    assert editor.limits == Limits(model_calls=100, seconds=None)
+
+
+def test_what_an_agent_is_made_of_cannot_be_changed_either() -> None:
+    parts: list[tuple[Tool | ToolCall | Limits, str]] = [
+        (look, "name"),
+        (ToolCall("look"), "name"),
+        (Limits(), "seconds"),
+    ]
+
+    for part, field in parts:
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            setattr(part, field, None)

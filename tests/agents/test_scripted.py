@@ -1,0 +1,225 @@
+"""A scripted model keeps the contract of a model: the same one that providers keep."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from agents import (
+    AssistantMessage,
+    CallId,
+    DefinitionError,
+    Message,
+    ModelError,
+    ModelRequest,
+    Price,
+    ScriptedModel,
+    ScriptExhaustedError,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    Usage,
+    UserMessage,
+)
+
+
+async def ask(
+    model: ScriptedModel, *transcript: Message, instructions: str = ""
+) -> AssistantMessage:
+    return await model.answer(
+        ModelRequest(instructions=instructions, transcript=transcript, tools=())
+    )
+
+
+async def test_a_text_is_a_final_answer() -> None:
+    answer = await ask(ScriptedModel(["42"]))
+
+    assert (answer.text, answer.calls, answer.model) == ("42", (), "scripted")
+
+
+async def test_a_call_is_an_answer_that_waits_for_it() -> None:
+    answer = await ask(ScriptedModel([ToolCall("add", {"a": 1})]))
+
+    (call,) = answer.calls
+    assert (answer.text, call.name, call.arguments) == ("", "add", {"a": 1})
+
+
+async def test_a_list_is_calls_in_parallel() -> None:
+    answer = await ask(ScriptedModel([[ToolCall("add"), ToolCall("take")]]))
+
+    assert [call.name for call in answer.calls] == ["add", "take"]
+
+
+async def test_an_exception_is_raised() -> None:
+    """The provider failed; the next step is for whoever asks again."""
+    overloaded = ModelError("overloaded")
+    model = ScriptedModel([overloaded, "42"])
+
+    with pytest.raises(ModelError) as caught:
+        await ask(model)
+
+    assert caught.value is overloaded
+    assert (await ask(model)).text == "42"
+
+
+@pytest.mark.parametrize(
+    "said", ["go", ToolCall("go", id=CallId("1")), [ToolCall("go", id=CallId("1"))]]
+)
+async def test_a_function_says_what_it_would_be_as_a_step(said: Any) -> None:
+    assert await ask(ScriptedModel([lambda _: said])) == await ask(
+        ScriptedModel([said])
+    )
+
+
+async def test_a_function_reads_the_transcript() -> None:
+    def echo(transcript: Transcript) -> str:
+        return " ".join(message.text for message in transcript)
+
+    answer = await ask(ScriptedModel([echo]), UserMessage("a"), UserMessage("b"))
+
+    assert answer.text == "a b"
+
+
+async def test_a_function_may_fail_like_a_provider() -> None:
+    with pytest.raises(ModelError, match="overloaded"):
+        await ask(ScriptedModel([lambda _: ModelError("overloaded")]))
+
+
+async def test_a_step_that_says_nothing_known_is_the_developers_error() -> None:
+    def forgets_to_return(_: Transcript) -> Any:
+        return None
+
+    with pytest.raises(DefinitionError, match="came to None; it must be a text"):
+        await ask(ScriptedModel([forgets_to_return]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "counted"),
+    [([], "0 steps,"), (["a"], "1 step,"), (["a"] * 2, "2 steps,")],
+)
+async def test_a_script_that_runs_out_says_so(
+    steps: Sequence[str], counted: str
+) -> None:
+    model = ScriptedModel(steps)
+    for _ in steps:
+        await ask(model)
+
+    with pytest.raises(ScriptExhaustedError, match=f"it has {counted}") as caught:
+        await ask(model)
+
+    assert caught.value.steps == len(steps)
+    assert isinstance(caught.value, ModelError)
+
+
+async def test_always_never_runs_out() -> None:
+    model = ScriptedModel.always(lambda transcript: str(len(transcript)), seconds=1)
+
+    assert [(await ask(model, *[UserMessage("a")] * n)).text for n in range(3)] == [
+        "0",
+        "1",
+        "2",
+    ]
+    assert trio.current_time() == 3
+
+
+async def test_every_answer_takes_its_seconds() -> None:
+    model = ScriptedModel([ToolCall("look"), ModelError("overloaded"), "42"], 30)
+
+    await ask(model)
+    with pytest.raises(ModelError):
+        await ask(model)
+    await ask(model)
+
+    assert trio.current_time() == 90
+
+
+async def test_steps_go_out_in_the_order_they_are_asked_for() -> None:
+    """Two tasks may share a script, and the one that asks first gets the first step."""
+    model = ScriptedModel(["first", "second"], seconds=1)
+    got: dict[str, str] = {}
+
+    async def asker(name: str) -> None:
+        got[name] = (await ask(model)).text
+
+    async with trio.open_nursery() as nursery:
+        for name in ("early", "late"):
+            nursery.start_soon(asker, name)
+            await trio.testing.wait_all_tasks_blocked()
+
+    assert got == {"early": "first", "late": "second"}
+
+
+async def test_an_answer_that_takes_no_time_is_a_checkpoint_too() -> None:
+    with trio.testing.assert_checkpoints():
+        await ask(ScriptedModel(["42"]))
+
+
+async def test_tokens_are_counted_and_priced() -> None:
+    """Four characters are a token; a dollar a million tokens is a micro-dollar each."""
+    model = ScriptedModel(["eight ch"], price=Price(input=3, output=10))
+
+    answer = await ask(model, UserMessage("four"), instructions="twelve chars")
+
+    assert answer.usage == Usage(
+        1, input_tokens=4, output_tokens=2, cost=3 * 4 + 10 * 2
+    )
+
+
+async def test_every_message_of_the_transcript_is_read_again() -> None:
+    call = ToolCall("look", {"where": "everywhere"})
+    model = ScriptedModel([call, "done"])
+    user = UserMessage("go on")
+
+    asked = await ask(model, user)
+    done = await ask(model, user, asked, ToolMessage(asked.calls[0].id, "seen"))
+
+    assert asked.usage.output_tokens > 0
+    assert done.usage.input_tokens == asked.usage.tokens + 1
+
+
+@pytest.mark.parametrize("model", [ScriptedModel(["a"]), ScriptedModel.always("a")])
+async def test_an_answer_without_a_price_is_free_and_known_to_be(
+    model: ScriptedModel,
+) -> None:
+    usage = (await ask(model, UserMessage("hello"))).usage
+
+    assert (usage.calls, usage.cost, usage.unpriced) == (1, 0, 0)
+
+
+def test_a_price_is_rounded_to_micro_dollars() -> None:
+    price = Price(input=0.15, output=0.6)
+
+    assert price.of(input_tokens=1_000_000, output_tokens=0) == 150_000
+    assert price.of(input_tokens=3, output_tokens=2) == 2
+
+
+async def test_ids_of_calls_are_unique_in_a_transcript() -> None:
+    """Also when a model that knows nothing of the first steps goes on after a restart."""
+    transcript: list[Message] = [UserMessage("go")]
+    for _ in range(3):
+        model = ScriptedModel([[ToolCall("look"), ToolCall("look")]])
+        asked = await ask(model, *transcript)
+        transcript += [asked, *(ToolMessage(call.id, "seen") for call in asked.calls)]
+
+    ids = [m.call for m in transcript if isinstance(m, ToolMessage)]
+    assert len(set(ids)) == len(ids) == 6
+    assert all(ids)
+
+
+async def test_an_id_in_the_script_is_kept() -> None:
+    mine = ToolCall("look", id=CallId("mine"))
+
+    answer = await ask(ScriptedModel([[mine, attrs.evolve(mine, id=CallId(""))]]))
+
+    assert answer.calls[0] is mine
+    assert answer.calls[1].id not in {"", "mine"}
+
+
+async def test_a_model_shows_how_far_it_is() -> None:
+    model = ScriptedModel(["a", "b"])
+    await ask(model)
+
+    assert repr(model) == "<ScriptedModel 1 of 2 steps taken>"

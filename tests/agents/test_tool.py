@@ -1,0 +1,380 @@
+"""A plain function becomes a tool: what the model is told of it, and how it is run."""
+
+import contextvars
+import enum
+from collections.abc import Callable
+from typing import Any, Literal
+
+import attrs
+import msgspec
+import pytest
+import trio
+
+from agents import (
+    CallId,
+    DefinitionError,
+    Tool,
+    ToolCall,
+    ToolError,
+    arguments_schema,
+    read_arguments,
+    tool,
+)
+
+session = contextvars.ContextVar("session", default="nobody's")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@attrs.frozen
+class Place:
+    """Somewhere."""
+
+    town: str
+    floor: int = attrs.field(default=0, validator=attrs.validators.lt(100))
+
+
+async def use(used: Tool, **arguments: Any) -> str:
+    return await used.run(ToolCall(used.name, arguments, id=CallId("1")))
+
+
+def parameters_of(function: Callable[..., Any]) -> Any:
+    return tool(function).parameters
+
+
+@tool
+async def paint(
+    what: str,
+    *,
+    colour: Colour = Colour.RED,
+    coats: int = 1,
+    where: Place | None = None,
+) -> str:
+    """Paint a thing.
+
+    It dries by itself.
+
+    Args:
+        what: the thing.
+        colour: which one.
+        coats: how often;
+            more is not always better.
+        where: if it matters.
+
+    Returns:
+        What it looks like now.
+    """
+    await trio.lowlevel.checkpoint()
+    return f"{what} is {colour.name} {coats} times at {where}"
+
+
+def test_the_model_reads_what_the_docstring_says() -> None:
+    assert paint.name == "paint"
+    assert paint.description == "Paint a thing.\n\nIt dries by itself."
+
+
+def test_the_schema_comes_from_hints_defaults_and_docstring() -> None:
+    assert paint.parameters == {
+        "type": "object",
+        "properties": {
+            "what": {"type": "string", "description": "the thing."},
+            "colour": {
+                "$ref": "#/$defs/Colour",
+                "description": "which one.",
+                "default": "red",
+            },
+            "coats": {
+                "type": "integer",
+                "description": "how often;\nmore is not always better.",
+                "default": 1,
+            },
+            "where": {
+                "anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}],
+                "description": "if it matters.",
+                "default": None,
+            },
+        },
+        "required": ["what"],
+        "additionalProperties": False,
+        "$defs": {
+            "Colour": {"title": "Colour", "enum": ["blue", "red"]},
+            "Place": {
+                "title": "Place",
+                "description": "Somewhere.",
+                "type": "object",
+                "properties": {
+                    "town": {"type": "string"},
+                    "floor": {"type": "integer", "default": 0},
+                },
+                "required": ["town"],
+            },
+        },
+    }
+
+
+def test_a_schema_is_plain_json() -> None:
+    """It goes over the wire as it is."""
+    assert (
+        msgspec.json.decode(msgspec.json.encode(paint.parameters)) == paint.parameters
+    )
+
+
+def test_a_function_may_say_nothing_of_itself() -> None:
+    def wait() -> None: ...
+
+    silent = tool(wait)
+
+    assert silent.description == ""
+    assert silent.parameters == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    }
+
+
+def test_a_choice_of_words_is_an_enum() -> None:
+    def move(to: Literal["left", "right"]) -> None: ...
+
+    assert parameters_of(move)["properties"]["to"] == {"enum": ["left", "right"]}
+
+
+def test_a_tool_may_be_called_otherwise_than_its_function() -> None:
+    @tool(name="brush", idempotent=True)
+    def paint_it() -> None: ...
+
+    assert (paint_it.name, paint_it.idempotent) == ("brush", True)
+
+
+def test_nothing_is_safe_to_repeat_unless_it_says_so() -> None:
+    assert not paint.idempotent
+
+
+async def test_arguments_arrive_as_the_types_they_are_hinted_as() -> None:
+    where = {"town": "Ulm", "floor": 2}
+
+    painted = await use(paint, what="wall", colour="blue", coats=3, where=where)
+
+    assert painted == "wall is BLUE 3 times at Place(town='Ulm', floor=2)"
+
+
+async def test_what_is_left_out_has_its_default() -> None:
+    assert await use(paint, what="wall") == "wall is RED 1 times at None"
+
+
+async def test_a_default_is_not_shared_between_calls() -> None:
+    @tool
+    async def collect(into: list[int] = []) -> list[int]:  # noqa: B006
+        await trio.lowlevel.checkpoint()
+        into.append(1)
+        return into
+
+    assert [await use(collect), await use(collect)] == ["[1]", "[1]"]
+
+
+async def test_keys_that_are_numbers_arrive_as_numbers() -> None:
+    """In JSON every key is text, so the model has no other way to write them."""
+
+    @tool
+    async def add(amounts: dict[int, int]) -> int:
+        await trio.lowlevel.checkpoint()
+        return sum(page * count for page, count in amounts.items())
+
+    assert await use(add, amounts={"2": 3, "10": 1}) == "16"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({}, "missing required field `what`"),
+        ({"what": 1}, "Expected `str`, got `int` - at `$.what`"),
+        ({"what": "wall", "coats": "1"}, "Expected `int`, got `str` - at `$.coats`"),
+        (
+            {"what": "wall", "colour": "pink"},
+            "Invalid enum value 'pink' - at `$.colour`",
+        ),
+        ({"what": "wall", "where": {"town": 1}}, "got `int` - at `$.where.town`"),
+        ({"what": "wall", "size": 1}, "unknown field `size`"),
+    ],
+)
+async def test_the_model_reads_what_does_not_fit_and_where(
+    arguments: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ToolError) as caught:
+        await use(paint, **arguments)
+
+    assert str(caught.value).startswith("the arguments of paint do not fit: ")
+    assert complaint in str(caught.value)
+
+
+async def test_the_model_reads_what_a_validator_says() -> None:
+    with pytest.raises(ToolError, match=r"'floor' must be < 100: 300 - at `\$.where`"):
+        await use(paint, what="wall", where={"town": "Ulm", "floor": 300})
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("as it is", "as it is"),
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        (Colour.RED, '"red"'),
+        ({"ä": (1, 2)}, '{"ä":[1,2]}'),
+    ],
+)
+async def test_a_result_is_text_or_becomes_json(result: object, text: str) -> None:
+    @tool
+    async def give() -> object:
+        await trio.lowlevel.checkpoint()
+        return result
+
+    assert await use(give) == text
+
+
+async def test_a_result_may_be_made_of_values() -> None:
+    @tool
+    async def places() -> list[Place]:
+        await trio.lowlevel.checkpoint()
+        return [Place("Ulm"), Place("Bonn", 3)]
+
+    assert msgspec.json.decode(await use(places)) == [
+        {"town": "Ulm", "floor": 0},
+        {"town": "Bonn", "floor": 3},
+    ]
+
+
+async def test_a_result_that_is_no_json_is_the_developers_error() -> None:
+    @tool
+    async def give() -> object:
+        await trio.lowlevel.checkpoint()
+        return object()
+
+    with pytest.raises(DefinitionError, match="tool 'give' returned object"):
+        await use(give)
+
+
+@pytest.mark.parametrize("error", [ToolError("not today"), ValueError("oops")])
+async def test_what_a_tool_raises_comes_out(error: Exception) -> None:
+    @tool
+    async def refuse() -> None:
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await use(refuse)
+
+    assert caught.value is error
+
+
+@pytest.mark.realtime
+async def test_a_sync_function_runs_in_a_worker_thread() -> None:
+    """So it may wait without holding up every other agent."""
+
+    @tool
+    def is_in_the_way() -> bool:
+        return trio.lowlevel.in_trio_run()
+
+    assert await use(is_in_the_way) == "false"
+
+
+@pytest.mark.realtime
+async def test_a_sync_function_sees_the_context_of_its_task() -> None:
+    @tool
+    def whose() -> str:
+        return session.get()
+
+    token = session.set("ours")
+
+    assert await use(whose) == "ours"
+    session.reset(token)
+
+
+@pytest.mark.realtime
+async def test_a_sync_function_may_say_no() -> None:
+    @tool
+    def refuse(why: str) -> None:
+        raise ToolError(why)
+
+    with pytest.raises(ToolError, match="not today"):
+        await use(refuse, why="not today")
+
+
+async def test_a_method_is_a_function_too() -> None:
+    class Shelf:
+        async def take(self, book: str) -> str:
+            await trio.lowlevel.checkpoint()
+            return f"took {book}"
+
+    assert await use(tool(Shelf().take), book="Emma") == "took Emma"
+
+
+def positional(word: str, /) -> None: ...
+def many(*words: str) -> None: ...
+def anything(**words: str) -> None: ...
+def unhinted(word) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+def unknown(word: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def imaginary(number: complex) -> None: ...
+def two_kinds(place: Place | Colour | bytes) -> None: ...
+def opaque(event: trio.Event) -> None: ...
+def look_at(words: list[str]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "complaint"),
+    [
+        (positional, "parameter 'word: str' cannot be given by name"),
+        (many, "parameter '*words: str' cannot be given by name"),
+        (anything, "parameter '**words: str' cannot be given by name"),
+        (unhinted, "parameter 'word' has no type hint"),
+        (unknown, "Nowhere"),
+        (imaginary, "has a parameter that JSON cannot carry"),
+        (opaque, "has a parameter that JSON cannot carry"),
+        (two_kinds, "has a parameter that JSON cannot carry"),
+    ],
+)
+def test_a_function_that_no_model_can_call_is_refused(
+    function: Callable[..., Any], complaint: str
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        tool(function)
+
+    assert str(caught.value).startswith(f"tool {function.__name__!r}")
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "look up", "<lambda>", "läuft", "a.b", "x" * 65])
+def test_a_name_that_no_model_can_write_is_refused(name: str) -> None:
+    """Providers take letters, digits, '-' and '_', and 64 of them."""
+    with pytest.raises(DefinitionError, match="name"):
+        tool(name=name)(look_at)
+
+
+def test_a_tool_may_have_the_name_of_a_type_it_takes() -> None:
+    @tool(name="Place")
+    def go(to: Place) -> None: ...
+
+    assert go.parameters["properties"]["to"]["$ref"].startswith("#/$defs/")
+
+
+def test_a_tool_of_ones_own_reads_its_arguments_alike() -> None:
+    """`delegate_task` is made without a function."""
+
+    class Wish(msgspec.Struct):
+        goal: str
+        place: Place | None = None
+
+    schema = arguments_schema(Wish)
+
+    assert (schema["required"], list(schema["$defs"])) == (["goal"], ["Place"])
+    wish = read_arguments(
+        ToolCall("wish", {"goal": "x", "place": {"town": "Ulm"}}), Wish
+    )
+    assert wish == Wish("x", Place("Ulm"))
+    with pytest.raises(
+        ToolError, match=r"the arguments of wish do not fit: .* `\$.goal`"
+    ):
+        read_arguments(ToolCall("wish", {"goal": 1}), Wish)

@@ -1,0 +1,437 @@
+"""A turn runs until the final answer, and goes on wherever its transcript stands."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    LimitExceededError,
+    Limits,
+    Message,
+    Model,
+    ModelError,
+    ModelRequest,
+    ScriptedModel,
+    Step,
+    Tool,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    take_turn,
+    tool,
+    unanswered_calls,
+)
+
+GO = UserMessage("go")
+LIMITS = Limits()
+# Two calls that are alike but for their ids.
+FIRST, SECOND = (ToolCall("send", {"letter": "x"}, id=CallId(i)) for i in ("a", "b"))
+SENDS_TWICE = AssistantMessage(calls=(FIRST, SECOND))
+
+
+class Listener:
+    """Plays a script, and keeps what it is asked."""
+
+    name = "listener"
+
+    def __init__(self, *steps: Any) -> None:
+        self._script = ScriptedModel(steps)
+        self.requests: list[ModelRequest] = []
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        # The transcript grows with the turn; this is how it stood.
+        now = attrs.evolve(request, transcript=tuple(request.transcript))
+        self.requests.append(now)
+        return await self._script.answer(request)
+
+    def heard(self) -> list[str]:
+        """Return the texts of the tools that the last request came with."""
+        transcript = self.requests[-1].transcript
+        return [
+            message.text for message in transcript if isinstance(message, ToolMessage)
+        ]
+
+
+class Turn:
+    """A turn to be taken, and the steps it has recorded."""
+
+    def __init__(
+        self,
+        model: Model,
+        *tools: Tool,
+        transcript: Transcript = (GO,),
+        limits: Limits = LIMITS,
+        record: Callable[[Step], Awaitable[None]] | None = None,
+    ) -> None:
+        self.agent = Agent("editor", instructions="Edit.", model=model, limits=limits)
+        self.model = model
+        self.tools = tools
+        self.transcript = transcript
+        self.steps: list[Step] = []
+        self._record = record if record is not None else self._keep
+
+    async def take(self) -> str:
+        return await take_turn(
+            self.agent,
+            self.transcript,
+            model=self.model,
+            tools=self.tools,
+            record=self._record,
+        )
+
+    async def _keep(self, step: Step) -> None:
+        await trio.lowlevel.checkpoint()
+        self.steps.append(step)
+
+
+@tool(idempotent=True)
+async def double(number: int) -> int:
+    await trio.sleep(number)
+    return number * 2
+
+
+@tool
+async def send(letter: str) -> str:
+    await trio.sleep(1)
+    return f"sent {letter}"
+
+
+async def test_a_final_answer_ends_the_turn() -> None:
+    turn = Turn(ScriptedModel(["42"]))
+
+    assert await turn.take() == "42"
+    assert [step.text for step in turn.steps] == ["42"]
+
+
+async def test_an_agent_that_was_told_nothing_may_speak_first() -> None:
+    assert await Turn(ScriptedModel(["hello"]), transcript=()).take() == "hello"
+
+
+async def test_the_model_is_told_all_it_needs() -> None:
+    model = Listener("42")
+    turn = Turn(model, send, double)
+
+    await turn.take()
+
+    request = ModelRequest(instructions="Edit.", transcript=(GO,), tools=(send, double))
+    assert model.requests == [request]
+
+
+async def test_a_tool_answers_and_the_model_goes_on() -> None:
+    model = Listener(ToolCall("double", {"number": 21}), "it is 42")
+    turn = Turn(model, double)
+
+    assert await turn.take() == "it is 42"
+    asked, answered, _ = turn.steps
+    assert isinstance(asked, AssistantMessage)
+    assert answered == ToolMessage(asked.calls[0].id, "42")
+    assert model.requests[-1].transcript == (GO, asked, answered)
+
+
+async def test_the_transcript_of_the_caller_is_left_alone() -> None:
+    """Whoever keeps it adds the steps that it has kept."""
+    transcript: list[Message] = [GO]
+
+    await Turn(ScriptedModel(["42"]), transcript=transcript).take()
+
+    assert transcript == [GO]
+
+
+async def test_parallel_calls_run_at_the_same_time() -> None:
+    model = Listener([ToolCall("double", {"number": n}) for n in (30, 10, 20)], "done")
+
+    await Turn(model, double).take()
+
+    assert trio.current_time() == 30
+    assert model.heard() == ["20", "40", "60"]
+
+
+async def test_each_of_two_equal_calls_is_answered() -> None:
+    """A tool gets the whole call, and may tell them apart by their ids."""
+
+    async def run(call: ToolCall) -> str:
+        await trio.lowlevel.checkpoint()
+        return call.id
+
+    which = Tool(name="which", description="", parameters={}, run=run)
+    model = Listener([ToolCall("which"), ToolCall("which")], "done")
+    turn = Turn(model, which)
+
+    await turn.take()
+
+    answers = [step for step in turn.steps if isinstance(step, ToolMessage)]
+    assert all(answer.call == answer.text for answer in answers)
+    assert len({answer.call for answer in answers}) == 2
+
+
+async def test_a_tool_that_says_no_is_heard_by_the_model() -> None:
+    @tool
+    async def enter() -> str:
+        await trio.lowlevel.checkpoint()
+        raise ToolError("it is locked")
+
+    turn = Turn(ScriptedModel([ToolCall("enter"), "then not"]), enter)
+
+    assert await turn.take() == "then not"
+    (answer,) = (step for step in turn.steps if isinstance(step, ToolMessage))
+    assert (answer.text, answer.failed) == ("it is locked", True)
+
+
+async def test_arguments_that_do_not_fit_are_heard_by_the_model() -> None:
+    model = Listener(ToolCall("double", {"number": "two"}), "sorry")
+
+    assert await Turn(model, double).take() == "sorry"
+    assert "Expected `int`, got `str`" in model.heard()[0]
+
+
+@pytest.mark.parametrize(
+    ("tools", "known"), [((), "none"), ((double, send), "double, send")]
+)
+async def test_a_tool_that_there_is_not_is_heard_by_the_model(
+    tools: tuple[Tool, ...], known: str
+) -> None:
+    model = Listener(ToolCall("fly"), "then not")
+
+    assert await Turn(model, *tools).take() == "then not"
+    assert model.heard() == [f"there is no tool 'fly'; there are: {known}"]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_any_other_error_of_a_tool_ends_the_turn(calls: int) -> None:
+    """One error comes out, as itself, and what ran beside it is cancelled."""
+
+    @tool
+    async def explode() -> None:
+        await trio.sleep(1)
+        raise ZeroDivisionError
+
+    wishes = [ToolCall("explode"), ToolCall("double", {"number": 100})]
+    turn = Turn(ScriptedModel([wishes[:calls]]), explode, double)
+
+    with pytest.raises(ZeroDivisionError):
+        await turn.take()
+
+    assert trio.current_time() == 1
+    assert len(turn.steps) == 1
+
+
+async def test_an_error_of_the_model_ends_the_turn() -> None:
+    turn = Turn(ScriptedModel([ModelError("overloaded")]))
+
+    with pytest.raises(ModelError, match="overloaded"):
+        await turn.take()
+
+    assert turn.steps == []
+
+
+async def test_a_turn_has_so_many_model_calls_and_no_more() -> None:
+    model = ScriptedModel.always(ToolCall("double", {"number": 1}))
+    turn = Turn(model, double, limits=Limits(model_calls=3))
+
+    with pytest.raises(LimitExceededError, match="limit of 3 model calls") as caught:
+        await turn.take()
+
+    assert (caught.value.limit, caught.value.allowed) == ("model calls", 3)
+    assert sum(isinstance(step, AssistantMessage) for step in turn.steps) == 3
+
+
+async def test_the_last_call_that_is_allowed_may_give_the_answer() -> None:
+    model = ScriptedModel([ToolCall("double", {"number": 1}), "2"])
+
+    assert await Turn(model, double, limits=Limits(model_calls=2)).take() == "2"
+
+
+async def test_a_resumed_turn_has_used_what_it_used_before() -> None:
+    """A limit that began again with every crash would be none."""
+    model = ScriptedModel.always(ToolCall("double", {"number": 1}))
+    limits = Limits(model_calls=3)
+    before = Turn(model, double, limits=limits)
+    with pytest.raises(LimitExceededError):
+        await before.take()
+
+    for kept in range(len(before.steps) + 1):
+        resumed = Turn(
+            model, double, limits=limits, transcript=[GO, *before.steps[:kept]]
+        )
+        with pytest.raises(LimitExceededError):
+            await resumed.take()
+        assert [*before.steps[:kept], *resumed.steps] == before.steps
+
+
+async def test_the_next_turn_has_used_nothing() -> None:
+    transcript: Transcript = [GO, AssistantMessage("a"), GO, AssistantMessage("b"), GO]
+    turn = Turn(
+        ScriptedModel(["c"]), transcript=transcript, limits=Limits(model_calls=1)
+    )
+
+    assert await turn.take() == "c"
+
+
+async def test_each_step_is_recorded_before_the_next_begins() -> None:
+    log: list[str] = []
+
+    async def keep(step: Step) -> None:
+        await trio.sleep(5)
+        log.append(f"kept {type(step).__name__}")
+
+    def think(transcript: Transcript) -> str | ToolCall:
+        log.append("asked")
+        return "done" if len(transcript) > 1 else ToolCall("act")
+
+    @tool
+    async def act() -> None:
+        await trio.lowlevel.checkpoint()
+        log.append("acted")
+
+    await Turn(ScriptedModel.always(think), act, record=keep).take()
+
+    assert log == [
+        "asked",
+        "kept AssistantMessage",
+        "acted",
+        "kept ToolMessage",
+        "asked",
+        "kept AssistantMessage",
+    ]
+
+
+async def test_the_model_hears_steps_in_the_order_they_are_kept_in() -> None:
+    """A turn that is resumed reads them in that order, and must go on as if it never stopped."""
+    kept: list[Step] = []
+
+    async def keep(step: Step) -> None:
+        kept.append(step)
+        # Whoever waits for the disk together may return in any order.
+        await trio.sleep(20 - 5 * len(kept))
+
+    model = Listener([ToolCall("double", {"number": n}) for n in (1, 2)], "done")
+
+    await Turn(model, double, record=keep).take()
+
+    assert model.requests[-1].transcript == (GO, *kept[:-1])
+
+
+async def test_a_step_that_cannot_be_recorded_ends_the_turn() -> None:
+    """Nothing may happen that nobody would know of after a crash."""
+
+    async def lose(_: Step) -> None:
+        await trio.lowlevel.checkpoint()
+        raise OSError("the disk is full")
+
+    model = Listener(ToolCall("send", {"letter": "x"}))
+
+    with pytest.raises(OSError, match="the disk is full"):
+        await Turn(model, send, record=lose).take()
+
+    assert trio.current_time() == 0
+
+
+def doubles_some(transcript: Transcript) -> str | ToolCall | list[ToolCall]:
+    heard = [message.text for message in transcript if isinstance(message, ToolMessage)]
+    match len(heard):
+        case 0:
+            return ToolCall("double", {"number": 1})
+        case 1:
+            return [ToolCall("double", {"number": n}) for n in (2, 3, 4)]
+        case _:
+            return " ".join(heard)
+
+
+async def test_a_turn_goes_on_from_every_step_of_it() -> None:
+    """Wherever a crash leaves it, it comes to the same answer by the same steps."""
+    model = ScriptedModel.always(doubles_some)
+    whole = Turn(model, double)
+    answer = await whole.take()
+
+    assert answer == "2 4 6 8"
+    for kept in range(len(whole.steps) + 1):
+        resumed = Turn(model, double, transcript=[GO, *whole.steps[:kept]])
+        assert await resumed.take() == answer
+        assert [*whole.steps[:kept], *resumed.steps] == whole.steps
+
+
+async def test_a_turn_goes_on_after_it_was_cancelled_at_any_time() -> None:
+    """Only what was recorded counts, and nothing that was recorded is done again."""
+    model = ScriptedModel.always(doubles_some)
+    steps: list[Step] = []
+    answer = ""
+    for _ in range(6):
+        turn = Turn(model, double, transcript=[GO, *steps])
+        with trio.move_on_after(2.5 + len(steps) / 2):
+            answer = await turn.take()
+        steps += turn.steps
+
+    assert answer == "2 4 6 8"
+    assert unanswered_calls(steps) == []
+
+
+async def test_a_final_answer_that_is_there_needs_no_model() -> None:
+    turn = Turn(ScriptedModel([]), transcript=[GO, AssistantMessage("42")])
+
+    with trio.testing.assert_checkpoints():
+        assert await turn.take() == "42"
+    assert turn.steps == []
+
+
+async def test_a_broken_off_call_is_not_made_again() -> None:
+    """Nobody knows whether the letter has gone; the model hears just that."""
+    model = Listener("then I will ask")
+    turn = Turn(
+        model, send, transcript=[GO, SENDS_TWICE, ToolMessage(SECOND.id, "sent")]
+    )
+
+    assert await turn.take() == "then I will ask"
+    assert trio.current_time() == 0
+    broken_off = turn.steps[0]
+    assert isinstance(broken_off, ToolMessage)
+    assert (broken_off.call, broken_off.failed) == (FIRST.id, True)
+    assert broken_off.text.startswith("broken off: ")
+    assert model.requests[0].transcript[-1] == broken_off
+
+
+async def test_a_broken_off_call_that_may_be_repeated_is() -> None:
+    number = ToolCall("double", {"number": 2}, id=CallId("c"))
+    turn = Turn(
+        ScriptedModel(["done"]),
+        send,
+        double,
+        transcript=[GO, AssistantMessage(calls=(FIRST, number))],
+    )
+
+    await turn.take()
+
+    answers = {step.call: step for step in turn.steps if isinstance(step, ToolMessage)}
+    assert answers[FIRST.id].failed
+    assert answers[number.id] == ToolMessage(number.id, "4")
+
+
+async def test_a_broken_off_call_of_a_tool_that_is_gone_is_answered() -> None:
+    turn = Turn(ScriptedModel(["done"]), transcript=[GO, SENDS_TWICE])
+
+    assert await turn.take() == "done"
+    assert [step.text[:10] for step in turn.steps] == [
+        "broken off",
+        "broken off",
+        "done",
+    ]
+
+
+async def test_a_call_that_an_earlier_turn_left_open_is_closed() -> None:
+    """A turn may end in the midst of a call, and providers take no transcript with open ones."""
+    model = Listener("here I am")
+    again = UserMessage("are you there?")
+
+    await Turn(model, send, transcript=[GO, SENDS_TWICE, again]).take()
+
+    *before, last = model.requests[0].transcript
+    assert unanswered_calls(before) == []
+    assert last == again

@@ -1,0 +1,217 @@
+"""Which facts cannot be: each is refused, and changes nothing."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from agents import (
+    AssistantMessage,
+    CallId,
+    ToolMessage,
+)
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    ImpossibleEventError,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    TaskId,
+    root_of,
+)
+from delegation.events import (
+    CancelRequested,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ReplyDelivered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+Snapshot: TypeAlias = Callable[[Ledger], object]
+Refuses: TypeAlias = Callable[[Event], str]
+
+POLL, PUSH = DeliveryCapability.POLL, DeliveryCapability.PUSH
+S = SessionId("s")
+ROOT = root_of(S)
+OTHER = SessionId("other")
+NOWHERE = SessionId("nowhere")
+A, B, C, D, QUEUED = (TaskId(name) for name in ("a", "b", "c", "d", "queued"))
+NOBODY = TaskId("nobody")
+DONE = Outcome(Ending.SUCCEEDED, "42")
+SAYS = AssistantMessage("hm")
+ANSWERS = ToolMessage(CallId("call"), "yes")
+RESTART = JournalOpened("1.0")
+
+
+def of_task(task: TaskId) -> dict[str, Event]:
+    """Return all that could be said of a task once it was asked for."""
+    return {
+        "starts": TaskStarted(task),
+        "hears a model": ModelAnswered(task, SAYS),
+        "hears a tool": ToolAnswered(task, ANSWERS),
+        "is cancelled": CancelRequested(task),
+        "settles": TaskSettled(task, DONE),
+    }
+
+
+def of_session(session: SessionId) -> dict[str, Event]:
+    """Return all that could be said of a session once it was opened."""
+    return {
+        "opens a door": DoorOpened(session, PUSH),
+        "closes its door": DoorClosed(session),
+        "gets mail": MessageReceived(session, "hello"),
+        "starts a turn": TurnStarted(session, 1, PUSH, ()),
+        "resumes a turn": TurnResumed(session, 1, PUSH),
+        "ends a turn": TurnEnded(session, 1, DONE),
+        "has a reply delivered": ReplyDelivered(session, 1),
+    }
+
+
+IMPOSSIBLE: dict[str, Event] = {
+    **{f"nobody {does}": fact for does, fact in of_task(NOBODY).items()},
+    **{f"a settled task {does}": fact for does, fact in of_task(C).items()},
+    **{f"no session {does}": fact for does, fact in of_session(NOWHERE).items()},
+    "a task settles before those below it": TaskSettled(A, DONE),
+    "a session settles": TaskSettled(ROOT, DONE),
+    "a session is opened twice": SessionOpened(S, "editor"),
+    "a second door opens": DoorOpened(S, POLL),
+    "a door closes that is not open": DoorClosed(OTHER),
+    "two turns at a time": TurnStarted(S, 2, PUSH, ()),
+    "a turn is left out": TurnStarted(OTHER, 2, PUSH, ()),
+    "a turn reads what was never said": TurnStarted(OTHER, 1, PUSH, (99,)),
+    "a turn reads mail of another session": TurnStarted(OTHER, 1, PUSH, (3,)),
+    "a turn reads the same mail twice": TurnStarted(OTHER, 1, PUSH, (12, 12)),
+    "a turn resumes that runs": TurnResumed(S, 1, PUSH),
+    "a turn resumes that never started": TurnResumed(OTHER, 1, PUSH),
+    "a turn ends that is not under way": TurnEnded(S, 2, DONE),
+    "a turn ends that never started": TurnEnded(OTHER, 1, DONE),
+    "a turn ends before the tasks joined to it": TurnEnded(S, 1, DONE),
+    "a reply is delivered before its turn ends": ReplyDelivered(S, 1),
+    "a session takes the id of a task": SessionOpened(SessionId(A), "editor"),
+    "a task starts that runs": TaskStarted(B),
+    "a session starts like a task": TaskStarted(ROOT),
+}
+
+SILENT: dict[str, Event] = {
+    f"{who} {does}": of_task(task)[does]
+    for task, who in {
+        root_of(OTHER): "a session between two turns",
+        QUEUED: "a task that has not started",
+    }.items()
+    for does in ("hears a model", "hears a tool")
+}
+
+
+@pytest.fixture
+def refuses(ledger: Ledger, snapshot: Snapshot) -> Callable[[Event], str]:
+    """Check that a fact is refused and changes nothing, and return why it is impossible."""
+
+    def refuses(fact: Event) -> str:
+        before = snapshot(ledger)
+        with pytest.raises(ImpossibleEventError) as refused:
+            ledger.post(Entry(ledger.last_seq + 1, 99.0, S, fact))
+        assert refused.value.event is fact
+        assert snapshot(ledger) == before
+        return refused.value.because
+
+    return refuses
+
+
+@pytest.fixture
+def life(begin: Tell, tell: Tell, requested: Asked) -> None:
+    """Session `s` runs task a, which runs b; c is settled. The other has one letter, no turn."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
+    tell(requested(C), TaskSettled(C, DONE))
+    tell(SessionOpened(OTHER, "editor"), MessageReceived(OTHER, "hello"))
+    tell(requested(QUEUED, parent=A))
+
+
+@pytest.mark.usefixtures("life")
+@pytest.mark.parametrize("fact", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_fact_that_contradicts_the_others_is_refused_and_changes_nothing(
+    fact: Event, refuses: Refuses
+) -> None:
+    """The ledger is the one place where a bug of ours cannot become the truth."""
+    assert refuses(fact)
+
+
+@pytest.mark.usefixtures("life")
+@pytest.mark.parametrize("fact", SILENT.values(), ids=SILENT)
+def test_who_does_not_act_hears_nothing(fact: Event, refuses: Refuses) -> None:
+    """A model or a tool can only answer somebody who asked it."""
+    assert refuses(fact)
+
+
+@pytest.mark.usefixtures("life")
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        pytest.param(D, {"parent": NOBODY}, id="by nobody"),
+        pytest.param(D, {"parent": C}, id="by a settled task"),
+        pytest.param(D, {"parent": QUEUED}, id="by a task that has not started"),
+        pytest.param(
+            D, {"parent": OTHER, "session": OTHER}, id="by a session between two turns"
+        ),
+        pytest.param(A, {"call": "another"}, id="under an id that is taken"),
+        pytest.param(ROOT, {}, id="under the id of a session"),
+        pytest.param(D, {"call": f"call of {A}"}, id="again by the same call"),
+        pytest.param(D, {"session": OTHER}, id="from another tree"),
+        pytest.param(D, {"mode": Mode.ROOT}, id="as a session"),
+    ],
+)
+def test_a_task_cannot_be_asked_for(
+    task: str, more: dict[str, object], requested: Asked, refuses: Refuses
+) -> None:
+    """What is asked for hangs in one tree, once, below somebody who runs."""
+    assert refuses(requested(task, **more))
+
+
+@pytest.mark.parametrize("seq", [0, 1, 3])
+def test_facts_come_in_their_order(
+    ledger: Ledger, tell: Tell, snapshot: Snapshot, seq: int
+) -> None:
+    """A gap or a repetition means that the journal is not what was written."""
+    tell(RESTART)
+    before = snapshot(ledger)
+
+    with pytest.raises(ImpossibleEventError, match="2 is the next number"):
+        ledger.post(Entry(seq, 9.0, S, SessionOpened(S, "editor")))
+
+    assert snapshot(ledger) == before
+
+
+def test_only_the_turn_that_was_interrupted_is_resumed(
+    begin: Tell, tell: Tell, refuses: Refuses
+) -> None:
+    """A fact names the turn it is about, and another one is another fact."""
+    begin(PUSH)
+    tell(RESTART)
+
+    assert refuses(TurnResumed(S, 2, PUSH))
+
+
+def test_a_session_that_takes_no_turn_cannot_be_cancelled(
+    begin: Tell, tell: Tell, refuses: Refuses
+) -> None:
+    """It would hold for the next turn, which nobody asked to end."""
+    begin(PUSH)
+    tell(TurnEnded(S, 1, DONE))
+
+    assert refuses(CancelRequested(ROOT))

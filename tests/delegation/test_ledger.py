@@ -1,0 +1,295 @@
+"""What is true after the facts, and what is due."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from agents import (
+    AssistantMessage,
+    CallId,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Ledger,
+    Mode,
+    Outcome,
+    Reply,
+    SessionId,
+    TaskId,
+    root_of,
+)
+from delegation.events import (
+    CancelRequested,
+    DoorClosed,
+    DoorOpened,
+    Event,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ReplyDelivered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+
+NONE, POLL, PUSH = DeliveryCapability
+S = SessionId("s")
+ROOT = root_of(S)
+OTHER = SessionId("other")
+A, B, C, D = map(TaskId, "abcd")
+DONE = Outcome(Ending.SUCCEEDED, "42")
+SAYS = AssistantMessage("hm")
+ANSWERS = ToolMessage(CallId("call"), "yes")
+RESTART = JournalOpened("1.0")
+
+
+def test_the_same_call_of_two_tasks_asks_for_two(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Models number their calls anew in each transcript."""
+    begin(PUSH)
+    tell(requested(A, call="call_1"), TaskStarted(A))
+    tell(requested(B, parent=A, call="call_1"))
+
+    assert ledger.tasks[ROOT].asked == {"call_1": A}
+    assert ledger.tasks[A].asked == {"call_1": B}
+
+
+def test_every_fact_knows_its_tree(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """The journal finds the facts of one session by it."""
+    begin(PUSH)
+    tell(requested(A))
+    facts: list[Event] = [
+        SessionOpened(S, "editor"),
+        DoorOpened(S, PUSH),
+        DoorClosed(S),
+        MessageReceived(S, "go"),
+        TurnStarted(S, 1, PUSH, ()),
+        TurnResumed(S, 1, PUSH),
+        TurnEnded(S, 1, DONE),
+        ReplyDelivered(S, 1),
+        requested(B, parent=A),
+        TaskStarted(A),
+        ModelAnswered(A, SAYS),
+        ToolAnswered(A, ANSWERS),
+        CancelRequested(A),
+        TaskSettled(A, DONE),
+    ]
+
+    assert {ledger.session_of(fact) for fact in facts} == {S}
+    assert ledger.session_of(RESTART) == SessionId("")
+
+
+def test_a_path_numbers_the_children_of_each_name(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """A path is what people call a task by; two tasks never share one."""
+    begin(PUSH)
+    tell(requested(A), requested(B, agent="checker"), requested(C), requested(D))
+    tell(TaskStarted(D), requested("below", parent=D, agent="checker"))
+
+    assert [record.path for record in ledger.tasks.values()] == [
+        "/editor",
+        "/editor/researcher[1]",
+        "/editor/checker[1]",
+        "/editor/researcher[2]",
+        "/editor/researcher[3]",
+        "/editor/researcher[3]/checker[1]",
+    ]
+    assert [record.depth for record in ledger.tasks.values()] == [0, 1, 1, 1, 1, 2]
+
+
+def test_a_task_remembers_what_was_said_until_it_settles(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """It goes on from there after a crash; once it has ended only the journal needs it."""
+    begin(PUSH)
+    asks = AssistantMessage("", (ToolCall("look", id=CallId("call")),))
+    tell(requested(A), TaskStarted(A))
+    tell(ModelAnswered(A, asks), ToolAnswered(A, ANSWERS), RESTART)
+
+    assert ledger.tasks[A].transcript == [UserMessage("find it"), asks, ANSWERS]
+
+    tell(TaskSettled(A, DONE))
+    assert ledger.tasks[A].transcript == []
+    assert ledger.tasks[A].outcome == DONE
+
+
+def test_a_session_remembers_all_its_turns(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """It is one conversation, however many turns it takes."""
+    begin(PUSH)
+    tell(ModelAnswered(ROOT, SAYS), TurnEnded(S, 1, DONE), MessageReceived(S, "more"))
+    tell(TurnStarted(S, 2, PUSH, (7,)))
+
+    assert ledger.tasks[ROOT].transcript == [
+        UserMessage("go"),
+        SAYS,
+        UserMessage("more"),
+    ]
+    assert ledger.tasks[ROOT].outcome is None
+
+
+def test_the_fact_that_starts_a_turn_reads_the_mail(ledger: Ledger, tell: Tell) -> None:
+    """So nothing is lost between reading and beginning, and nothing is read twice."""
+    tell(SessionOpened(S, "editor"), SessionOpened(OTHER, "editor"))
+    tell(MessageReceived(S, "one"), MessageReceived(OTHER, "not yours"))
+    tell(MessageReceived(S, "two"), TurnStarted(S, 1, PUSH, (3, 5)))
+    tell(MessageReceived(S, "three"))
+    session = ledger.sessions[S]
+
+    assert session.root.transcript == [UserMessage("one"), UserMessage("two")]
+    assert session.turn is not None
+    assert session.turn.read == (3, 5)
+    assert session.mail == {7: "three"}
+    assert ledger.sessions[OTHER].mail == {4: "not yours"}
+
+
+def test_only_a_detached_task_that_settles_is_mail(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Whoever waits for a joined task has the answer from its own call."""
+    begin(PUSH)
+    tell(requested(A), requested(B, mode=Mode.DETACHED))
+    tell(TaskSettled(A, DONE), TaskSettled(B, DONE))
+    session = ledger.sessions[S]
+
+    assert list(session.mail) == [ledger.last_seq]
+    assert "/editor/researcher[2] (b)" in session.mail[ledger.last_seq]
+    assert not session.outstanding
+
+
+def test_a_session_is_woken_when_it_can_be_told_and_has_something_to_do(
+    ledger: Ledger, tell: Tell
+) -> None:
+    """One turn at a time, and none behind a closed door."""
+    story: list[tuple[Event, bool]] = [
+        (SessionOpened(S, "editor"), False),
+        (MessageReceived(S, "one"), False),
+        (DoorOpened(S, PUSH), True),
+        (TurnStarted(S, 1, PUSH, (2,)), False),
+        (MessageReceived(S, "two"), False),
+        (TurnEnded(S, 1, DONE), True),
+        (DoorClosed(S), False),
+        (DoorOpened(S, POLL), True),
+        (TurnStarted(S, 2, POLL, (5,)), False),
+        (RESTART, False),
+        (DoorOpened(S, PUSH), True),
+        (TurnResumed(S, 2, PUSH), False),
+        (TurnEnded(S, 2, DONE), False),
+    ]
+    for fact, woken in story:
+        tell(fact)
+        assert (S in ledger.wakeable) is woken, fact
+
+
+def test_the_status_of_a_session_is_what_it_does(
+    ledger: Ledger, tell: Tell, requested: Asked
+) -> None:
+    """A session never ends: between turns it waits, or shows how the last one ended."""
+    story: list[tuple[Event, str]] = [
+        (SessionOpened(S, "editor"), "queued"),
+        (DoorOpened(S, PUSH), "queued"),
+        (MessageReceived(S, "go"), "queued"),
+        (TurnStarted(S, 1, PUSH, (3,)), "running"),
+        (requested(A, mode=Mode.DETACHED), "running"),
+        (TurnEnded(S, 1, DONE), "waiting"),
+        (TaskStarted(A), "waiting"),
+        (TaskSettled(A, DONE), "succeeded"),
+        (TurnStarted(S, 2, PUSH, (8,)), "running"),
+        (RESTART, "interrupted"),
+        (DoorOpened(S, PUSH), "interrupted"),
+        (TurnResumed(S, 2, PUSH), "running"),
+        (TurnEnded(S, 2, Outcome(Ending.FAILED, error="no")), "failed"),
+        (RESTART, "failed"),
+    ]
+    for fact, status in story:
+        tell(fact)
+        assert ledger.sessions[S].tree[ROOT]["status"] == status, fact
+
+
+def test_a_new_turn_does_not_show_the_error_of_the_last(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """What runs has neither ended nor failed."""
+    begin(PUSH)
+    tell(TurnEnded(S, 1, Outcome(Ending.FAILED, error="no")))
+    node = ledger.sessions[S].tree[ROOT]
+    assert (node["ended"], node["error"]) == (5.0, "no")
+
+    tell(TurnStarted(S, 2, PUSH, ()))
+    assert (node["started"], node["ended"], node["error"]) == (4.0, None, "")
+
+
+def test_a_detached_task_is_due_until_somebody_runs_it(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Whoever asked for a joined one runs it; one that has ended needs nobody."""
+    begin(PUSH)
+    tell(requested(A), *(requested(id_, mode=Mode.DETACHED) for id_ in (B, C, D)))
+    assert list(ledger.startable) == [B, C, D]
+
+    tell(TaskStarted(B), TaskSettled(C, DONE))
+    assert list(ledger.startable) == [D]
+    assert ledger.startable[D] is ledger.tasks[D].request
+
+
+def test_a_reply_waits_until_a_door_takes_it(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """It says what it answers, so that a door knows whose question that was."""
+    begin(PUSH)
+    tell(TurnEnded(S, 1, DONE), DoorClosed(S), RESTART)
+    session = ledger.sessions[S]
+
+    assert session.undelivered == {1: Reply(S, 1, (3,), DONE)}
+    assert session.undelivered[1].text == "42"
+
+    tell(ReplyDelivered(S, 1))
+    assert not session.undelivered
+
+
+def test_a_turn_that_nobody_is_told_of_later_leaves_no_reply(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """Whoever asked within a turn has the answer from there."""
+    begin(NONE)
+    tell(TurnEnded(S, 1, DONE))
+
+    assert ledger.sessions[S].idle
+    assert ledger.sessions[S].last_outcome == DONE
+
+
+def test_a_session_is_idle_when_nothing_is_left_to_come(
+    ledger: Ledger, tell: Tell, requested: Asked
+) -> None:
+    """Mail, a turn, a task in the background and a reply nobody took: each keeps it busy."""
+    story: list[tuple[Event, bool]] = [
+        (SessionOpened(S, "editor"), True),
+        (MessageReceived(S, "go"), False),
+        (TurnStarted(S, 1, PUSH, (2,)), False),
+        (requested(A, mode=Mode.DETACHED), False),
+        (TurnEnded(S, 1, DONE), False),
+        (ReplyDelivered(S, 1), False),
+        (TaskSettled(A, DONE), False),
+        (TurnStarted(S, 2, PUSH, (7,)), False),
+        (TurnEnded(S, 2, DONE), False),
+        (ReplyDelivered(S, 2), True),
+    ]
+    for fact, idle in story:
+        tell(fact)
+        assert ledger.sessions[S].idle is idle, fact

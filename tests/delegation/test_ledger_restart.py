@@ -1,0 +1,227 @@
+"""What a restart interrupts, what comes back, and what a cancel ends."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import attrs
+import pytest
+
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    TaskId,
+    root_of,
+)
+from delegation.events import (
+    CancelRequested,
+    DoorClosed,
+    DoorOpened,
+    JournalOpened,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+    TurnResumed,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+
+NONE, POLL, PUSH = DeliveryCapability
+S = SessionId("s")
+ROOT = root_of(S)
+OTHER = SessionId("other")
+A, B, C, D = map(TaskId, "abcd")
+DONE = Outcome(Ending.SUCCEEDED, "42")
+RESTART = JournalOpened("1.0")
+
+
+def test_a_restart_interrupts_all_that_has_not_ended(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """The process that ran it is gone, and with it every door."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), requested(B, parent=A))
+    tell(requested(C), TaskSettled(C, DONE), requested(D, mode=Mode.DETACHED), RESTART)
+    session = ledger.sessions[S]
+
+    assert session.tree.counts() == {"interrupted": 4, "succeeded": 1}
+    assert session.tree[C]["status"] == "succeeded"
+    assert session.door is None
+    assert session.turn is not None
+    assert session.turn.interrupted
+    assert not ledger.startable
+    assert not ledger.wakeable
+
+
+def test_a_door_brings_the_detached_tasks_of_its_session_back(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """With the session come the agents that can do them; joined ones wait for who asked."""
+    begin(PUSH)
+    begin(PUSH, session=OTHER)
+    tell(requested(A), TaskStarted(A))
+    tell(requested(B, mode=Mode.DETACHED), TaskStarted(B))
+    tell(requested(C, mode=Mode.DETACHED), requested(D, mode=Mode.DETACHED))
+    tell(requested("theirs", OTHER, mode=Mode.DETACHED, session=OTHER))
+    tell(TaskSettled(D, DONE), RESTART, DoorOpened(S, PUSH))
+
+    assert list(ledger.startable) == [B, C]
+
+
+def test_a_door_that_opens_again_restarts_nothing_that_runs(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Leaving only closes the door: what runs goes on."""
+    begin(PUSH)
+    tell(requested(A, mode=Mode.DETACHED), RESTART, DoorOpened(S, PUSH), TaskStarted(A))
+    tell(DoorClosed(S), DoorOpened(S, PUSH))
+
+    assert not ledger.startable
+
+
+def test_a_task_that_starts_again_has_started_once(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Its time counts from the first start, and it is no longer interrupted."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), RESTART, TaskStarted(A))
+
+    assert ledger.sessions[S].tree[A]["started"] == 6.0
+    assert ledger.sessions[S].tree[A]["status"] == "running"
+    assert not ledger.nobody_runs(A)
+
+
+def test_a_resumed_turn_is_the_same_turn_behind_another_door(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """The capability is that of the door of now; what was read stays read."""
+    begin(POLL)
+    before = ledger.sessions[S].turn
+    assert before is not None
+
+    tell(RESTART, TurnResumed(S, 1, PUSH))
+    assert ledger.sessions[S].turn == attrs.evolve(before, capability=PUSH)
+
+
+def test_an_interrupted_turn_is_abandoned_if_who_asked_was_waiting_in_it(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """A session that can be told later is opened again some day."""
+    begin(NONE)
+    begin(PUSH, session=OTHER)
+    tell(SessionOpened(SessionId("quiet"), "editor"))
+    assert ledger.abandoned() == []
+
+    tell(RESTART)
+    assert ledger.abandoned() == [ledger.sessions[S]]
+
+    tell(TurnEnded(S, 1, Outcome(Ending.LOST)))
+    assert ledger.abandoned() == []
+
+
+def test_a_cancel_holds_for_all_below(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """It reaches a task that begins only after it, and nobody beside or above."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
+    tell(requested(C, parent=B), requested(D), CancelRequested(A), RESTART)
+
+    assert [id_ for id_ in (ROOT, A, B, C, D) if ledger.is_cancelled(id_)] == [A, B, C]
+
+
+def test_a_cancelled_session_goes_on_with_its_next_turn(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """What was cancelled is the turn."""
+    begin(PUSH)
+    tell(CancelRequested(ROOT))
+    assert ledger.is_cancelled(ROOT)
+
+    tell(TurnEnded(S, 1, Outcome(Ending.CANCELLED)))
+    assert not ledger.is_cancelled(ROOT)
+
+
+@pytest.mark.parametrize("capability", DeliveryCapability)
+def test_what_is_torn_down_ends_for_good_if_nobody_can_take_it_up(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    capability: DeliveryCapability,
+) -> None:
+    """Whoever waited inside a turn is gone with it; what is detached outlives every turn."""
+    begin(capability)
+    tell(requested(A), TaskStarted(A), requested(B, parent=A))
+    tell(requested(C, mode=Mode.DETACHED), TaskStarted(C), requested(D, parent=C))
+    tasks = (ROOT, A, B, C, D)
+
+    for_good = {id_ for id_ in tasks if ledger.ends_for_good(id_)}
+    assert for_good == ({ROOT, A, B} if capability is NONE else set())
+
+    tell(CancelRequested(C))
+    assert {id_ for id_ in tasks if ledger.ends_for_good(id_)} == for_good | {C, D}
+
+
+def test_a_session_between_two_turns_has_nothing_to_end(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """There is always a next turn."""
+    begin(NONE)
+    tell(TurnEnded(S, 1, DONE))
+
+    assert not ledger.ends_for_good(ROOT)
+
+
+def test_nobody_runs_what_is_due_or_was_interrupted(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """A cancel finds nobody to tell there, and has to say itself that it has ended."""
+    begin(PUSH)
+    tell(requested(A, mode=Mode.DETACHED))
+    assert ledger.nobody_runs(A)
+
+    tell(TaskStarted(A), requested(B, parent=A), TaskStarted(B))
+    assert not ledger.nobody_runs(A)
+
+    tell(RESTART)
+    assert ledger.nobody_runs(A)
+    assert ledger.nobody_runs(B)
+
+    tell(DoorOpened(S, PUSH), TaskStarted(A))
+    assert not ledger.nobody_runs(A)
+    assert ledger.nobody_runs(B)
+
+
+def test_nobody_runs_a_session_whose_turn_was_interrupted(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """Else whoever cancels it waits for an end that nobody is there to bring."""
+    begin(PUSH)
+    assert not ledger.nobody_runs(ROOT)
+
+    tell(RESTART)
+    assert ledger.nobody_runs(ROOT)
+
+    tell(TurnResumed(S, 1, PUSH))
+    assert not ledger.nobody_runs(ROOT)
+
+
+def test_below_a_task_the_deepest_come_first(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """They are settled in this order, and none may settle before those below it."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), requested(B, parent=A), requested(C, parent=A))
+    tell(requested(D), TaskSettled(D, DONE), requested("own", mode=Mode.DETACHED))
+    below = [record.id for record in ledger.unsettled_below(ROOT)]
+    assert below == [C, B, A]
+
+    tell(*(TaskSettled(task, DONE) for task in below), TurnEnded(S, 1, DONE))
+    assert list(ledger.sessions[S].outstanding) == ["own"]

@@ -1,0 +1,167 @@
+"""Cancel means joined: it returns when every descendant has ended."""
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel, ToolCall, tool
+from delegation import Rules
+from delegation.events import TaskSettled
+from orchestrator import MemoryJournal, Orchestrator, UnknownIdError, open_orchestrator
+from tests.kit import facts, hand_on, worker
+
+
+def paths(orchestrator: Orchestrator) -> dict[str, str]:
+    """Return the id of every task of the newest run, by path."""
+    tree = orchestrator.tree(orchestrator.runs[-1])
+    return {tree[task]["path"]: task for task in tree.graph}
+
+
+def statuses(orchestrator: Orchestrator) -> dict[str, str]:
+    tree = orchestrator.tree(orchestrator.runs[-1])
+    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+
+
+async def test_cancelling_a_child_ends_all_below_it_and_spares_its_siblings() -> None:
+    middle = Agent(
+        "middle",
+        model=ScriptedModel.always(hand_on("x", "y", background=False)),
+        delegates=[worker("leaf", seconds=100)],
+    )
+    model = ScriptedModel(
+        [[hand_on("a", agent="middle"), hand_on("b", agent="other")], "end"]
+    )
+    top = Agent("top", model=model, delegates=[middle, worker("other", seconds=50)])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, top, "go")
+            await trio.sleep(10)
+            await orchestrator.cancel(paths(orchestrator)["/top/middle[1]"])
+
+            assert statuses(orchestrator) == {
+                "/top": "running",
+                "/top/middle[1]": "cancelled",
+                "/top/middle[1]/leaf[1]": "cancelled",
+                "/top/middle[1]/leaf[2]": "cancelled",
+                "/top/other[1]": "running",
+            }
+            assert trio.current_time() == pytest.approx(10)
+
+        assert statuses(orchestrator)["/top"] == "succeeded"
+        assert statuses(orchestrator)["/top/other[1]"] == "succeeded"
+
+
+async def test_cancel_waits_for_the_cleanup_of_the_children() -> None:
+    @tool
+    async def careful() -> str:
+        """Take time to tidy up."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(3)
+        return "never"
+
+    child = Agent("child", model=ScriptedModel([ToolCall("careful")]), tools=[careful])
+    top = Agent("top", model=ScriptedModel([hand_on("a"), "end"]), delegates=[child])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, top, "go")
+            await trio.sleep(10)
+            await orchestrator.cancel(paths(orchestrator)["/top/child[1]"])
+
+            assert trio.current_time() == pytest.approx(13)
+            assert statuses(orchestrator)["/top/child[1]"] == "cancelled"
+
+
+async def test_what_a_cancelled_task_had_said_and_spent_is_kept() -> None:
+    def think(_: object) -> ToolCall:
+        return ToolCall("wait")
+
+    @tool
+    async def wait() -> str:
+        await trio.sleep_forever()
+        return "never"
+
+    child = Agent("child", model=ScriptedModel.always(think), tools=[wait])
+    top = Agent("top", model=ScriptedModel([hand_on("a"), "end"]), delegates=[child])
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, top, "go")
+            await trio.sleep(10)
+            task = paths(orchestrator)["/top/child[1]"]
+            await orchestrator.cancel(task)
+        tree = orchestrator.tree(orchestrator.runs[-1])
+
+    assert tree[facts(journal.entries, TaskSettled)[0].task]["usage"].calls == 1
+
+
+async def test_cancelling_a_session_ends_its_turn_and_all_it_has_in_the_background() -> (
+    None
+):
+    model = ScriptedModel(
+        [
+            hand_on("a", "b", background=True),
+            hand_on("c", background=False),
+            "news of the two",
+        ]
+    )
+    agent = Agent("top", model=model, delegates=[worker(seconds=100)])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.ask, "go")
+                await trio.sleep(10)
+                await orchestrator.cancel(session.id)
+
+                assert statuses(orchestrator)["/top/worker[1]"] == "cancelled"
+                assert statuses(orchestrator)["/top/worker[2]"] == "cancelled"
+                assert statuses(orchestrator)["/top/worker[3]"] == "cancelled"
+                assert trio.current_time() == pytest.approx(10)
+            # It goes on: it is told what became of its tasks, in a turn like any other.
+            await session.wait_idle()
+
+            assert session.replies.receive_nowait().text == "news of the two"
+
+
+async def test_cancelling_what_has_ended_returns_at_once() -> None:
+    top = Agent("top", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()])
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(top, "go")
+        for task in run.tree.graph:
+            await orchestrator.cancel(task)
+
+        assert run.tree.counts() == {"succeeded": 2}
+
+
+async def test_cancelling_what_is_not_there_says_so() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        with pytest.raises(UnknownIdError, match="there is no task 't_none'"):
+            await orchestrator.cancel("t_none")
+
+
+async def test_a_task_that_a_crash_interrupted_can_be_cancelled() -> None:
+    """Nobody runs it, so nobody but the orchestrator can say that it has ended."""
+    model = ScriptedModel(
+        [hand_on("a", background=True), hand_on("b", background=False)]
+    )
+    agent = Agent("top", model=model, delegates=[worker(seconds=100)])
+    journal = MemoryJournal()
+    with trio.move_on_after(10):
+        async with open_orchestrator(journal, rules=Rules()) as orchestrator:
+            async with orchestrator.open_session(agent) as session:
+                await session.ask("go")
+
+    async with open_orchestrator(journal) as orchestrator:
+        assert statuses(orchestrator) == {
+            "/top": "interrupted",
+            "/top/worker[1]": "interrupted",
+            "/top/worker[2]": "interrupted",
+        }
+        await orchestrator.cancel(session.id)
+
+        assert statuses(orchestrator) == {
+            "/top": "cancelled",
+            "/top/worker[1]": "cancelled",
+            "/top/worker[2]": "cancelled",
+        }

@@ -1,0 +1,315 @@
+"""The command line, as a user meets it: real processes, real files, real signals."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+AGENTS = """
+from agents import Agent, ModelError, ScriptedModel, ToolCall
+
+call = ToolCall("delegate_task", {"goal": "part", "background": True})
+helper = Agent("helper", model=ScriptedModel.always("found"))
+editor = Agent("editor", model=ScriptedModel([call, "merged \\x1b[31m"]), delegates=[helper])
+"""
+SLOW = """
+from agents import Agent, ScriptedModel
+slow = Agent("slow", model=ScriptedModel.always("never", 1000))
+"""
+
+
+class Shell:
+    """Runs commands with a journal of their own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environ = {
+            **os.environ,
+            "ORCHESTRATOR_HOME": str(home / "state"),
+            "COLUMNS": "200",
+        }
+
+    def write(self, name: str, text: str) -> str:
+        (self.home / name).write_text(text)
+        return name
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.home,
+            env=self.environ,
+        )
+
+    def run(self, *arguments: str, says: str = "", code: int = 0) -> tuple[str, str]:
+        with self.start(*arguments) as process:
+            out, err = process.communicate(says, timeout=60)
+        assert process.returncode == code, err
+        return out, err
+
+    def error(self, *arguments: str) -> str:
+        """Run what must fail as a user's mistake: one line, code 2, nothing on stdout."""
+        out, err = self.run(*arguments, code=2)
+        assert out == ""
+        assert err.startswith("orchestrator: ")
+        assert err.count("\n") == 1
+        return err
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_the_demo_shows_the_tree_the_answer_and_why(shell: Shell) -> None:
+    out, _ = shell.run("demo", "--seconds", "0.01")
+
+    for part in (
+        "The models are scripted",
+        "answer, turn 2, woken by the archivist",
+        "editor            ✓ succeeded",
+        "│  └─ checker[1]  ✓ succeeded  joined",
+        "└─ archivist[1]   ✓ succeeded  detached",
+        "because the session that asked can be told later",
+        "orchestrator tree r_",
+        "OPENAI_API_KEY",
+    ):
+        assert part in out
+
+
+def test_the_stateless_demo_joins_everything_and_says_why(shell: Shell) -> None:
+    out, _ = shell.run("demo", "--stateless", "--seconds", "0.01")
+
+    assert "└─ archivist[1]   ✓ succeeded  joined" in out
+    assert "detached " not in out
+    assert "because whoever asked cannot be told anything after its turn ends" in out
+    assert "Martin Sústrik" in out
+
+
+def test_a_later_process_shows_the_run_again(shell: Shell) -> None:
+    demo, _ = shell.run("demo", "--seconds", "0.01")
+    run = demo.partition("orchestrator tree ")[2].split()[0]
+    newest, _ = shell.run("tree")
+    named, _ = shell.run("tree", run[:6])
+    mermaid, _ = shell.run("tree", run, "--format", "mermaid")
+
+    assert newest == named
+    assert all(line in demo for line in named.splitlines() if "✓" in line)
+    assert mermaid.startswith("flowchart TD\n")
+
+
+def test_runs_are_listed(shell: Shell) -> None:
+    shell.run("demo", "--seconds", "0.01")
+    shell.run("demo", "--stateless", "--seconds", "0.01")
+
+    heading, *runs = shell.run("runs")[0].splitlines()
+
+    assert heading.split() == [
+        "run",
+        "began",
+        "agent",
+        "status",
+        "tasks",
+        "tokens",
+        "cost",
+        "goal",
+    ]
+    assert len(runs) == 2
+    assert all("succeeded" in run and "Should our team" in run for run in runs)
+
+
+def test_run_prints_the_answer_alone_on_stdout(shell: Shell) -> None:
+    """A terminal must not obey what an agent says: the escape sequence is gone."""
+    file = shell.write("team.py", AGENTS)
+
+    out, err = shell.run("run", f"{file}:editor", "go")
+
+    assert out == "merged  [31m\n"
+    assert "└─ helper[1]  ✓ succeeded  joined" in err
+    assert shell.run("run", file, "go", "--quiet") == (out, "")
+
+
+def test_a_run_that_fails_exits_with_1_and_says_what_happened(shell: Shell) -> None:
+    file = shell.write(
+        "broken.py",
+        "from agents import Agent, ModelError, ScriptedModel\n"
+        "a = Agent('a', model=ScriptedModel([ModelError('HTTP 401: no')]))\n",
+    )
+
+    out, err = shell.run("run", file, "go", "--quiet", code=1)
+
+    assert (out, err) == ("", "orchestrator: /a failed: HTTP 401: no\n")
+
+
+def test_a_file_imports_its_neighbours(shell: Shell) -> None:
+    shell.write("names.py", "NAME = 'neighbour'")
+    file = shell.write(
+        "team.py",
+        "from agents import Agent, ScriptedModel\nfrom names import NAME\n"
+        "a = Agent(NAME, model=ScriptedModel(['hello']))\n",
+    )
+
+    assert shell.run("run", file, "go", "--quiet") == ("hello\n", "")
+
+
+def test_chat_answers_and_comes_back_with_news(shell: Shell) -> None:
+    with shell.start("chat") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("Where does it come from?\n")
+        process.stdin.flush()
+        lines = []
+        while not lines or "The archivist is back" not in lines[-1]:
+            lines.append(process.stdout.readline())
+        process.stdin.close()
+        rest = process.stdout.read()
+
+    assert any("handed that to the archivist" in line for line in lines)
+    assert "orchestrator chat --session r_" in rest
+    assert process.returncode == 0
+
+
+def test_a_chat_can_be_gone_on_with(shell: Shell) -> None:
+    """The task was under way when the input ended; the news waits for the next chat."""
+    first, _ = shell.run("chat", says="Where does it come from?\n")
+    session = first.partition("--session ")[2].split()[0]
+
+    with shell.start("chat", "--session", session) as process:
+        assert process.stdout is not None
+        lines = []
+        while not lines or "The archivist is back" not in lines[-1]:
+            lines.append(process.stdout.readline())
+        process.communicate("", timeout=60)
+
+    assert process.returncode == 0
+
+
+def test_chat_reads_a_plain_file(shell: Shell) -> None:
+    shell.write("said.txt", "hello")
+    with (shell.home / "said.txt").open() as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", "chat"],
+            stdin=file,
+            capture_output=True,
+            text=True,
+            env=shell.environ,
+            timeout=60,
+            check=True,
+        )
+
+    assert "handed that to the archivist" in done.stdout
+
+
+def test_no_arguments_give_help(shell: Shell) -> None:
+    out, _ = shell.run()
+
+    for command in ("demo", "run", "chat", "runs", "tree", "--version"):
+        assert command in out
+    assert shell.run("--help")[0] == out
+
+
+def test_the_version_is_told(shell: Shell) -> None:
+    assert shell.run("--version") == ("0.1.0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nope"], 'Unknown command "nope"'),
+        (["demo", "--nope"], "Unknown option"),
+        (["demo", "--seconds", "soon"], "Invalid value"),
+        (["run", "none.py", "go"], "there is no file none.py"),
+        (["run", "none.py:editor", "go"], "there is no file none.py"),
+        (["run", "syntax.py", "go"], "syntax.py, line 1: '(' was never closed"),
+        (["run", "raises.py", "go"], "raises.py, line 2: ZeroDivisionError"),
+        (["run", "empty.py", "go"], "it defines no Agent"),
+        (["run", "team.py:nobody", "go"], "no agent 'nobody'; it has: editor, helper"),
+        (["run", "two.py", "go"], "say which agent"),
+        (["run", "keyless.py", "go"], "OPENAI_API_KEY"),
+        (["run", "team.py", "go", "--journal", "."], "Is a directory"),
+        (["tree"], "there are no runs yet"),
+        (["runs"], "there are no runs yet"),
+        (["tree", "--journal", "syntax.py"], "not a database"),
+        (["chat", "--session", "r_none"], "there is no session 'r_none'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(
+    shell: Shell, arguments: list[str], says: str
+) -> None:
+    shell.write("team.py", AGENTS)
+    shell.write("syntax.py", "x = (")
+    shell.write("raises.py", "\n1 / 0\n")
+    shell.write("empty.py", "")
+    shell.write("two.py", SLOW + "other = Agent('other', model=slow.model)\n")
+    shell.write(
+        "keyless.py", "from agents import Agent\na = Agent('a', model='openai:x')\n"
+    )
+    shell.environ.pop("OPENAI_API_KEY", None)
+
+    assert says in shell.error(*arguments)
+
+
+def test_a_run_that_is_not_there_is_a_mistake(shell: Shell) -> None:
+    shell.run("demo", "--seconds", "0.01")
+    shell.run("demo", "--seconds", "0.01")
+
+    assert "there is no run 'r_none'" in shell.error("tree", "r_none")
+    assert "2 runs begin with 'r_'" in shell.error("tree", "r_")
+
+
+def test_two_processes_cannot_write_one_journal(shell: Shell) -> None:
+    file = shell.write("slow.py", SLOW)
+    with shell.start("run", file, "go") as first:
+        _wait_for_line(first, "/slow running")
+        err = shell.error("run", file, "go")
+        first.kill()
+
+    assert f"process {first.pid} is writing it" in err
+
+
+def test_ctrl_c_ends_a_run_and_the_journal_says_so(shell: Shell) -> None:
+    file = shell.write("slow.py", SLOW)
+    with shell.start("run", file, "go") as process:
+        _wait_for_line(process, "/slow running")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert "cancelled" in shell.run("runs")[0]
+
+
+def test_a_run_that_was_killed_is_not_shown_as_running(shell: Shell) -> None:
+    file = shell.write("slow.py", SLOW)
+    with shell.start("run", file, "go") as process:
+        _wait_for_line(process, "/slow running")
+        running = shell.run("runs")[0]
+        process.kill()
+
+    assert "running" in running
+    assert "interrupted" in shell.run("runs")[0]
+    shell.run("demo", "--seconds", "0.01")
+    assert "lost" in shell.run("runs")[0]
+
+
+def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:
+    shell.run("demo", "--seconds", "0.01")
+    with shell.start("tree", "--format", "mermaid") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        err = process.stderr.read()
+
+    assert "Traceback" not in err
+
+
+def _wait_for_line(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stderr is not None
+    while line not in (read := process.stderr.readline()):
+        assert read, "the process ended too early"

@@ -1,0 +1,67 @@
+"""What the rooms show to the outside: a new public name is a decision, not an accident."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import agents
+import delegation
+import orchestrator
+
+ROOT = Path(__file__).parent.parent
+AT_MOST = 40
+
+AGENTS = """
+    Agent AgentError AssistantMessage CallId DISTRIBUTION DefinitionError
+    LimitExceededError Limits Message Model ModelError ModelRequest NamedModel OutputError
+    Price ScriptExhaustedError ScriptedModel Step Tool ToolCall ToolError ToolMessage
+    Transcript Usage UserMessage arguments_schema model_named raising_one_error
+    read_arguments take_turn tool unanswered_calls
+"""
+DELEGATION = """
+    Assignment DelegationError Delegator DeliveryCapability Detach Encoded Ending
+    ImpossibleEventError Join Ledger Mode Origin Outcome Reason Refuse Reply Row Rules
+    SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
+    UnreadableFactError Verdict decide decode delegate_tool dispatched_answer encode
+    joined_answer one_line printable root_of usd
+"""
+ORCHESTRATOR = """
+    Journal JournalError JournalInUseError MemoryJournal Orchestrator OrchestratorError Run
+    RunFailedError Session SessionOpenError UnknownIdError open_orchestrator
+"""
+
+
+def test_each_room_shows_just_these_names() -> None:
+    assert sorted(agents.__all__) == sorted(AGENTS.split())
+    assert sorted(delegation.__all__) == sorted(DELEGATION.split())
+    assert sorted(orchestrator.__all__) == sorted(ORCHESTRATOR.split())
+    for room in (agents, delegation, orchestrator):
+        assert len(room.__all__) <= AT_MOST
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for file in sources():
+        first = file.read_text().splitlines()[0]
+        assert first.startswith('"""'), file
+        assert len(first) > len('"""x"""'), file
+
+
+def test_no_module_has_grown_into_two() -> None:
+    for file in sources():
+        assert len(file.read_text().splitlines()) <= 400, file
+
+
+def test_importing_the_library_stays_light() -> None:
+    """Whoever only defines agents does not wait for what they do not use."""
+    heavy = ["networkx", "rich", "cyclopts", "httpx2", "docstring_parser", "trio.testing"]
+    code = "import sys, orchestrator; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert set(heavy) & set(done.stdout.split()) == set()
+
+
+def sources() -> list[Path]:
+    rooms = ("agents", "delegation", "orchestrator")
+    return [file for room in rooms for file in (ROOT / room).rglob("*.py")]

@@ -1,0 +1,124 @@
+"""What the documents say is true: Python runs, commands exist, the picture is ours."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Return the code blocks of all documents, with the place of each."""
+    fence = re.compile(rf"^```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return [
+        (
+            f"{document.relative_to(ROOT)}:{text[: found.start()].count(chr(10)) + 1}",
+            found[1],
+        )
+        for document in DOCUMENTS
+        for text in [document.read_text()]
+        for found in fence.finditer(text)
+    ]
+
+
+@pytest.fixture(scope="module")
+def openai_url() -> Iterator[str]:
+    """Start a server that speaks OpenAI's protocol, in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "tests" / "fake_openai.py")],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}/v1"
+        server.terminate()
+
+
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, id=place) for place, code in blocks("python")]
+)
+def test_python_in_the_documents_runs(
+    code: str, openai_url: str, tmp_path: Path
+) -> None:
+    done = run_python(code, openai_url, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_readme_s_first_program_gives_the_answer_and_the_tree(
+    openai_url: str, tmp_path: Path
+) -> None:
+    """The Python face, as written: over HTTP, with a tool, a child and a journal."""
+    _, code = next(block for block in blocks("python") if block[0].startswith("README"))
+    lines = run_python(code, openai_url, tmp_path).stdout.splitlines()
+
+    assert lines[0] == "three of a kind"
+    assert lines[1].startswith("editor ")
+    assert lines[2].startswith("└─ researcher[1]  ✓ succeeded  joined")
+    assert "price unknown" in lines[2]
+    assert (tmp_path / "journal.db").exists()
+
+
+def run_python(
+    code: str, openai_url: str, home: Path
+) -> subprocess.CompletedProcess[str]:
+    environ = {
+        **os.environ,
+        "ORCHESTRATOR_HOME": str(home),
+        "OPENAI_API_KEY": "not-a-real-key",
+        "OPENAI_BASE_URL": openai_url,
+        # A proxy that the machine is set up with must not come between.
+        "NO_PROXY": "127.0.0.1",
+    }
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_every_command_in_the_documents_exists() -> None:
+    named = {
+        command
+        for _, block in blocks("(?:console|sh)")
+        for command in re.findall(r"^\$ orchestrator (\w+)", block, re.MULTILINE)
+    }
+
+    assert named
+    for command in named:
+        help_ = [sys.executable, "-m", "orchestrator", command, "--help"]
+        assert subprocess.run(help_, capture_output=True, check=True).stdout
+
+
+def test_every_make_target_in_the_documents_exists() -> None:
+    targets = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
+    for document in DOCUMENTS:
+        named = re.findall(r"`make ([a-z-]+)`", document.read_text())
+        assert set(named) <= targets, document
+
+
+def test_every_link_in_the_documents_leads_somewhere() -> None:
+    for document in DOCUMENTS:
+        for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            assert (document.parent / link).exists(), f"{document}: {link}"
+
+
+def test_the_picture_is_what_the_code_draws(tmp_path: Path) -> None:
+    """`make picture` draws it anew."""
+    picture = ROOT / "docs" / "pictures" / "demo.svg"
+    draw = [sys.executable, str(picture.parent / "draw.py"), str(tmp_path / "demo.svg")]
+    subprocess.run(draw, check=True)
+
+    assert (tmp_path / "demo.svg").read_text() == picture.read_text()
