@@ -4,7 +4,7 @@ A transcript is a sequence of these values, oldest first. It is only ever added 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NewType, TypeAlias
+from typing import Any, Final, NewType, TypeAlias
 
 import attrs
 
@@ -77,6 +77,29 @@ class ToolMessage:
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 Transcript: TypeAlias = Sequence[Message]
+
+
+BROKEN_OFF: Final = (
+    "broken off: everything stopped during this call, and its effect is unknown"
+)
+
+
+def broken_off(call: ToolCall) -> ToolMessage:
+    """Return the answer to a call that nobody is left to answer."""
+    return ToolMessage(call.id, BROKEN_OFF, failed=True)
+
+
+def mended(transcript: Transcript) -> list[Message]:
+    """Return a transcript in which every call of an earlier turn has an answer.
+
+    A turn may end in the midst of a call, and no provider takes a transcript with open ones.
+    """
+    whole: list[Message] = []
+    for message in transcript:
+        if isinstance(message, UserMessage):
+            whole += map(broken_off, unanswered_calls(whole))
+        whole.append(message)
+    return whole
 
 
 def unanswered_calls(transcript: Transcript) -> list[ToolCall]:

@@ -31,6 +31,8 @@ def raising_one_error() -> Generator[None]:
 def _one_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     # Not deeper than this one nursery: a group inside the group is somebody's own.
     errors = [exc for exc in group.exceptions if not isinstance(exc, trio.Cancelled)]
+    # A request to stop, such as Ctrl-C, comes before errors: these may be handled somewhere.
+    errors.sort(key=lambda exc: isinstance(exc, Exception))
     first, *others = errors or group.exceptions[:1]
     for other in others:
         if other is not first:

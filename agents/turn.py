@@ -18,15 +18,13 @@ from agents.messages import (
     ToolMessage,
     Transcript,
     UserMessage,
+    broken_off,
+    mended,
     unanswered_calls,
 )
 from agents.models.model import Model, ModelRequest
 from agents.nurseries import raising_one_error
 from agents.tools.tool import Tool
-
-BROKEN_OFF = (
-    "broken off: everything stopped during this call, and its effect is unknown"
-)
 
 Step: TypeAlias = AssistantMessage | ToolMessage
 
@@ -75,13 +73,14 @@ class _Steps:
         tools: Sequence[Tool],
         record: Callable[[Step], Awaitable[None]],
     ) -> None:
-        self.history: list[Message] = list(transcript)
+        self.history = mended(transcript)
         self._tools = {tool.name: tool for tool in tools}
         self._record = record
 
     async def take(self, step: Step) -> None:
-        await self._record(step)
+        # In this order: steps that are kept together may be safe in any order.
         self.history.append(step)
+        await self._record(step)
 
     async def mend(self) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
@@ -91,7 +90,7 @@ class _Steps:
         repeatable = [call for call in interrupted if self._is_repeatable(call)]
         for call in interrupted:
             if call not in repeatable:
-                await self.take(ToolMessage(call.id, BROKEN_OFF, failed=True))
+                await self.take(broken_off(call))
         await self.run_calls(repeatable)
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> None:

@@ -53,7 +53,14 @@ def test_no_module_has_grown_into_two() -> None:
 
 def test_importing_the_library_stays_light() -> None:
     """Whoever only defines agents does not wait for what they do not use."""
-    heavy = ["networkx", "rich", "cyclopts", "httpx2", "docstring_parser", "trio.testing"]
+    heavy = [
+        "networkx",
+        "rich",
+        "cyclopts",
+        "httpx2",
+        "docstring_parser",
+        "trio.testing",
+    ]
     code = "import sys, orchestrator; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

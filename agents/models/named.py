@@ -26,7 +26,7 @@ def model_named(name: str, environ: Mapping[str, str]) -> NamedModel:
     if provider not in PROVIDERS or not model:
         known = ", ".join(f"'{provider}:<model>'" for provider in PROVIDERS)
         raise DefinitionError(f"there is no model {name!r}; a model's name is {known}")
-    if not (key := environ.get("OPENAI_API_KEY", "")):
+    if not (key := environ.get("OPENAI_API_KEY", "").strip()):
         raise DefinitionError(
             f"model {name!r} needs a key: set OPENAI_API_KEY, or give the agent a"
             " ScriptedModel to try things without one"

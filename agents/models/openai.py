@@ -31,6 +31,7 @@ class OpenAIModel:
     def __init__(self, model: str, *, key: str, base_url: str | None = None) -> None:
         self.name = f"openai:{model}"
         self._model = model
+        self._key = key.strip()
         self._client = httpx2.AsyncClient(
             base_url=base_url or BASE_URL,
             headers={"Authorization": f"Bearer {key}"},
@@ -51,26 +52,20 @@ class OpenAIModel:
         try:
             response = await self._client.post("/chat/completions", json=body)
         except httpx2.HTTPError as exc:
-            raise ModelError(
-                f"{self.name} cannot be reached: {type(exc).__name__}: {exc}"
-            ) from exc
+            problem = f"cannot be reached: {type(exc).__name__}: {exc}"
+            raise self._error(problem) from exc
+        beginning = response.text[:SHOWN_OF_AN_ERROR]
         if not response.is_success:
-            raise ModelError(
-                f"{self.name} answered with HTTP {response.status_code}:"
-                f" {response.text[:SHOWN_OF_AN_ERROR]}"
-            )
+            raise self._error(f"answered with HTTP {response.status_code}: {beginning}")
         try:
             completion = msgspec.json.decode(response.content, type=_Completion)
-            calls = tuple(
-                _call(call) for call in completion.choices[0].message.tool_calls or ()
-            )
-        except (msgspec.MsgspecError, IndexError) as exc:
-            raise ModelError(
-                f"{self.name} gave an answer that is no chat completion ({exc}):"
-                f" {response.text[:SHOWN_OF_AN_ERROR]}"
-            ) from exc
+            said = completion.choices[0].message
+            calls = tuple(_call(call) for call in said.tool_calls or ())
+        except (msgspec.MsgspecError, UnicodeDecodeError, IndexError) as exc:
+            problem = f"gave an answer that is no chat completion ({exc}): {beginning}"
+            raise self._error(problem) from exc
         return AssistantMessage(
-            completion.choices[0].message.content or "",
+            said.content or "",
             calls,
             Usage(
                 calls=1,
@@ -81,6 +76,10 @@ class OpenAIModel:
             ),
             self.name,
         )
+
+    def _error(self, what: str) -> ModelError:
+        # Servers and clients quote what they got, and errors are read by many.
+        return ModelError(f"{self.name} {what.replace(self._key, '***')}")
 
 
 class _Function(msgspec.Struct):

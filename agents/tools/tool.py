@@ -5,9 +5,10 @@ A tool gets the whole call, so that it can tell two equal calls apart by their i
 """
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, TypeVar, get_type_hints, overload
+from typing import Annotated, Any, Final, TypeVar, get_type_hints, overload
 
 import attrs
 import msgspec
@@ -17,6 +18,9 @@ from agents.errors import DefinitionError, ToolError
 from agents.messages import ToolCall
 
 ArgumentsT = TypeVar("ArgumentsT")
+
+# What every provider accepts.
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +63,11 @@ def _tool_from(
     function: Callable[..., Any], *, name: str | None, idempotent: bool
 ) -> Tool:
     name = name if name is not None else function.__name__
+    if not NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r} cannot be the name of a tool: models write it, so it has 1 to 64 of"
+            " the letters a to z, digits, '-' and '_'"
+        )
     description, about = _documentation(function)
     arguments = _arguments_type(name, function, about)
 
@@ -84,21 +93,19 @@ def _tool_from(
 
 def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
     """Return the JSON schema of a type of arguments, with its title left to the tool's name."""
-    _, components = msgspec.json.schema_components([arguments])
-    schema = dict(components.pop(arguments.__name__))
-    schema.pop("title", None)
-    if components:
-        schema["$defs"] = components
-    # The schema refers to its parts where OpenAPI keeps them; JSON schema keeps them in $defs.
-    text = msgspec.json.encode(schema).replace(b"#/components/schemas/", b"#/$defs/")
-    decoded: Mapping[str, Any] = msgspec.json.decode(text)
-    return decoded
+    schema = msgspec.json.schema(arguments)
+    # It refers to itself by name, since other types may refer to it as well.
+    name = schema.pop("$ref").rpartition("/")[2]
+    own = schema["$defs"].pop(name)
+    del own["title"]
+    return {**own, **({"$defs": schema["$defs"]} if schema["$defs"] else {})}
 
 
 def read_arguments(call: ToolCall, arguments: type[ArgumentsT]) -> ArgumentsT:
     """Return the arguments of a call, or say in a `ToolError` what is wrong with them."""
     try:
-        return msgspec.convert(call.arguments, arguments)
+        # In JSON every key is text, also where the tool wants a number.
+        return msgspec.convert(call.arguments, arguments, str_keys=True)
     except msgspec.ValidationError as exc:
         raise ToolError(f"the arguments of {call.name} do not fit: {exc}") from exc
 
@@ -116,7 +123,10 @@ def _documentation(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]
 def _arguments_type(
     name: str, function: Callable[..., Any], about: Mapping[str, str]
 ) -> type[msgspec.Struct]:
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as exc:
+        raise DefinitionError(f"tool {name!r} has a type hint of which {exc}") from exc
     fields: list[Any] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in {
@@ -142,7 +152,7 @@ def _arguments_type(
             name, fields, kw_only=True, forbid_unknown_fields=True
         )
         arguments_schema(arguments)
-    except TypeError as exc:
+    except (TypeError, NameError) as exc:
         raise DefinitionError(
             f"tool {name!r} has a parameter that JSON cannot carry: {exc}"
         ) from exc

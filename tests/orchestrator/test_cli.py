@@ -164,7 +164,7 @@ def test_chat_answers_and_comes_back_with_news(shell: Shell) -> None:
         assert process.stdout is not None
         process.stdin.write("Where does it come from?\n")
         process.stdin.flush()
-        lines = []
+        lines: list[str] = []
         while not lines or "The archivist is back" not in lines[-1]:
             lines.append(process.stdout.readline())
         process.stdin.close()
@@ -182,7 +182,7 @@ def test_a_chat_can_be_gone_on_with(shell: Shell) -> None:
 
     with shell.start("chat", "--session", session) as process:
         assert process.stdout is not None
-        lines = []
+        lines: list[str] = []
         while not lines or "The archivist is back" not in lines[-1]:
             lines.append(process.stdout.readline())
         process.communicate("", timeout=60)

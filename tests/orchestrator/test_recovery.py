@@ -15,7 +15,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import Ending, SessionId
+from delegation import Ending, SessionId, root_of
 from delegation.events import (
     Entry,
     MessageReceived,
@@ -187,7 +187,7 @@ async def test_a_run_whose_process_died_is_lost_with_all_its_tasks() -> None:
     middle_of_it = next(
         index
         for index, entry in enumerate(journal.entries)
-        if isinstance(entry.event, ModelAnswered) and entry.event.task != run
+        if isinstance(entry.event, ModelAnswered) and entry.event.task != root_of(run)
     )
 
     async with open_orchestrator(

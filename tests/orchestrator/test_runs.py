@@ -311,9 +311,9 @@ async def test_runs_side_by_side_do_not_meet() -> None:
                 nursery.start_soon(run_one, number)
 
     for one in finished:
-        number = one.output.removeprefix("whole ")
+        mark = one.output.removeprefix("whole ")
         goals = [node["goal"] for node in nodes(one.tree).values()]
-        assert goals == [f"goal {number}", f"part {number}"]
+        assert goals == [f"goal {mark}", f"part {mark}"]
 
 
 async def test_a_model_that_cannot_be_had_is_an_error_before_anything_starts() -> None:

@@ -1,0 +1,1 @@
+"""What a delegation costs, as ratios that are measured in one run."""
