@@ -17,6 +17,7 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
+    Event,
     JournalOpened,
     MessageReceived,
     ModelAnswered,
@@ -51,7 +52,7 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a cas
         case ModelAnswered():
             _model_answered(ledger, event)
         case ToolAnswered():
-            _live_task(ledger, event).transcript.append(event.message)
+            _acting_task(ledger, event).transcript.append(event.message)
         case TaskRequested():
             _task_requested(ledger, event, entry.at)
         case TaskStarted():
@@ -59,7 +60,7 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a cas
         case TaskSettled():
             _task_settled(ledger, event, entry)
         case CancelRequested():
-            _live_task(ledger, event).cancel_requested = True
+            _cancel_requested(ledger, event)
         case MessageReceived():
             _message_received(ledger, event, entry.seq)
         case TurnStarted():
@@ -83,17 +84,24 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a cas
     ledger.last_seq = entry.seq
 
 
+def _require(condition: bool, event: Event, otherwise: str) -> None:
+    if not condition:
+        raise ImpossibleEventError(event, otherwise)
+
+
 def _live_task(
     ledger: "Ledger",
     event: ModelAnswered | ToolAnswered | TaskStarted | TaskSettled | CancelRequested,
 ) -> TaskRecord:
-    record = ledger.tasks.get(event.task)
-    if record is None:
-        raise ImpossibleEventError(event, "there is no such task")
-    if record.outcome is not None:
-        raise ImpossibleEventError(
-            event, f"the task has {record.outcome.ending.value} already"
-        )
+    _require(event.task in ledger.tasks, event, "there is no such task")
+    record = ledger.tasks[event.task]
+    _require(record.outcome is None, event, "the task has ended already")
+    return record
+
+
+def _acting_task(ledger: "Ledger", event: ModelAnswered | ToolAnswered) -> TaskRecord:
+    record = _live_task(ledger, event)
+    _require(record.acting, event, "nobody works on it now")
     return record
 
 
@@ -107,18 +115,19 @@ def _session(
     | TurnEnded
     | ReplyDelivered,
 ) -> SessionRecord:
-    if event.session not in ledger.sessions:
-        raise ImpossibleEventError(event, "there is no such session")
+    _require(event.session in ledger.sessions, event, "there is no such session")
     return ledger.sessions[event.session]
 
 
 def _task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     request = event.request
     parent = ledger.tasks.get(request.parent)
-    if parent is None or parent.outcome is not None:
-        raise ImpossibleEventError(event, "the task that asks is not there to ask")
-    if request.id in ledger.tasks or request.call in parent.asked:
-        raise ImpossibleEventError(event, "it was asked for already")
+    if parent is None or not parent.acting:
+        raise ImpossibleEventError(event, "nobody works on the task that asks")
+    _require(request.id not in ledger.tasks, event, "there is such a task already")
+    _require(request.call not in parent.asked, event, "it was asked for already")
+    _require(request.origin.session == parent.session, event, "it is another's child")
+    _require(event.mode is not Mode.ROOT, event, "a session is opened, not asked for")
     number = parent.names.get(request.agent, 0) + 1
     parent.names[request.agent] = number
     record = TaskRecord(
@@ -153,6 +162,8 @@ def _task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
 
 def _task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     record = _live_task(ledger, event)
+    _require(record.mode is not Mode.ROOT, event, "a session takes turns instead")
+    _require(not record.acting, event, "somebody works on it already")
     tree = ledger.sessions[record.session].tree
     first_start = tree[event.task]["started"]
     tree.mark(
@@ -160,12 +171,13 @@ def _task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
         status=Status.RUNNING.value,
         started=at if first_start is None else first_start,
     )
+    record.acting = True
     record.interrupted = False
     ledger.startable.pop(event.task, None)
 
 
 def _model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
-    record = _live_task(ledger, event)
+    record = _acting_task(ledger, event)
     record.transcript.append(event.message)
     ledger.sessions[record.session].tree.spend(event.task, event.message.usage)
 
@@ -174,11 +186,11 @@ def _task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     record = _live_task(ledger, event)
     if record.parent is None or record.request is None:
         raise ImpossibleEventError(event, "a session ends its turns, and goes on")
-    if record.unsettled:
-        raise ImpossibleEventError(event, "tasks below it have not ended")
+    _require(not record.unsettled, event, "tasks below it have not ended")
     session = ledger.sessions[record.session]
     outcome = event.outcome
     record.outcome = outcome
+    record.acting = False
     # The journal keeps what was said; a task that has ended needs it no more.
     record.transcript = []
     del record.parent.unsettled[event.task]
@@ -204,8 +216,8 @@ def _task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
 
 
 def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
-    if event.session in ledger.sessions:
-        raise ImpossibleEventError(event, "it was opened already")
+    free = root_of(event.session) not in ledger.tasks
+    _require(free, event, "there is such a session or task already")
     root = TaskRecord(
         root_of(event.session),
         session=event.session,
@@ -228,8 +240,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
 
 def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:
     session = _session(ledger, event)
-    if session.door is not None:
-        raise ImpossibleEventError(event, "a door is open already")
+    _require(session.door is None, event, "a door is open already")
     session.door = event.capability
     # Tasks of an earlier process start again now that their session is back: with it come
     # the agents that can do them.
@@ -241,8 +252,7 @@ def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:
 
 def _door_closed(ledger: "Ledger", event: DoorClosed) -> None:
     session = _session(ledger, event)
-    if session.door is None:
-        raise ImpossibleEventError(event, "no door is open")
+    _require(session.door is not None, event, "no door is open")
     session.door = None
     _review(ledger, session)
 
@@ -257,16 +267,19 @@ def _message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> Non
 
 def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
     session = _session(ledger, event)
-    if session.turn is not None or event.turn != session.turns + 1:
-        raise ImpossibleEventError(event, f"turn {session.turns} is the last one")
-    if unknown := [seq for seq in event.mail if seq not in session.mail]:
-        raise ImpossibleEventError(event, f"there is no mail {unknown}")
+    is_next = session.turn is None and event.turn == session.turns + 1
+    _require(is_next, event, f"turn {session.turns} is the last one so far")
+    is_there = len(set(event.mail)) == len(event.mail) and session.mail.keys() >= {
+        *event.mail
+    }
+    _require(is_there, event, f"the mail is {list(session.mail)}")
     for seq in event.mail:
         session.root.transcript.append(UserMessage(session.mail.pop(seq)))
     session.turns = event.turn
     session.turn = Turn(event.turn, event.capability, event.mail)
+    session.root.acting = True
     node = session.tree[session.root.id]
-    node["ended"] = None
+    node.update(ended=None, error="")
     if node["started"] is None:
         node["started"] = at
     _review(ledger, session)
@@ -274,35 +287,46 @@ def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
 
 def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
     session = _session(ledger, event)
-    if session.turn is None or not session.turn.interrupted:
-        raise ImpossibleEventError(event, "no turn was interrupted")
-    session.turn = attrs.evolve(
-        session.turn, capability=event.capability, interrupted=False
-    )
+    turn = session.turn
+    if turn is None or not turn.interrupted or turn.number != event.turn:
+        raise ImpossibleEventError(event, "that turn was not interrupted")
+    session.turn = attrs.evolve(turn, capability=event.capability, interrupted=False)
+    session.root.acting = True
     _review(ledger, session)
 
 
 def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     session = _session(ledger, event)
-    if session.turn is None or session.turn.number != event.turn:
+    turn, root = session.turn, session.root
+    if turn is None or turn.number != event.turn:
         raise ImpossibleEventError(event, "that turn is not under way")
-    turn, session.turn = session.turn, None
-    session.root.cancel_requested = False
+    joined = root.unsettled.keys() - session.outstanding.keys()
+    _require(not joined, event, "tasks joined to it have not ended")
+    session.turn = None
+    root.acting = root.cancel_requested = False
     session.last_outcome = event.outcome
     # Whoever asked within a turn has the answer from there.
     if turn.capability is not DeliveryCapability.NONE:
         session.undelivered[event.turn] = Reply(
             session.id, event.turn, turn.read, event.outcome
         )
-    session.tree.mark(session.root.id, ended=at, error=event.outcome.error)
+    session.tree.mark(root.id, ended=at, error=event.outcome.error)
     _review(ledger, session)
 
 
 def _reply_delivered(ledger: "Ledger", event: ReplyDelivered) -> None:
     session = _session(ledger, event)
-    if event.turn not in session.undelivered:
-        raise ImpossibleEventError(event, "that turn has no reply to deliver")
+    _require(
+        event.turn in session.undelivered, event, "it has no such reply to deliver"
+    )
     del session.undelivered[event.turn]
+
+
+def _cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
+    record = _live_task(ledger, event)
+    is_under_way = record.mode is not Mode.ROOT or record.acting
+    _require(is_under_way, event, "a session between two turns has nothing to end")
+    record.cancel_requested = True
 
 
 def _journal_opened(
@@ -313,8 +337,9 @@ def _journal_opened(
         session.door = None
         if session.turn is not None:
             session.turn = attrs.evolve(session.turn, interrupted=True)
+            session.root.acting = False
         for task in _running_below(ledger, session.root):
-            task.interrupted = True
+            task.interrupted, task.acting = True, False
             session.tree.mark(task.id, status=Status.INTERRUPTED.value)
         _review(ledger, session)
 

@@ -22,6 +22,7 @@ class TaskRecord:
     """One node of a tree: a session's root, or a task somebody asked for."""
 
     __slots__ = (
+        "acting",
         "agent",
         "asked",
         "cancel_requested",
@@ -61,6 +62,8 @@ class TaskRecord:
         self.transcript: list[Message] = []
         self.outcome: Outcome | None = None
         """Never set for a root: a session goes on."""
+        self.acting = False
+        """An agent works on it now: it says things, and asks for tasks."""
         self.cancel_requested = False
         self.interrupted = False
         """The process that ran it is gone."""

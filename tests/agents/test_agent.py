@@ -55,11 +55,12 @@ def test_names_may_meet_in_different_places() -> None:
 
 def test_lists_become_part_of_the_value() -> None:
     """Whoever keeps the list cannot change the agent with it."""
-    tools = [look]
-    editor = Agent("editor", model=MODEL, tools=tools)
-    tools.append(look)
+    tools, team = [look], [Agent("helper", model=MODEL)]
+    editor = Agent("editor", model=MODEL, tools=tools, delegates=team)
+    tools.clear()
+    team.clear()
 
-    assert editor.tools == (look,)
+    assert (len(editor.tools), len(editor.delegates)) == (1, 1)
 
 
 def test_an_agent_cannot_be_changed() -> None:

@@ -22,6 +22,7 @@ from agents import (
     ToolMessage,
     Usage,
     UserMessage,
+    model_named,
     take_turn,
     tool,
 )
@@ -53,43 +54,56 @@ HANG_UP = None
 
 
 class Server:
-    """Serves one request a connection: the next reply, or silence when there is none."""
+    """Gives its replies one after the other, and is silent when there are none left."""
 
     def __init__(self) -> None:
         self.url = ""
         self.replies: list[Reply | None] = []
         self.heard: list[Heard] = []
-        self.was_asked = trio.Event()
+        self.connections = 0
         self.was_left = trio.Event()
+        self._was_asked = trio.Event()
+
+    async def wait_asked(self, times: int = 1) -> None:
+        while len(self.heard) < times:
+            await self._was_asked.wait()
 
     async def serve(self, stream: trio.SocketStream) -> None:
+        self.connections += 1
+        http = h11.Connection(h11.SERVER)
         async with stream:
-            http = h11.Connection(h11.SERVER)
-            self.heard.append(await _hear(http, stream))
-            self.was_asked.set()
-            if not self.replies:
-                assert await stream.receive_some() == b""
-                self.was_left.set()
-            elif (reply := self.replies.pop(0)) is not HANG_UP:
+            while (heard := await _hear(http, stream)) is not None:
+                self.heard.append(heard)
+                self._was_asked.set()
+                self._was_asked = trio.Event()
+                if not self.replies:
+                    continue
+                if (reply := self.replies.pop(0)) is HANG_UP:
+                    return
                 await _say(http, stream, reply)
+                http.start_next_cycle()
+            self.was_left.set()
 
 
-async def _hear(http: h11.Connection, stream: trio.SocketStream) -> Heard:
+async def _hear(http: h11.Connection, stream: trio.SocketStream) -> Heard | None:
     target, key, body = b"", b"", b""
     while True:
         match http.next_event():
             case h11.Request() as request:
-                target, key = request.target, dict(request.headers)[b"authorization"]
+                headers = dict(request.headers)
+                target, key = request.target, headers.get(b"authorization", b"")
             case h11.Data(data=data):
                 body += data
             case h11.EndOfMessage():
                 return Heard(target.decode(), key.decode(), msgspec.json.decode(body))
+            case h11.ConnectionClosed():
+                return None
             case _:
                 http.receive_data(await stream.receive_some())
 
 
 async def _say(http: h11.Connection, stream: trio.SocketStream, reply: Reply) -> None:
-    headers = [("content-length", str(len(reply.body))), ("connection", "close")]
+    headers = [("content-length", str(len(reply.body)))]
     for event in (
         h11.Response(status_code=reply.status, headers=headers),
         h11.Data(data=reply.body),
@@ -147,6 +161,12 @@ async def test_an_answer_comes_with_what_it_used(
         usage=Usage(calls=1, input_tokens=11, output_tokens=7, unpriced=1),
         model="openai:gpt-5-mini",
     )
+
+
+async def test_a_server_need_not_count(server: Server, model: OpenAIModel) -> None:
+    server.replies = [completion("hi")]
+
+    assert (await ask(model)).usage == Usage(calls=1, unpriced=1)
 
 
 async def test_the_server_hears_who_asks_which_model_for_what(
@@ -217,13 +237,16 @@ async def test_a_tool_call_goes_there_and_back(
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "text"), [(None, ""), ("one moment", "one moment")]
+)
 async def test_calls_are_read_with_their_ids_and_arguments(
-    server: Server, model: OpenAIModel
+    server: Server, model: OpenAIModel, content: str | None, text: str
 ) -> None:
     """Some servers write no arguments at all where there are none."""
     server.replies = [
         completion(
-            "one moment",
+            content,
             wire_call("a", "add", '{"to":{"town":"Ulm"}}'),
             wire_call("b", "look", ""),
         )
@@ -231,7 +254,7 @@ async def test_calls_are_read_with_their_ids_and_arguments(
 
     answer = await ask(model)
 
-    assert answer.text == "one moment"
+    assert answer.text == text
     assert answer.calls == (
         ToolCall("add", {"to": {"town": "Ulm"}}, id=CallId("a")),
         ToolCall("look", {}, id=CallId("b")),
@@ -343,14 +366,48 @@ async def test_a_server_that_is_not_there_cannot_be_reached() -> None:
         await model.aclose()
 
 
-async def test_no_error_tells_the_key(server: Server) -> None:
-    """Keys come out of files with a line end, and errors go to journals and to other models."""
-    model = OpenAIModel("gpt-5-mini", key="sk-secret\n", base_url=server.url)
+@pytest.mark.parametrize("key", ["sk-secret\n", "sk-secret\nsk-secret-2"])
+async def test_no_error_tells_the_key(server: Server, key: str) -> None:
+    """Keys come out of files with line ends, and errors go to journals and to other models."""
+    model = OpenAIModel("gpt-5-mini", key=key, base_url=server.url)
 
     with pytest.raises(ModelError) as caught:
         await ask(model)
 
     assert "sk-secret" not in str(caught.value)
+    await model.aclose()
+
+
+async def test_a_server_that_quotes_the_key_is_quoted_without_it(
+    server: Server, model: OpenAIModel
+) -> None:
+    server.replies = [Reply(b"wrong key: sk-secret", 401)]
+
+    with pytest.raises(ModelError, match=r"HTTP 401: wrong key: \*\*\*$"):
+        await ask(model)
+
+
+async def test_no_key_is_found_in_an_error_when_there_is_none(server: Server) -> None:
+    """A server of one's own may need none, and its errors are to be read."""
+    server.replies = [Reply(b"not now", 500)]
+    model = OpenAIModel("gpt-5-mini", key="", base_url=server.url)
+
+    with pytest.raises(ModelError) as caught:
+        await ask(model)
+
+    assert "***" not in str(caught.value)
+    await model.aclose()
+
+
+async def test_a_named_model_finds_its_server_and_its_key(server: Server) -> None:
+    """Other servers speak the same protocol, and a key comes with the line end of its file."""
+    environ = {"OPENAI_API_KEY": "sk-secret\n", "OPENAI_BASE_URL": server.url}
+    server.replies = [completion("hi")]
+    model = model_named("openai:gpt-5-mini", environ)
+    request = ModelRequest(instructions="", transcript=[HELLO], tools=())
+
+    assert (await model.answer(request)).text == "hi"
+    assert server.heard[0].key == "Bearer sk-secret"
     await model.aclose()
 
 
@@ -366,10 +423,34 @@ async def test_a_cancelled_request_hangs_up_and_leaves_the_model_usable(
 
     with trio.fail_after(5):
         nursery.start_soon(ask_until_cancelled)
-        await server.was_asked.wait()
+        await server.wait_asked()
         scope.cancel()
         await server.was_left.wait()
     server.replies = [completion("still here")]
 
     assert (await ask(model)).text == "still here"
     assert scope.cancelled_caught
+
+
+async def test_a_connection_is_used_again_until_the_model_is_closed(
+    server: Server, model: OpenAIModel
+) -> None:
+    server.replies = [completion("one"), completion("two")]
+
+    assert [(await ask(model)).text, (await ask(model)).text] == ["one", "two"]
+    assert server.connections == 1
+    await model.aclose()
+    with trio.fail_after(5):
+        await server.was_left.wait()
+
+
+async def test_no_request_waits_for_another(server: Server, model: OpenAIModel) -> None:
+    """A parent that waits for its children would hold the connection they need."""
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for _ in range(110):
+                nursery.start_soon(ask, model)
+            await server.wait_asked(110)
+            nursery.cancel_scope.cancel()
+
+    assert server.connections == 110

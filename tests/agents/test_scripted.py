@@ -1,6 +1,6 @@
 """A scripted model keeps the contract of a model: the same one that providers keep."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -115,14 +115,13 @@ async def test_a_script_that_runs_out_says_so(
 
 
 async def test_always_never_runs_out() -> None:
-    model = ScriptedModel.always(lambda transcript: str(len(transcript)), seconds=1)
+    model = ScriptedModel.always(lambda transcript: str(len(transcript)))
+    user = UserMessage("a")
 
-    assert [(await ask(model, *[UserMessage("a")] * n)).text for n in range(3)] == [
-        "0",
-        "1",
-        "2",
-    ]
-    assert trio.current_time() == 3
+    answers = [await ask(model), await ask(model, user), await ask(model, user, user)]
+
+    assert [answer.text for answer in answers] == ["0", "1", "2"]
+    assert trio.current_time() == 0
 
 
 async def test_every_answer_takes_its_seconds() -> None:
@@ -132,8 +131,9 @@ async def test_every_answer_takes_its_seconds() -> None:
     with pytest.raises(ModelError):
         await ask(model)
     await ask(model)
+    await ask(ScriptedModel.always("43", 10))
 
-    assert trio.current_time() == 90
+    assert trio.current_time() == 100
 
 
 async def test_steps_go_out_in_the_order_they_are_asked_for() -> None:
@@ -157,15 +157,18 @@ async def test_an_answer_that_takes_no_time_is_a_checkpoint_too() -> None:
         await ask(ScriptedModel(["42"]))
 
 
-async def test_tokens_are_counted_and_priced() -> None:
+@pytest.mark.parametrize(
+    "make", [lambda *a, **k: ScriptedModel([*a], **k), ScriptedModel.always]
+)
+async def test_tokens_are_counted_and_priced(
+    make: Callable[..., ScriptedModel],
+) -> None:
     """Four characters are a token; a dollar a million tokens is a micro-dollar each."""
-    model = ScriptedModel(["eight ch"], price=Price(input=3, output=10))
+    model = make("y" * 41, price=Price(input=3, output=10))
 
-    answer = await ask(model, UserMessage("four"), instructions="twelve chars")
+    answer = await ask(model, UserMessage("x" * 40), instructions="x" * 80)
 
-    assert answer.usage == Usage(
-        1, input_tokens=4, output_tokens=2, cost=3 * 4 + 10 * 2
-    )
+    assert answer.usage == Usage(1, input_tokens=30, output_tokens=11, cost=90 + 110)
 
 
 async def test_every_message_of_the_transcript_is_read_again() -> None:

@@ -150,7 +150,14 @@ def test_a_tool_may_be_called_otherwise_than_its_function() -> None:
 
 
 def test_nothing_is_safe_to_repeat_unless_it_says_so() -> None:
+    async def run(call: ToolCall) -> str:
+        await trio.lowlevel.checkpoint()
+        return call.name
+
+    own = Tool(name="own", description="", parameters={}, run=run)
+
     assert not paint.idempotent
+    assert not own.idempotent
 
 
 async def test_arguments_arrive_as_the_types_they_are_hinted_as() -> None:

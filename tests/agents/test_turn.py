@@ -133,7 +133,7 @@ async def test_a_tool_answers_and_the_model_goes_on() -> None:
     assert await turn.take() == "it is 42"
     asked, answered, _ = turn.steps
     assert isinstance(asked, AssistantMessage)
-    assert answered == ToolMessage(asked.calls[0].id, "42")
+    assert answered == ToolMessage(asked.calls[0].id, "42", failed=False)
     assert model.requests[-1].transcript == (GO, asked, answered)
 
 
@@ -433,5 +433,6 @@ async def test_a_call_that_an_earlier_turn_left_open_is_closed() -> None:
     await Turn(model, send, transcript=[GO, SENDS_TWICE, again]).take()
 
     *before, last = model.requests[0].transcript
+    assert before[:2] == [GO, SENDS_TWICE]
     assert unanswered_calls(before) == []
     assert last == again
