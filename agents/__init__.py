@@ -7,6 +7,7 @@ from agents.agent import Agent, Limits
 from agents.errors import (
     AgentError,
     DefinitionError,
+    Failure,
     LimitExceededError,
     ModelError,
     OutputError,
@@ -24,7 +25,17 @@ from agents.messages import (
     UserMessage,
     unanswered_calls,
 )
-from agents.models.model import Model, ModelRequest, Price
+from agents.models.model import (
+    CallDelta,
+    Model,
+    ModelEvent,
+    ModelRequest,
+    Price,
+    ReasoningDelta,
+    Retrying,
+    Switched,
+    TextDelta,
+)
 from agents.models.named import NamedModel, model_named
 from agents.models.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
@@ -39,20 +50,27 @@ __all__ = [
     "Agent",
     "AgentError",
     "AssistantMessage",
+    "CallDelta",
     "CallId",
     "DefinitionError",
+    "Failure",
     "LimitExceededError",
     "Limits",
     "Message",
     "Model",
     "ModelError",
+    "ModelEvent",
     "ModelRequest",
     "NamedModel",
     "OutputError",
     "Price",
+    "ReasoningDelta",
+    "Retrying",
     "ScriptExhaustedError",
     "ScriptedModel",
     "Step",
+    "Switched",
+    "TextDelta",
     "Tool",
     "ToolCall",
     "ToolError",

@@ -1,7 +1,7 @@
 """What can go wrong inside one agent, by who reads it.
 
 * AgentError                 the task reads it: it ends with this
-  x ModelError               the provider failed us
+  x ModelError               the provider failed us; its `kind` says how
     · ScriptExhaustedError   a scripted model has no step left
   x LimitExceededError       the task used up what its agent allows
   x OutputError              the final answer is not what the agent promises
@@ -9,13 +9,65 @@
 * DefinitionError            the developer reads it: an agent, tool or model name is wrong
 """
 
+import enum
+
 
 class AgentError(Exception):
     """A task cannot go on."""
 
 
+class Failure(enum.Enum):
+    """How a provider failed us."""
+
+    RATE_LIMIT = "rate_limit"
+    OVERLOADED = "overloaded"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    MALFORMED = "malformed"
+    """The answer is not what the protocol says it is."""
+    AUTH = "auth"
+    QUOTA = "quota"
+    """The account is out of money, which no waiting heals."""
+    CONTEXT_TOO_LONG = "context_too_long"
+    BAD_REQUEST = "bad_request"
+    REFUSED = "refused"
+    """The provider will not say this."""
+    OTHER = "other"
+
+    @property
+    def can_heal(self) -> bool:
+        """The same request may do better a little later."""
+        return self in _CAN_HEAL
+
+
+_CAN_HEAL = frozenset(
+    {
+        Failure.RATE_LIMIT,
+        Failure.OVERLOADED,
+        Failure.TIMEOUT,
+        Failure.CONNECTION,
+        Failure.MALFORMED,
+    }
+)
+
+
 class ModelError(AgentError):
     """The provider failed us."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: Failure = Failure.OTHER,
+        retry_after: float | None = None,
+        partial: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after = retry_after
+        """The seconds after which the provider wants to be asked again."""
+        self.partial = partial
+        """What it had said when it failed."""
 
 
 class ScriptExhaustedError(ModelError):

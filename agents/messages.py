@@ -17,11 +17,17 @@ class Usage:
 
     calls: int = 0
     input_tokens: int = 0
+    """All that the model read, what it had cached included."""
     output_tokens: int = 0
+    """All that the model wrote, what it thought included."""
     cost: int = 0
     """Micro-dollars: a sum of integers does not drift."""
     unpriced: int = 0
     """Calls whose price nobody knows; with any of them `cost` is a lower bound."""
+    cached_tokens: int = 0
+    """The part of the input that the provider had cached."""
+    reasoning_tokens: int = 0
+    """The part of the output that nobody is shown."""
 
     @property
     def tokens(self) -> int:
@@ -34,6 +40,8 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cost + other.cost,
             self.unpriced + other.unpriced,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
 
 

@@ -12,11 +12,12 @@ ROOT = Path(__file__).parent.parent
 AT_MOST = 40
 
 AGENTS = """
-    Agent AgentError AssistantMessage CallId DISTRIBUTION DefinitionError
-    LimitExceededError Limits Message Model ModelError ModelRequest NamedModel OutputError
-    Price ScriptExhaustedError ScriptedModel Step Tool ToolCall ToolError ToolMessage
-    Transcript Usage UserMessage arguments_schema model_named raising_one_error
-    read_arguments take_turn tool unanswered_calls
+    Agent AgentError AssistantMessage CallDelta CallId DISTRIBUTION DefinitionError Failure
+    LimitExceededError Limits Message Model ModelError ModelEvent ModelRequest NamedModel
+    OutputError Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step Switched
+    TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage
+    arguments_schema model_named raising_one_error read_arguments take_turn tool
+    unanswered_calls
 """
 DELEGATION = """
     Assignment DelegationError Delegator DeliveryCapability Detach Encoded Ending

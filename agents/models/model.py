@@ -1,12 +1,63 @@
 """The port behind which every model stands."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
+from agents.errors import Failure
 from agents.messages import AssistantMessage, Transcript
 from agents.tools.tool import Tool
+
+
+@attrs.frozen
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@attrs.frozen
+class ReasoningDelta:
+    """A piece of what the model thinks before it answers."""
+
+    text: str
+
+
+@attrs.frozen
+class CallDelta:
+    """A piece of a call: its tool's name at first, then its arguments."""
+
+    index: int
+    name: str = ""
+    arguments: str = ""
+
+
+@attrs.frozen
+class Retrying:
+    """The provider failed, and will be asked again."""
+
+    kind: Failure
+    error: str
+    seconds: float
+    """How long we wait before that."""
+
+
+@attrs.frozen
+class Switched:
+    """The provider failed, and another model will be asked."""
+
+    kind: Failure
+    error: str
+    model: str
+    """Who is asked next."""
+
+
+ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Retrying | Switched
+
+
+def tell_nobody(_: ModelEvent) -> None:
+    """Take an event that nobody wants."""
 
 
 @attrs.frozen(kw_only=True)
@@ -16,6 +67,10 @@ class ModelRequest:
     instructions: str
     transcript: Transcript
     tools: Sequence[Tool]
+    output: Mapping[str, Any] | None = None
+    """The JSON schema of the final answer, if it must be JSON."""
+    tell: Callable[[ModelEvent], None] = tell_nobody
+    """Hears what happens while the answer is made. It returns at once, so nobody slows a model."""
 
 
 class Model(Protocol):

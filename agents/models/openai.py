@@ -79,7 +79,9 @@ class OpenAIModel:
 
     def _error(self, what: str) -> ModelError:
         # Servers and clients quote what they got, and errors are read by many.
-        return ModelError(f"{self.name} {what.replace(self._key, '***')}")
+        for part in self._key.split():
+            what = what.replace(part, "***")
+        return ModelError(f"{self.name} {what}")
 
 
 class _Function(msgspec.Struct):

@@ -16,7 +16,7 @@ from agents.messages import (
     Usage,
     UserMessage,
 )
-from agents.models.model import ModelRequest, Price
+from agents.models.model import ModelRequest, Price, TextDelta
 
 Said: TypeAlias = str | ToolCall | list[ToolCall] | Exception
 Step: TypeAlias = Said | Callable[[Transcript], Said]
@@ -64,6 +64,7 @@ class ScriptedModel:
             case Exception():
                 raise said
             case str():
+                request.tell(TextDelta(said))
                 return self._message(request, said, ())
             case ToolCall():
                 return self._message(request, "", (said,))
