@@ -1,7 +1,8 @@
 """The only agent loop there is.
 
-Every step is handed to the caller before the next begins, so that whoever keeps the transcript
-can continue it after a crash: the loop starts wherever the transcript stands.
+Every step is handed to the caller before the next begins, and the caller says when the agent may
+act on the world. So whoever keeps the transcript can continue it after a crash: the loop starts
+wherever the transcript stands.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +36,8 @@ async def take_turn(
     *,
     model: Model,
     tools: Sequence[Tool],
-    record: Callable[[Step], Awaitable[None]],
+    record: Callable[[Step], None],
+    ready: Callable[[], Awaitable[None]],
 ) -> str:
     """Let an agent act until it gives its final answer, and return that.
 
@@ -44,20 +46,25 @@ async def take_turn(
         transcript: what was said so far, the steps of an interrupted turn included.
         model: who answers for the agent.
         tools: what it may use now.
-        record: keeps a step; the next one begins when it returns.
+        record: keeps a step.
+        ready: waits until all that was recorded is safe. The agent asks its model, or runs a
+            tool that must not run twice, when this has returned.
     """
-    steps = _Steps(transcript, tools, record)
-    await steps.mend()
+    steps = _Steps(transcript, tools, record, ready)
     history = steps.history
-    if history and isinstance(last := history[-1], AssistantMessage):
+    if history and isinstance(last := history[-1], AssistantMessage) and not last.calls:
+        await ready()
         return last.text
+    if interrupted := unanswered_calls(history):
+        await steps.mend(interrupted)
     for _ in range(agent.limits.model_calls - _answers_so_far(history)):
+        await ready()
         answer = await model.answer(
             ModelRequest(
                 instructions=agent.instructions, transcript=history, tools=tools
             )
         )
-        await steps.take(answer)
+        steps.take(answer)
         if not answer.calls:
             return answer.text
         await steps.run_calls(answer.calls)
@@ -71,27 +78,27 @@ class _Steps:
         self,
         transcript: Transcript,
         tools: Sequence[Tool],
-        record: Callable[[Step], Awaitable[None]],
+        record: Callable[[Step], None],
+        ready: Callable[[], Awaitable[None]],
     ) -> None:
         self.history = mended(transcript)
         self._tools = {tool.name: tool for tool in tools}
         self._record = record
+        self._ready = ready
 
-    async def take(self, step: Step) -> None:
-        # In this order: steps that are kept together may be safe in any order.
+    def take(self, step: Step) -> None:
+        self._record(step)
         self.history.append(step)
-        await self._record(step)
 
-    async def mend(self) -> None:
+    async def mend(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
-        await trio.lowlevel.checkpoint()
-        if not (interrupted := unanswered_calls(self.history)):
-            return
+        await self._ready()
         repeatable = [call for call in interrupted if self._is_repeatable(call)]
         for call in interrupted:
             if call not in repeatable:
-                await self.take(broken_off(call))
-        await self.run_calls(repeatable)
+                self.take(broken_off(call))
+        if repeatable:
+            await self.run_calls(repeatable)
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> None:
         if len(calls) == 1:
@@ -103,11 +110,16 @@ class _Steps:
                     nursery.start_soon(self._run_call, call)
 
     async def _run_call(self, call: ToolCall) -> None:
+        await trio.lowlevel.checkpoint()
         try:
-            answer = ToolMessage(call.id, await self._tool(call).run(call))
+            tool = self._tool(call)
+            if not tool.idempotent:
+                # It must be known for ever that this may have happened.
+                await self._ready()
+            answer = ToolMessage(call.id, await tool.run(call))
         except ToolError as exc:
             answer = ToolMessage(call.id, str(exc), failed=True)
-        await self.take(answer)
+        self.take(answer)
 
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:

@@ -13,7 +13,7 @@ from delegation.errors import DelegationError, ImpossibleEventError, UnreadableF
 from delegation.ledger import Ledger
 from delegation.news import usd
 from delegation.policy import Detach, Join, Refuse, Rules, Verdict, decide
-from delegation.records import Reply, SessionRecord, TaskRecord, Turn
+from delegation.records import Children, Reply, SessionRecord, TaskRecord, Turn
 from delegation.render import Row, one_line, printable
 from delegation.task import (
     DeliveryCapability,
@@ -33,6 +33,7 @@ from delegation.tree import Tree
 
 __all__ = [
     "Assignment",
+    "Children",
     "DelegationError",
     "Delegator",
     "DeliveryCapability",

@@ -40,6 +40,6 @@ def decode(encoded: Encoded) -> Event:
         )
     try:
         event: Event = _DECODERS[encoded.kind].decode(encoded.body)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise UnreadableFactError(f"a damaged {encoded.kind!r}: {exc}") from exc
     return event

@@ -31,7 +31,14 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.records import Reply, SessionRecord, TaskRecord, Turn
+from delegation.records import (
+    NO_CHILDREN,
+    Children,
+    Reply,
+    SessionRecord,
+    TaskRecord,
+    Turn,
+)
 from delegation.task import (
     DeliveryCapability,
     Mode,
@@ -125,11 +132,15 @@ def _task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     if parent is None or not parent.acting:
         raise ImpossibleEventError(event, "nobody works on the task that asks")
     _require(request.id not in ledger.tasks, event, "there is such a task already")
-    _require(request.call not in parent.asked, event, "it was asked for already")
+    _require(
+        request.call not in parent.children.asked, event, "it was asked for already"
+    )
     _require(request.origin.session == parent.session, event, "it is another's child")
     _require(event.mode is not Mode.ROOT, event, "a session is opened, not asked for")
-    number = parent.names.get(request.agent, 0) + 1
-    parent.names[request.agent] = number
+    if parent.children is NO_CHILDREN:
+        parent.children = Children()
+    children = parent.children
+    number = children.names[request.agent] = children.names.get(request.agent, 0) + 1
     record = TaskRecord(
         request.id,
         session=parent.session,
@@ -140,8 +151,8 @@ def _task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         request=request,
     )
     record.transcript.append(UserMessage(news.brief(request)))
-    parent.asked[request.call] = request.id
-    parent.unsettled[request.id] = record
+    children.asked[request.call] = request.id
+    children.unsettled[request.id] = record
     ledger.tasks[request.id] = record
     session = ledger.sessions[parent.session]
     session.tree.add(
@@ -168,7 +179,7 @@ def _task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     first_start = tree[event.task]["started"]
     tree.mark(
         event.task,
-        status=Status.RUNNING.value,
+        status=Status.RUNNING,
         started=at if first_start is None else first_start,
     )
     record.acting = True
@@ -186,18 +197,19 @@ def _task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     record = _live_task(ledger, event)
     if record.parent is None or record.request is None:
         raise ImpossibleEventError(event, "a session ends its turns, and goes on")
-    _require(not record.unsettled, event, "tasks below it have not ended")
+    _require(not record.children.unsettled, event, "tasks below it have not ended")
     session = ledger.sessions[record.session]
     outcome = event.outcome
     record.outcome = outcome
     record.acting = False
     # The journal keeps what was said; a task that has ended needs it no more.
-    record.transcript = []
-    del record.parent.unsettled[event.task]
+    record.transcript.clear()
+    record.children = NO_CHILDREN
+    del record.parent.children.unsettled[event.task]
     ledger.startable.pop(event.task, None)
     session.tree.mark(
         event.task,
-        status=outcome.ending.value,
+        status=outcome.ending,
         ended=entry.at,
         error=outcome.error,
     )
@@ -300,7 +312,7 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     turn, root = session.turn, session.root
     if turn is None or turn.number != event.turn:
         raise ImpossibleEventError(event, "that turn is not under way")
-    joined = root.unsettled.keys() - session.outstanding.keys()
+    joined = root.children.unsettled.keys() - session.outstanding.keys()
     _require(not joined, event, "tasks joined to it have not ended")
     session.turn = None
     root.acting = root.cancel_requested = False
@@ -340,12 +352,12 @@ def _journal_opened(
             session.root.acting = False
         for task in _running_below(ledger, session.root):
             task.interrupted, task.acting = True, False
-            session.tree.mark(task.id, status=Status.INTERRUPTED.value)
+            session.tree.mark(task.id, status=Status.INTERRUPTED)
         _review(ledger, session)
 
 
 def _running_below(ledger: "Ledger", task: TaskRecord) -> Iterator[TaskRecord]:
-    for child in task.unsettled.values():
+    for child in task.children.unsettled.values():
         yield child
         yield from _running_below(ledger, child)
 
@@ -362,11 +374,11 @@ def _review(ledger: "Ledger", session: SessionRecord) -> None:
 
 def _status(session: SessionRecord) -> str:
     if session.turn is not None and session.turn.interrupted:
-        return Status.INTERRUPTED.value
+        return Status.INTERRUPTED
     if session.turn is not None:
-        return Status.RUNNING.value
+        return Status.RUNNING
     if session.outstanding:
-        return Status.WAITING.value
+        return Status.WAITING
     if session.last_outcome is not None:
-        return session.last_outcome.ending.value
-    return Status.QUEUED.value
+        return session.last_outcome.ending
+    return Status.QUEUED

@@ -101,7 +101,7 @@ class Ledger:
 
     def unsettled_below(self, task: TaskId) -> Iterator[TaskRecord]:
         """Yield the joined tasks below one that have not ended, deepest first."""
-        for child in reversed(self.tasks[task].unsettled.values()):
+        for child in reversed(self.tasks[task].children.unsettled.values()):
             if child.mode is Mode.JOINED:
                 yield from self.unsettled_below(child.id)
                 yield child

@@ -28,7 +28,7 @@ def completion(
         f"A task that you handed on in the background has ended: {path} ({request.id}).",
         f"Asked: {asked:%Y-%m-%d %H:%M:%S} UTC, in turn {request.origin.turn}.",
         f"Goal: {request.goal}",
-        f"Outcome: {outcome.ending.value} after {settled_at - asked_at:.1f} s;"
+        f"Outcome: {outcome.ending} after {settled_at - asked_at:.1f} s;"
         f" {total.tokens} tokens, {usd(total)}.",
     ]
     if outcome.error:

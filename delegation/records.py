@@ -3,6 +3,8 @@
 Only the ledger writes these; everybody else reads.
 """
 
+from typing import Final
+
 import attrs
 
 from agents import Message
@@ -18,26 +20,42 @@ from delegation.task import (
 from delegation.tree import Tree
 
 
+class Children:
+    """The tasks that one task asked for."""
+
+    __slots__ = ("asked", "names", "unsettled")
+
+    def __init__(self) -> None:
+        self.asked: dict[str, TaskId] = {}
+        """All of them, by the call that asked."""
+        self.unsettled: dict[TaskId, TaskRecord] = {}
+        """Those that have not ended, oldest first."""
+        self.names: dict[str, int] = {}
+        """How often each agent was asked for: that numbers them."""
+
+
+# Most tasks never have any; this one is theirs, and is never written.
+NO_CHILDREN: Final = Children()
+
+
 class TaskRecord:
     """One node of a tree: a session's root, or a task somebody asked for."""
 
     __slots__ = (
         "acting",
         "agent",
-        "asked",
         "cancel_requested",
+        "children",
         "depth",
         "id",
         "interrupted",
         "mode",
-        "names",
         "outcome",
         "parent",
         "path",
         "request",
         "session",
         "transcript",
-        "unsettled",
     )
 
     def __init__(
@@ -67,12 +85,7 @@ class TaskRecord:
         self.cancel_requested = False
         self.interrupted = False
         """The process that ran it is gone."""
-        self.asked: dict[str, TaskId] = {}
-        """The tasks it asked for, by the call that did."""
-        self.unsettled: dict[TaskId, TaskRecord] = {}
-        """Its children that have not ended, oldest first."""
-        self.names: dict[str, int] = {}
-        """How often each agent has been its child; gives them their number."""
+        self.children = NO_CHILDREN
 
 
 @attrs.frozen

@@ -11,17 +11,17 @@ from delegation.task import Ending, Mode, Status, TaskId
 if TYPE_CHECKING:
     from delegation.tree import Tree
 
-GLYPHS: Final = {
-    Status.QUEUED.value: "·",
-    Status.RUNNING.value: "◐",
-    Status.WAITING.value: "◌",
-    Status.INTERRUPTED.value: "!",
-    Ending.SUCCEEDED.value: "✓",
-    Ending.FAILED.value: "✗",
-    Ending.CANCELLED.value: "⊘",
-    Ending.TIMED_OUT.value: "✗",
-    Ending.OVER_BUDGET.value: "✗",
-    Ending.LOST.value: "✗",
+GLYPHS: Final[dict[str, str]] = {
+    Status.QUEUED: "·",
+    Status.RUNNING: "◐",
+    Status.WAITING: "◌",
+    Status.INTERRUPTED: "!",
+    Ending.SUCCEEDED: "✓",
+    Ending.FAILED: "✗",
+    Ending.CANCELLED: "⊘",
+    Ending.TIMED_OUT: "✗",
+    Ending.OVER_BUDGET: "✗",
+    Ending.LOST: "✗",
 }
 MERMAID_NODES: Final = 120
 """More than this no viewer draws readably, and the usual ones refuse at 500 edges."""
@@ -98,18 +98,26 @@ def _seconds(node: dict[str, Any], now: float | None) -> float | None:
 
 def text(tree: "Tree", *, now: float | None = None) -> str:
     """Return one line a task: status, mode, time, tokens and cost with all below, what about."""
-    shown = list(rows(tree, now=now))
-    width = max(len(row.branch + row.name) for row in shown)
+    table = [
+        (
+            row.branch + row.name,
+            f"{row.glyph} {row.status}",
+            "" if row.mode == Mode.ROOT else row.mode,
+            "" if row.seconds is None else f"{row.seconds:.1f} s",
+            f"{row.tokens:,} tok",
+            row.money,
+            row.about,
+        )
+        for row in rows(tree, now=now)
+    ]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join(
-        f"{row.branch + row.name:<{width}}  {row.glyph} {row.status:<11}"
-        f"{_mode(row.mode):<9} {seconds(row.seconds):>7}  {row.tokens:>7,} tok"
-        f"  {row.money:>9}  {row.about}".rstrip()
-        for row in shown
+        "  ".join(map(_aligned, cells, widths, "<<<>>><")).rstrip() for cells in table
     )
 
 
-def seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} s"
+def _aligned(cell: str, width: int, direction: str) -> str:
+    return f"{cell:{direction}{width}}"
 
 
 def printable(words: str) -> str:
@@ -128,10 +136,6 @@ def one_line(words: str) -> str:
     return words[: SHOWN_OF_A_GOAL - 1] + "…"
 
 
-def _mode(mode: str) -> str:
-    return "" if mode == Mode.ROOT.value else mode
-
-
 def mermaid(tree: "Tree") -> str:
     """Return a flowchart: solid arrows to joined tasks, dotted ones to detached tasks.
 
@@ -147,7 +151,7 @@ def mermaid(tree: "Tree") -> str:
         label = f"{row.glyph} {row.name}<br/>{_escaped(row.about)}"
         lines.append(f'  {name}["{label}"]')
         for parent in tree.graph.pred[row.task]:
-            arrow = "-.->" if row.mode == Mode.DETACHED.value else "-->"
+            arrow = "-.->" if row.mode == Mode.DETACHED else "-->"
             lines.append(f"  {drawn[parent]} {arrow} {name}")
     return "\n".join(lines)
 

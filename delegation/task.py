@@ -14,7 +14,7 @@ def root_of(session: SessionId) -> TaskId:
     return TaskId(session)
 
 
-class DeliveryCapability(enum.Enum):
+class DeliveryCapability(enum.StrEnum):
     """Whether the session that asks can be told something after its turn has ended."""
 
     NONE = "none"
@@ -25,7 +25,7 @@ class DeliveryCapability(enum.Enum):
     """We can wake it."""
 
 
-class Mode(enum.Enum):
+class Mode(enum.StrEnum):
     """Who owns a task."""
 
     ROOT = "root"
@@ -36,7 +36,7 @@ class Mode(enum.Enum):
     """The orchestrator: the session that asked is told later."""
 
 
-class Reason(enum.Enum):
+class Reason(enum.StrEnum):
     """Why a task is joined or detached."""
 
     ASKED_TO_WAIT = "asked_to_wait"
@@ -55,7 +55,7 @@ _SENTENCES = {
 }
 
 
-class Ending(enum.Enum):
+class Ending(enum.StrEnum):
     """How a task ended. It comes from what happened, never from "it produced text"."""
 
     SUCCEEDED = "succeeded"
@@ -67,7 +67,7 @@ class Ending(enum.Enum):
     """Its process died, and nobody is left to be told."""
 
 
-class Status(enum.Enum):
+class Status(enum.StrEnum):
     """What a task is doing while it has not ended."""
 
     QUEUED = "queued"

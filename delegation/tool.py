@@ -1,6 +1,7 @@
 """`delegate_task`: how a model hands work on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
@@ -105,11 +106,17 @@ def delegate_tool(
     return Tool(
         name=NAME,
         description=_description(agent, rules),
-        parameters=arguments_schema(DelegateTask),
+        parameters=_parameters(),
         run=run,
         # A call that a crash interrupted finds the tasks it asked for, and waits for them.
         idempotent=True,
     )
+
+
+@cache
+def _parameters() -> Mapping[str, Any]:
+    # The same for every task of every agent, and too slow to make for each.
+    return arguments_schema(DelegateTask)
 
 
 def _description(agent: Agent[Any], rules: Rules) -> str:

@@ -4,7 +4,7 @@ The fold keeps it up to date, fact by fact; it is never rebuilt. Work per fact i
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agents import Usage
 from delegation import render
@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
+NOTHING_USED: Final = Usage()
+
+
 class Tree:
     """Who asked whom for what, and what came of it.
 
-    Every node has the attributes `agent, goal, label, path, mode, reason, status, requested,
-    started, ended, usage, cost, total, error`. `usage` and `cost` (micro-dollars) are the
-    task's own; `total` is the usage of it and all below it. Times are seconds since the epoch.
+    Every node has the attributes `parent, agent, goal, label, path, mode, reason, status,
+    requested, started, ended, usage, cost, total, error`. `usage` and `cost` (micro-dollars)
+    are the task's own; `total` is the usage of it and all below it. Times are seconds since the
+    epoch.
     """
 
     graph: "nx.DiGraph[TaskId]"
@@ -31,6 +35,8 @@ class Tree:
 
         self.graph = nx.DiGraph()
         self.root = root
+        # The graph's own dictionaries, without the view that it wraps around each look at them.
+        self._nodes: dict[TaskId, dict[str, Any]] = {}
 
     def __repr__(self) -> str:
         return f"<Tree {self.root}: {len(self)} tasks>"
@@ -40,8 +46,7 @@ class Tree:
 
     def __getitem__(self, task: TaskId) -> dict[str, Any]:
         """Return the attributes of a node."""
-        attributes: dict[str, Any] = self.graph.nodes[task]
-        return attributes
+        return self._nodes[task]
 
     @property
     def total(self) -> Usage:
@@ -93,34 +98,37 @@ class Tree:
         """Add a task that has not started."""
         self.graph.add_node(
             task,
+            parent=parent,
             agent=agent,
             goal=goal,
             label=label,
             path=path,
-            mode=mode.value,
-            status=Status.QUEUED.value,
-            reason="" if reason is None else reason.value,
+            mode=mode,
+            status=Status.QUEUED,
+            reason="" if reason is None else reason,
             requested=at,
             started=None,
             ended=None,
-            usage=Usage(),
+            usage=NOTHING_USED,
             cost=0,
-            total=Usage(),
+            total=NOTHING_USED,
             error="",
         )
+        self._nodes[task] = self.graph.nodes[task]
         if parent is not None:
             self.graph.add_edge(parent, task, kind="delegates")
 
     def mark(self, task: TaskId, **attributes: object) -> None:
         """Change attributes of a node."""
-        self.graph.nodes[task].update(attributes)
+        self._nodes[task].update(attributes)
 
     def spend(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""
-        node = self.graph.nodes[task]
+        node = self._nodes[task]
         node["usage"] += usage
         node["cost"] += usage.cost
         above: TaskId | None = task
         while above is not None:
-            self.graph.nodes[above]["total"] += usage
-            above = next(iter(self.graph.pred[above]), None)
+            node = self._nodes[above]
+            node["total"] += usage
+            above = node["parent"]

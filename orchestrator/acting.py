@@ -4,7 +4,6 @@ The one bulkhead of the house: whatever goes wrong inside an agent becomes the o
 task. What an agent is cancelled for decides whether it has ended or was merely interrupted.
 """
 
-import math
 import traceback
 from collections.abc import Callable
 from pathlib import PurePath
@@ -40,8 +39,7 @@ from orchestrator.roster import Roster
 
 OutputT = TypeVar("OutputT")
 
-SETTLE_SECONDS: Final = 10
-"""How long a task that is torn down may take to write how it ended."""
+STOPPED: Final = "it was stopped"
 
 
 class Acting:
@@ -75,18 +73,17 @@ class Acting:
         """
         outcome: Outcome | None = None
         try:
-            await self._book.wait_durable()
             outcome = await self._act(task, origin, delegator)
             return outcome
         finally:
             # Without an outcome this is a cancellation from outside. A task that nobody could
             # take up again has ended with it; any other is only interrupted.
             if outcome is None and self._book.ledger.ends_for_good(task):
-                outcome = self._stopped(task)
+                record = self._book.ledger.tasks[task]
+                outcome = _unfinished(record, Ending.CANCELLED, STOPPED)
             if outcome is not None:
                 self.end_below(task, Ending.CANCELLED)
-                with trio.move_on_after(SETTLE_SECONDS, shield=True):
-                    await self._book.record(ended(outcome))
+                self._book.post(ended(outcome))
 
     def end_below(self, task: TaskId, ending: Ending) -> None:
         """Settle what a task had asked for, and what cannot begin any more without it."""
@@ -95,38 +92,32 @@ class Acting:
             self._book.post(TaskSettled(child.id, outcome))
 
     async def _act(self, task: TaskId, origin: Origin, delegator: Delegator) -> Outcome:
-        if self._book.ledger.is_cancelled(task):
-            await trio.lowlevel.checkpoint()
-            return self._stopped(task)
-        scope = self._scopes[task] = trio.CancelScope()
-        try:
-            with scope:
-                return await self._outcome(task, origin, delegator)
-        finally:
-            del self._scopes[task]
-        return self._stopped(task)
-
-    async def _outcome(
-        self, task: TaskId, origin: Origin, delegator: Delegator
-    ) -> Outcome:
         record = self._book.ledger.tasks[task]
+        ending, error = Ending.CANCELLED, STOPPED
+        scope = self._scopes[task] = trio.CancelScope()
+        if self._book.ledger.is_cancelled(task):
+            self.stop(task)
         await trio.lowlevel.checkpoint()
         try:
             agent = self._roster.agent_of(record)
-            seconds = agent.limits.seconds
-            with trio.move_on_after(math.inf if seconds is None else seconds):
+            if (seconds := agent.limits.seconds) is not None:
+                scope.relative_deadline = seconds
+            with scope:
                 return await self._answer(agent, record, origin, delegator)
+            if not self._book.ledger.is_cancelled(task):
+                ending = Ending.TIMED_OUT
+                error = f"used up its limit of {seconds} seconds"
         except JournalError:
             raise
         except LimitExceededError as exc:
-            return _unfinished(record, Ending.OVER_BUDGET, str(exc))
+            ending, error = Ending.OVER_BUDGET, str(exc)
         except (AgentError, DefinitionError) as exc:
-            return _unfinished(record, Ending.FAILED, str(exc))
+            ending, error = Ending.FAILED, str(exc)
         except Exception as exc:  # noqa: BLE001 (a bulkhead)
-            return _unfinished(record, Ending.FAILED, _described(exc))
-        return _unfinished(
-            record, Ending.TIMED_OUT, f"used up its limit of {seconds} seconds"
-        )
+            ending, error = Ending.FAILED, _described(exc)
+        finally:
+            del self._scopes[task]
+        return _unfinished(record, ending, error)
 
     async def _answer(
         self,
@@ -135,11 +126,11 @@ class Acting:
         origin: Origin,
         delegator: Delegator,
     ) -> Outcome:
-        async def keep(step: Step) -> None:
+        def keep(step: Step) -> None:
             if isinstance(step, AssistantMessage):
-                await self._book.record(ModelAnswered(record.id, step))
+                self._book.post(ModelAnswered(record.id, step))
             else:
-                await self._book.record(ToolAnswered(record.id, step))
+                self._book.post(ToolAnswered(record.id, step))
 
         text = await take_turn(
             agent,
@@ -147,6 +138,7 @@ class Acting:
             model=self._roster.model_of(agent),
             tools=self._tools(agent, record, origin, delegator),
             record=keep,
+            ready=self._book.wait_durable,
         )
         read_output(agent, text)
         return Outcome(Ending.SUCCEEDED, text)
@@ -168,10 +160,6 @@ class Acting:
             delegator=delegator,
         )
         return [*agent.tools, delegate]
-
-    def _stopped(self, task: TaskId) -> Outcome:
-        record = self._book.ledger.tasks[task]
-        return _unfinished(record, Ending.CANCELLED, "it was stopped")
 
 
 def read_output(agent: Agent[OutputT], text: str) -> OutputT:

@@ -40,10 +40,11 @@ class Bookkeeper:
         )
         ledger.post(entry)
         self._journal.append(entry)
-        self._posted.unpark_all()
-        if ledger.startable:
+        if self._posted:
+            self._posted.unpark_all()
+        if ledger.startable and self._startable:
             self._startable.unpark_all()
-        if ledger.wakeable:
+        if ledger.wakeable and self._wakeable:
             self._wakeable.unpark_all()
 
     async def record(self, event: Event) -> None:

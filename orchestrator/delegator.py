@@ -6,7 +6,6 @@ They differ in nothing but who owns the task: the caller, or `dispatch_forever`.
 
 from collections.abc import Callable, Sequence
 
-import attrs
 import trio
 
 from agents import CallId, ToolError, raising_one_error
@@ -49,7 +48,7 @@ class OrchestratorDelegator:
     ) -> str:
         """Hand work on, and return what the model reads."""
         ledger = self._book.ledger
-        asked = ledger.tasks[parent].asked
+        caller = ledger.tasks[parent]
         calls = [f"{call}#{index}" for index in range(len(assignments))]
         refused = self._book.admit(
             [
@@ -66,15 +65,15 @@ class OrchestratorDelegator:
                 )
                 for key, assignment in zip(calls, assignments, strict=True)
                 # Asked for before a crash, and still there.
-                if key not in asked
+                if key not in caller.children.asked
             ]
         )
         if refused is not None:
             await trio.lowlevel.checkpoint()
             raise ToolError(refused.reason)
-        tasks = [ledger.tasks[asked[key]] for key in calls]
-        await self._book.wait_durable()
+        tasks = [ledger.tasks[caller.children.asked[key]] for key in calls]
         if tasks[0].mode is Mode.DETACHED:
+            await trio.lowlevel.checkpoint()
             return dispatched_answer(tasks)
         with raising_one_error():
             # Every child gets a task of its own, also a single one: a chain of delegations
@@ -91,7 +90,11 @@ class OrchestratorDelegator:
         record = self._book.ledger.tasks[task]
         assert record.request is not None, "a session's root is run by its turns"
         # A child ends with its one turn, so nobody can tell it anything later.
-        origin = attrs.evolve(record.request.origin, capability=DeliveryCapability.NONE)
+        origin = Origin(
+            session=record.session,
+            turn=record.request.origin.turn,
+            capability=DeliveryCapability.NONE,
+        )
         await self._acting.see_through(
             task,
             origin=origin,

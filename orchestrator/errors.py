@@ -42,6 +42,6 @@ class RunFailedError(OrchestratorError):
     """A run did not succeed, and its output was asked for."""
 
     def __init__(self, path: str, outcome: Outcome) -> None:
-        super().__init__(f"{path} {outcome.ending.value}: {outcome.error}")
+        super().__init__(f"{path} {outcome.ending}: {outcome.error}")
         self.path = path
         self.outcome = outcome

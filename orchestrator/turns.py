@@ -53,7 +53,7 @@ class Turns:
         """Take the turn that has begun."""
         turn = session.turn
         assert turn is not None, "a turn is posted before it is taken"
-        return await self._acting.see_through(
+        outcome = await self._acting.see_through(
             root_of(session.id),
             origin=Origin(
                 session=session.id, turn=turn.number, capability=turn.capability
@@ -61,6 +61,9 @@ class Turns:
             delegator=self._delegator,
             ended=lambda outcome: TurnEnded(session.id, turn.number, outcome),
         )
+        # Nobody is told what a crash could still make untrue.
+        await self._book.wait_durable()
+        return outcome
 
     async def take_and_reply(self, session: SessionRecord) -> None:
         await self.take(session)

@@ -20,7 +20,7 @@ AGENTS = """
     unanswered_calls
 """
 DELEGATION = """
-    Assignment DelegationError Delegator DeliveryCapability Detach Encoded Ending
+    Assignment Children DelegationError Delegator DeliveryCapability Detach Encoded Ending
     ImpossibleEventError Join Ledger Mode Origin Outcome Reason Refuse Reply Row Rules
     SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
     UnreadableFactError Verdict decide decode delegate_tool dispatched_answer encode

@@ -86,19 +86,15 @@ class ScriptedModel:
     def _message(
         self, request: ModelRequest, text: str, calls: tuple[ToolCall, ...]
     ) -> AssistantMessage:
-        used = Usage(
-            calls=1,
-            input_tokens=_tokens(request.instructions)
-            + sum(_message_tokens(message) for message in request.transcript),
-            output_tokens=_tokens(text) + sum(_call_tokens(call) for call in calls),
+        read = _tokens(request.instructions) + sum(
+            map(_message_tokens, request.transcript)
         )
-        cost = self._price.of(
-            input_tokens=used.input_tokens, output_tokens=used.output_tokens
-        )
+        written = _tokens(text) + sum(map(_call_tokens, calls))
+        cost = self._price.of(input_tokens=read, output_tokens=written)
         return AssistantMessage(
             text,
             _with_ids(calls, len(request.transcript)),
-            attrs.evolve(used, cost=cost),
+            Usage(calls=1, input_tokens=read, output_tokens=written, cost=cost),
             self.name,
         )
 

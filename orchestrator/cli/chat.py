@@ -64,7 +64,7 @@ def _say(reply: Reply, console: Console) -> None:
     if reply.outcome.succeeded:
         console.print(Text(printable(reply.text), style="green"), soft_wrap=True)
     else:
-        error = f"{reply.outcome.ending.value}: {reply.outcome.error}"
+        error = f"{reply.outcome.ending}: {reply.outcome.error}"
         console.print(Text(printable(error), style="red"), soft_wrap=True)
 
 

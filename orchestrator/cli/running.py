@@ -113,7 +113,7 @@ def _hint(console: Console, *lines: str) -> None:
 
 
 def _what_happened(outcome: Outcome) -> str:
-    return f"{outcome.ending.value}: {' '.join(printable(outcome.error).split())}"
+    return f"{outcome.ending}: {' '.join(printable(outcome.error).split())}"
 
 
 def _command() -> str:

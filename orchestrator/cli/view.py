@@ -16,17 +16,17 @@ from orchestrator.runtime import Orchestrator
 FRAMES_PER_SECOND: Final = 8
 MARGIN: Final = 3
 """Lines that a frame leaves free: a frame as high as the screen would scroll it."""
-COLOURS: Final = {
-    Status.QUEUED.value: "dim",
-    Status.RUNNING.value: "cyan",
-    Status.WAITING.value: "dim cyan",
-    Status.INTERRUPTED.value: "yellow",
-    Ending.SUCCEEDED.value: "green",
-    Ending.FAILED.value: "red",
-    Ending.CANCELLED.value: "yellow",
-    Ending.TIMED_OUT.value: "red",
-    Ending.OVER_BUDGET.value: "red",
-    Ending.LOST.value: "red",
+COLOURS: Final[dict[str, str]] = {
+    Status.QUEUED: "dim",
+    Status.RUNNING: "cyan",
+    Status.WAITING: "dim cyan",
+    Status.INTERRUPTED: "yellow",
+    Ending.SUCCEEDED: "green",
+    Ending.FAILED: "red",
+    Ending.CANCELLED: "yellow",
+    Ending.TIMED_OUT: "red",
+    Ending.OVER_BUDGET: "red",
+    Ending.LOST: "red",
 }
 
 
@@ -86,7 +86,7 @@ def print_reasons(tree: Tree, console: Console) -> None:
     groups: dict[tuple[str, str], list[str]] = {}
     for task in tree.graph:
         node = tree[task]
-        if node["mode"] != Mode.ROOT.value:
+        if node["mode"] != Mode.ROOT:
             groups.setdefault((node["mode"], node["reason"]), []).append(node["path"])
     for (mode, reason), paths in groups.items():
         line = Text(f"{mode:<10}", style="bold")
@@ -122,7 +122,7 @@ def _table(rows: Iterable[Row]) -> Table:
 def _cells(row: Row) -> Iterator[Text]:
     yield Text.assemble((row.branch, "dim"), row.name)
     yield Text(f"{row.glyph} {row.status}", style=COLOURS[row.status])
-    yield Text(row.mode if row.mode != Mode.ROOT.value else "", style="dim")
+    yield Text(row.mode if row.mode != Mode.ROOT else "", style="dim")
     yield Text("" if row.seconds is None else f"{row.seconds:.1f} s")
     yield Text(f"{row.tokens:,} tok")
     yield Text(row.money)

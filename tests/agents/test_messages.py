@@ -23,10 +23,10 @@ def answer_to(call: ToolCall, *, failed: bool = False) -> ToolMessage:
 
 
 def test_usage_adds_up_field_by_field() -> None:
-    one = Usage(calls=1, input_tokens=10, output_tokens=20, cost=30, unpriced=40)
-    two = Usage(calls=2, input_tokens=100, output_tokens=200, cost=300, unpriced=400)
+    numbers = range(1, len(attrs.fields(Usage)) + 1)
+    ones, tens = Usage(*numbers), Usage(*(10 * n for n in numbers))
 
-    assert sum([one, two], Usage()) == Usage(3, 110, 220, 330, 440)
+    assert sum([ones, tens], Usage()) == Usage(*(11 * n for n in numbers))
 
 
 def test_tokens_are_those_read_and_those_written() -> None:

@@ -12,12 +12,15 @@ from agents import (
     AssistantMessage,
     CallId,
     DefinitionError,
+    Failure,
     Message,
     ModelError,
+    ModelEvent,
     ModelRequest,
     Price,
     ScriptedModel,
     ScriptExhaustedError,
+    TextDelta,
     ToolCall,
     ToolMessage,
     Transcript,
@@ -38,6 +41,15 @@ async def test_a_text_is_a_final_answer() -> None:
     answer = await ask(ScriptedModel(["42"]))
 
     assert (answer.text, answer.calls, answer.model) == ("42", (), "scripted")
+
+
+async def test_an_answer_is_told_while_it_is_made() -> None:
+    told: list[ModelEvent] = []
+    request = ModelRequest(instructions="", transcript=(), tools=(), tell=told.append)
+
+    await ScriptedModel(["42"]).answer(request)
+
+    assert told == [TextDelta("42")]
 
 
 async def test_a_call_is_an_answer_that_waits_for_it() -> None:
@@ -81,6 +93,19 @@ async def test_a_function_reads_the_transcript() -> None:
     answer = await ask(ScriptedModel([echo]), UserMessage("a"), UserMessage("b"))
 
     assert answer.text == "a b"
+
+
+@pytest.mark.parametrize(
+    ("kind", "heals"), [(Failure.OVERLOADED, True), (Failure.AUTH, False)]
+)
+async def test_a_failure_says_whether_to_try_again(kind: Failure, heals: bool) -> None:
+    failed = ModelError("no", kind=kind, retry_after=3, partial="Once upon")
+
+    with pytest.raises(ModelError, match="no") as caught:
+        await ask(ScriptedModel([failed]))
+
+    assert caught.value.kind.can_heal == heals
+    assert (caught.value.retry_after, caught.value.partial) == (3, "Once upon")
 
 
 async def test_a_function_may_fail_like_a_provider() -> None:

@@ -3,7 +3,7 @@
 import contextvars
 import enum
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import attrs
 import msgspec
@@ -140,6 +140,19 @@ def test_a_choice_of_words_is_an_enum() -> None:
     def move(to: Literal["left", "right"]) -> None: ...
 
     assert parameters_of(move)["properties"]["to"] == {"enum": ["left", "right"]}
+
+
+async def test_a_hint_may_say_more_than_a_type() -> None:
+    @tool
+    async def wait(seconds: Annotated[int, msgspec.Meta(le=60)]) -> None:
+        await trio.sleep(seconds)
+
+    assert wait.parameters["properties"]["seconds"] == {
+        "type": "integer",
+        "maximum": 60,
+    }
+    with pytest.raises(ToolError, match=r"Expected `int` <= 60 - at `\$.seconds`"):
+        await use(wait, seconds=61)
 
 
 def test_a_tool_may_be_called_otherwise_than_its_function() -> None:

@@ -70,14 +70,16 @@ class Turn:
         *tools: Tool,
         transcript: Transcript = (GO,),
         limits: Limits = LIMITS,
-        record: Callable[[Step], Awaitable[None]] | None = None,
+        record: Callable[[Step], None] | None = None,
+        ready: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         self.agent = Agent("editor", instructions="Edit.", model=model, limits=limits)
         self.model = model
         self.tools = tools
         self.transcript = transcript
         self.steps: list[Step] = []
-        self._record = record if record is not None else self._keep
+        self._record = record if record is not None else self.steps.append
+        self._ready = ready
 
     async def take(self) -> str:
         return await take_turn(
@@ -86,11 +88,8 @@ class Turn:
             model=self.model,
             tools=self.tools,
             record=self._record,
+            ready=self._ready,
         )
-
-    async def _keep(self, step: Step) -> None:
-        await trio.lowlevel.checkpoint()
-        self.steps.append(step)
 
 
 @tool(idempotent=True)
@@ -276,12 +275,16 @@ async def test_the_next_turn_has_used_nothing() -> None:
     assert await turn.take() == "c"
 
 
-async def test_each_step_is_recorded_before_the_next_begins() -> None:
+async def test_the_agent_acts_when_all_that_was_recorded_is_safe() -> None:
+    """After a crash it must be known what it may have done, and why."""
     log: list[str] = []
 
-    async def keep(step: Step) -> None:
-        await trio.sleep(5)
+    def keep(step: Step) -> None:
         log.append(f"kept {type(step).__name__}")
+
+    async def wait_safe() -> None:
+        await trio.sleep(5)
+        log.append("safe")
 
     def think(transcript: Transcript) -> str | ToolCall:
         log.append("asked")
@@ -292,39 +295,59 @@ async def test_each_step_is_recorded_before_the_next_begins() -> None:
         await trio.lowlevel.checkpoint()
         log.append("acted")
 
-    await Turn(ScriptedModel.always(think), act, record=keep).take()
+    model = ScriptedModel.always(think)
+    await Turn(model, act, record=keep, ready=wait_safe).take()
 
-    assert log == [
-        "asked",
-        "kept AssistantMessage",
-        "acted",
-        "kept ToolMessage",
-        "asked",
-        "kept AssistantMessage",
+    asked, acted = ["safe", "asked", "kept AssistantMessage"], ["safe", "acted"]
+    assert log == [*asked, *acted, "kept ToolMessage", *asked]
+
+
+async def test_a_tool_that_may_run_twice_need_not_wait() -> None:
+    async def wait_safe() -> None:
+        await trio.sleep(100)
+
+    model = ScriptedModel([ToolCall("double", {"number": 1}), "2"])
+
+    await Turn(model, double, ready=wait_safe).take()
+
+    # Safe before each of two answers, and one second for the tool.
+    assert trio.current_time() == 201
+
+
+async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() -> None:
+    """What is read from a transcript may have been recorded a moment ago."""
+    transcripts: list[Transcript] = [
+        [GO],
+        [GO, AssistantMessage(calls=(FIRST,))],
+        [GO, AssistantMessage("done")],
     ]
+
+    async def wait_safe() -> None:
+        await trio.sleep(1)
+
+    for transcript in transcripts:
+        began = trio.current_time()
+        turn = Turn(ScriptedModel(["done"]), transcript=transcript, ready=wait_safe)
+        with trio.move_on_after(0.5):
+            await turn.take()
+        assert turn.steps == []
+        assert trio.current_time() == began + 0.5
 
 
 async def test_the_model_hears_steps_in_the_order_they_are_kept_in() -> None:
     """A turn that is resumed reads them in that order, and must go on as if it never stopped."""
-    kept: list[Step] = []
+    model = Listener([ToolCall("double", {"number": 1})] * 5, "done")
+    turn = Turn(model, double)
 
-    async def keep(step: Step) -> None:
-        kept.append(step)
-        # Whoever waits for the disk together may return in any order.
-        await trio.sleep(20 - 5 * len(kept))
+    await turn.take()
 
-    model = Listener([ToolCall("double", {"number": n}) for n in (1, 2)], "done")
-
-    await Turn(model, double, record=keep).take()
-
-    assert model.requests[-1].transcript == (GO, *kept[:-1])
+    assert model.requests[-1].transcript == (GO, *turn.steps[:-1])
 
 
-async def test_a_step_that_cannot_be_recorded_ends_the_turn() -> None:
-    """Nothing may happen that nobody would know of after a crash."""
+async def test_nothing_happens_that_cannot_be_recorded() -> None:
+    """Nobody would know of it after a crash."""
 
-    async def lose(_: Step) -> None:
-        await trio.lowlevel.checkpoint()
+    def lose(_: Step) -> None:
         raise OSError("the disk is full")
 
     model = Listener(ToolCall("send", {"letter": "x"}))
@@ -333,6 +356,19 @@ async def test_a_step_that_cannot_be_recorded_ends_the_turn() -> None:
         await Turn(model, send, record=lose).take()
 
     assert trio.current_time() == 0
+
+
+async def test_nothing_happens_that_cannot_be_made_safe() -> None:
+    async def lose() -> None:
+        await trio.lowlevel.checkpoint()
+        raise OSError("the disk is full")
+
+    model = Listener("42")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        await Turn(model, ready=lose).take()
+
+    assert model.requests == []
 
 
 def doubles_some(transcript: Transcript) -> str | ToolCall | list[ToolCall]:

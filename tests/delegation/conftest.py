@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from delegation import (
+    Children,
     DeliveryCapability,
     Ledger,
     Mode,
@@ -112,6 +113,8 @@ def _plain(value: object, *, whole: bool = False) -> object:
     # A record is spelled out where the ledger keeps it, and named wherever else it occurs.
     match value:
         case TaskRecord() | SessionRecord() if whole:
+            return [(name, _plain(getattr(value, name))) for name in value.__slots__]
+        case Children():
             return [(name, _plain(getattr(value, name))) for name in value.__slots__]
         case TaskRecord() | SessionRecord():
             return value.id

@@ -62,8 +62,8 @@ def test_the_same_call_of_two_tasks_asks_for_two(
     tell(requested(A, call="call_1"), TaskStarted(A))
     tell(requested(B, parent=A, call="call_1"))
 
-    assert ledger.tasks[ROOT].asked == {"call_1": A}
-    assert ledger.tasks[A].asked == {"call_1": B}
+    assert ledger.tasks[ROOT].children.asked == {"call_1": A}
+    assert ledger.tasks[A].children.asked == {"call_1": B}
 
 
 def test_every_fact_knows_its_tree(
@@ -293,3 +293,10 @@ def test_a_session_is_idle_when_nothing_is_left_to_come(
     for fact, idle in story:
         tell(fact)
         assert ledger.sessions[S].idle is idle, fact
+
+
+def test_one_ending_only_is_success() -> None:
+    """How a task ended comes from what happened, never from "it produced text"."""
+    outcomes = [Outcome(ending, "some text") for ending in Ending]
+
+    assert [it.ending for it in outcomes if it.succeeded] == [Ending.SUCCEEDED]

@@ -65,7 +65,7 @@ ASKS = AssistantMessage(calls=(ToolCall("look", {"for": ["it"]}, id=CallId("call
 FOUND = ToolMessage(CallId("call"), "found")
 
 outcomes = st.builds(Outcome, st.sampled_from(Ending), st.text(max_size=3))
-usages = st.builds(Usage, *[st.integers(0, 9)] * 5)
+usages = st.builds(Usage, **{it.name: st.integers(0, 9) for it in attrs.fields(Usage)})
 
 
 @attrs.define(eq=False)
@@ -310,15 +310,16 @@ class Facts(RuleBasedStateMachine):
                 task.state, task.due = "interrupted", False
 
     @precondition(lambda self: self.contradicted < len(self.entries))
-    @rule()
-    def contradict(self) -> None:
+    @rule(first=st.integers(0, 9))
+    def contradict(self, first: int) -> None:
         """Whatever cannot happen is refused, and changes nothing."""
         self.contradicted = len(self.entries)
+        facts = [*self.impossible_for_sessions(), *self.impossible_for_tasks()]
         before = self.snapshot(self.ledger)
-        seq = len(self.entries) + 1
-        for fact in (*self.impossible_for_sessions(), *self.impossible_for_tasks()):
+        # Some of them at a time: there are hundreds, and time is short.
+        for fact in facts[first::10]:
             with pytest.raises(ImpossibleEventError):
-                self.ledger.post(Entry(seq, 0.0, NOWHERE, fact))
+                self.ledger.post(Entry(len(self.entries) + 1, 0.0, NOWHERE, fact))
         assert self.snapshot(self.ledger) == before
 
     def impossible_for_sessions(self) -> Iterator[Event]:
@@ -372,7 +373,7 @@ class Facts(RuleBasedStateMachine):
             below = [child.id for child in self.ledger.unsettled_below(task.id)]
             assert record.outcome == task.outcome
             assert len(record.transcript) == task.heard
-            assert list(record.unsettled) == [child.id for child in task.below()]
+            assert list(record.children.unsettled) == [child.id for child in task.below()]
             assert below == [child.id for child in task.joined_below()]
 
     @invariant()
@@ -480,5 +481,5 @@ def test_whatever_can_happen_happens_and_replay_agrees(snapshot: Snapshot) -> No
             super().__init__(snapshot)
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=80, stateful_step_count=100)
+        Machine, settings=settings(max_examples=70, stateful_step_count=100)
     )

@@ -1,0 +1,112 @@
+"""What a task and a session are told, in words that need no history."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from agents import AssistantMessage, Usage, UserMessage
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    TaskId,
+    usd,
+)
+from delegation.events import ModelAnswered, TaskRequested, TaskSettled, TaskStarted
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+
+S = SessionId("s")
+A = TaskId("a")
+
+
+@pytest.mark.parametrize(
+    ("context", "brief"),
+    [
+        ("", "find it"),
+        ("it is red", "find it\n\nContext:\nit is red"),
+    ],
+)
+def test_a_task_hears_its_goal_and_what_it_must_know(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    *,
+    context: str,
+    brief: str,
+) -> None:
+    """It sees nothing of the conversation that it comes from."""
+    begin(DeliveryCapability.PUSH)
+    tell(requested(A, context=context))
+
+    assert ledger.tasks[A].transcript == [UserMessage(brief)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        pytest.param(
+            Outcome(Ending.SUCCEEDED, "it is\nin the drawer"),
+            "Outcome: succeeded after 3.0 s; 15 tokens, $0.0007.\n"
+            "Output:\nit is\nin the drawer",
+            id="what it found",
+        ),
+        pytest.param(
+            Outcome(Ending.FAILED, error="the light is out"),
+            "Outcome: failed after 3.0 s; 15 tokens, $0.0007.\nError: the light is out",
+            id="why it failed",
+        ),
+        pytest.param(
+            Outcome(Ending.TIMED_OUT, "not in the drawer", "too late"),
+            "Outcome: timed_out after 3.0 s; 15 tokens, $0.0007.\n"
+            "Error: too late\nOutput:\nnot in the drawer",
+            id="what it had so far",
+        ),
+        pytest.param(
+            Outcome(Ending.LOST),
+            "Outcome: lost after 3.0 s; 15 tokens, $0.0007.",
+            id="nothing",
+        ),
+    ],
+)
+def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    *,
+    outcome: Outcome,
+    said: str,
+) -> None:
+    """The session may have talked of other things for hours."""
+    begin(DeliveryCapability.PUSH)
+    usage = Usage(calls=1, input_tokens=10, output_tokens=5, cost=700)
+    tell(requested(A, mode=Mode.DETACHED), TaskStarted(A))
+    tell(ModelAnswered(A, AssistantMessage(usage=usage)), TaskSettled(A, outcome))
+
+    assert ledger.sessions[S].mail[8] == (
+        "A task that you handed on in the background has ended:"
+        " /editor/researcher[1] (a).\n"
+        "Asked: 1970-01-01 00:00:05 UTC, in turn 1.\n"
+        f"Goal: find it\n{said}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("usage", "money"),
+    [
+        (Usage(), "$0.0000"),
+        (Usage(cost=1_234_567), "$1.2346"),
+        (Usage(unpriced=1), "price unknown"),
+        (Usage(cost=20_000, unpriced=1), "≥ $0.0200"),
+    ],
+)
+def test_money_that_nobody_knows_is_not_free(usage: Usage, money: str) -> None:
+    """A sum with an unknown part is a lower bound, and says so."""
+    assert usd(usage) == money

@@ -1,0 +1,188 @@
+"""Trees as text and as Mermaid, the same for the same facts."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from agents import AssistantMessage, Usage
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    TaskId,
+    Tree,
+    one_line,
+    printable,
+    root_of,
+)
+from delegation.events import (
+    JournalOpened,
+    ModelAnswered,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+
+PUSH = DeliveryCapability.PUSH
+S = SessionId("s")
+ROOT = root_of(S)
+A, B, C, D = map(TaskId, "abcd")
+DONE = Outcome(Ending.SUCCEEDED, "42")
+TEXT = """\
+editor            ◐ running                     1,243 tok  $1.0567  go
+├─ researcher[1]  ✓ succeeded  joined    9.0 s  1,234 tok  $0.0567  collect the facts
+│  └─ checker[1]  ✗ failed     joined    5.0 s      0 tok  $0.0000  no such year
+├─ researcher[2]  ◐ running    detached             9 tok  $1.0000  find it
+└─ researcher[3]  · queued     joined               0 tok  $0.0000  find it"""
+MERMAID = """\
+flowchart TD
+  n0["◐ editor<br/>go"]
+  n1["✓ researcher[1]<br/>collect the facts"]
+  n0 --> n1
+  n2["✗ checker[1]<br/>no such year"]
+  n1 --> n2
+  n3["◐ researcher[2]<br/>find it"]
+  n0 -.-> n3
+  n4["· researcher[3]<br/>find it"]
+  n0 --> n4"""
+NASTY = "a \"quoted\" #1 <script>alert('x')</script> & \x1b[31mred"
+
+
+@pytest.fixture
+def tree(ledger: Ledger, begin: Tell, tell: Tell, requested: Asked) -> Tree:
+    """A tree in the middle of its life: of all that can be seen there is some."""
+    begin(PUSH)
+    tell(requested(A, goal="collect\n  the facts"), TaskStarted(A))
+    priced = Usage(calls=1, input_tokens=1000, output_tokens=234, cost=56_700)
+    tell(ModelAnswered(A, AssistantMessage(usage=priced)))
+    tell(requested(B, parent=A, agent="checker", label="dates"), TaskStarted(B))
+    tell(requested(C, mode=Mode.DETACHED), TaskStarted(C), requested(D))
+    tell(
+        ModelAnswered(C, AssistantMessage(usage=Usage(input_tokens=9, cost=1_000_000)))
+    )
+    tell(TaskSettled(B, Outcome(Ending.FAILED, error="no such year")))
+    tell(TaskSettled(A, DONE))
+    return ledger.sessions[S].tree
+
+
+def test_a_tree_is_one_line_a_task(tree: Tree) -> None:
+    """Tokens and money of a task are its own and those of all below it."""
+    assert tree.to_text() == TEXT
+
+
+def test_the_columns_stay_columns_whatever_they_say(tree: Tree, tell: Tell) -> None:
+    """The longest status and a price that nobody knows fit in like any other."""
+    unpriced = AssistantMessage(usage=Usage(calls=1, unpriced=1))
+    tell(TaskStarted(D), ModelAnswered(D, unpriced))
+    tell(TaskSettled(D, Outcome(Ending.OVER_BUDGET)), JournalOpened("1.0"))
+    lines = tree.to_text().splitlines()[-2:]
+
+    assert [line.split()[3:5] for line in lines] == [
+        ["interrupted", "detached"],
+        ["over_budget", "joined"],
+    ]
+    assert len({line.index("find it") for line in lines}) == 1
+
+
+def test_what_still_runs_takes_its_time_until_now(tree: Tree) -> None:
+    """Without a now there is none: the same facts give the same text."""
+    assert [row.seconds for row in tree.rows()] == [None, 9.0, 5.0, None, None]
+    assert [row.seconds for row in tree.rows(now=30.0)] == [26.0, 9.0, 5.0, 19.0, None]
+
+
+def test_a_task_that_was_settled_unstarted_took_no_time(tree: Tree, tell: Tell) -> None:
+    """It never ran."""
+    tell(TaskSettled(D, Outcome(Ending.CANCELLED)))
+    *_, row = tree.rows(now=30.0)
+
+    assert (row.task, row.status, row.seconds) == (D, "cancelled", None)
+
+
+def test_a_row_has_the_parts_that_a_view_aligns(tree: Tree) -> None:
+    """A view that colours asks for a part, and does not take a line apart."""
+    _, _, row, *_ = tree.rows()
+
+    assert (row.task, row.branch, row.name) == (B, "│  └─ ", "checker[1]")
+    assert (row.glyph, row.status, row.mode) == ("✗", "failed", "joined")
+    assert (row.tokens, row.money, row.about) == (0, "$0.0000", "no such year")
+
+
+def test_every_status_has_a_glyph(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """However a task stands or ends, it can be drawn."""
+    begin(PUSH)
+    for ending in Ending:
+        tell(
+            requested(ending.value), TaskSettled(TaskId(ending.value), Outcome(ending))
+        )
+    tree = ledger.sessions[S].tree
+    assert [row.glyph for row in tree.rows()] == list("◐✓✗⊘✗✗✗")
+
+    tell(requested(A, mode=Mode.DETACHED))
+    assert [*tree.rows()][-1].glyph == "·"
+
+    tell(TurnEnded(S, 1, DONE), JournalOpened("1.0"))
+    assert [row.glyph for row in tree.rows()] == list("◌✓✗⊘✗✗✗!")
+
+
+def test_a_long_goal_is_cut_on_one_line() -> None:
+    """A goal may be pages long; its task is one line."""
+    assert one_line(" two\n\n\tlines ") == "two lines"
+    assert one_line("x" * 60) == "x" * 60
+    assert one_line("x" * 61) == "x" * 59 + "…"
+    assert one_line("") == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        pytest.param("\x1b[2Jgone", " [2Jgone", id="clear the screen"),
+        pytest.param("\x9b31mred", " 31mred", id="the one-byte form"),
+        pytest.param("\x1b]0;title\a", " ]0;title ", id="set the title"),
+        pytest.param("over\rwritten\b", "over written ", id="move the cursor"),
+        pytest.param("\u202egnp.exe", " gnp.exe", id="turn the direction"),
+        pytest.param("line one\nline two", "line one\nline two", id="lines stay"),
+        pytest.param("naïve 猫 ✓", "naïve 猫 ✓", id="words of all languages stay"),
+    ],
+)
+def test_what_agents_say_only_shows(said: str, shown: str) -> None:
+    """A terminal obeys control sequences, and what an agent read on the way may hold some."""
+    assert printable(said) == shown
+
+
+def test_mermaid_tells_joined_from_detached(tree: Tree) -> None:
+    """Solid arrows to what somebody waits for, dotted ones to what runs on its own."""
+    assert tree.to_mermaid() == MERMAID
+
+
+def test_what_agents_say_is_never_markup(tree: Tree, tell: Tell) -> None:
+    """A viewer would run it: Mermaid reads HTML, and has entities of its own."""
+    tell(TaskSettled(C, Outcome(Ending.FAILED, error=NASTY)))
+
+    assert (
+        '  n3["✗ researcher[2]<br/>a #34;quoted#34; #35;1 #60;script#62;'
+        "alert(#39;x#39;)#60;/script#62; #38; #91;31mred"
+    ) in tree.to_mermaid()
+    assert "\x1b" not in tree.to_mermaid() + tree.to_text()
+
+
+def test_a_large_chart_is_cut_and_says_so(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Viewers refuse large charts, and nobody could read them."""
+    begin(PUSH)
+    tree = ledger.sessions[S].tree
+    tell(*(requested(f"t{number}") for number in range(119)))
+    assert tree.to_mermaid().endswith("\n  n0 --> n119")
+
+    tell(*(requested(f"more{number}") for number in range(5)))
+    assert tree.to_mermaid().endswith('\n  n0 --> n119\n  more["… 5 more tasks"]')

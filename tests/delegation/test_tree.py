@@ -1,0 +1,159 @@
+"""The executed tree as a graph: what a node says, and what it adds up to."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import networkx as nx
+import pytest
+
+from agents import AssistantMessage, Usage
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    TaskId,
+    Tree,
+    root_of,
+)
+from delegation.events import (
+    CancelRequested,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+
+PUSH = DeliveryCapability.PUSH
+S = SessionId("s")
+ROOT = root_of(S)
+A, B, C = map(TaskId, "abc")
+CHEAP = Usage(calls=1, input_tokens=10, output_tokens=5, cost=7)
+UNPRICED = Usage(calls=1, input_tokens=100, unpriced=1)
+
+
+@pytest.fixture
+def tree(ledger: Ledger, begin: Tell, tell: Tell, requested: Asked) -> Tree:
+    """Below the editor a, which has b below it, and the detached c."""
+    begin(PUSH)
+    tell(requested(A, label="facts"), TaskStarted(A))
+    tell(requested(B, parent=A, agent="checker"), TaskStarted(B))
+    tell(requested(C, mode=Mode.DETACHED))
+    return ledger.sessions[S].tree
+
+
+def test_a_tree_is_a_graph_that_anybody_can_query(tree: Tree) -> None:
+    """It is networkx's own, so all of its algorithms work on it."""
+    assert nx.is_arborescence(tree.graph)
+    assert nx.ancestors(tree.graph, B) == {ROOT, A}
+    assert list(tree.graph.edges(data="kind")) == [
+        (ROOT, A, "delegates"),
+        (ROOT, C, "delegates"),
+        (A, B, "delegates"),
+    ]
+
+
+def test_a_tree_tells_its_size_and_its_order(tree: Tree) -> None:
+    """Children are in the order they were asked for."""
+    assert len(tree) == 4
+    assert repr(tree) == "<Tree s: 4 tasks>"
+    assert tree.root == ROOT
+    assert tree.children(ROOT) == [A, C]
+    assert tree.children(B) == []
+
+
+def test_a_node_has_all_there_is_to_know(tree: Tree, tell: Tell) -> None:
+    """Views and exports need nothing but the graph."""
+    tell(
+        ModelAnswered(A, AssistantMessage(usage=CHEAP)),
+        TaskSettled(B, Outcome(Ending.SUCCEEDED)),
+    )
+    tell(TaskSettled(A, Outcome(Ending.FAILED, "half of it", "no more paper")))
+
+    assert tree[A] == {
+        "parent": ROOT,
+        "agent": "researcher",
+        "goal": "find it",
+        "label": "facts",
+        "path": "/editor/researcher[1]",
+        "mode": "joined",
+        "reason": "asked_to_wait",
+        "status": "failed",
+        "requested": 5.0,
+        "started": 6.0,
+        "ended": 12.0,
+        "usage": CHEAP,
+        "cost": 7,
+        "total": CHEAP,
+        "error": "no more paper",
+    }
+
+
+def test_the_root_is_a_node_like_any_other(tree: Tree, tell: Tell) -> None:
+    """What it is about is the first thing that it was told."""
+    tell(MessageReceived(S, "something else"))
+
+    assert tree[ROOT] == {
+        "parent": None,
+        "agent": "editor",
+        "goal": "go",
+        "label": "",
+        "path": "/editor",
+        "mode": "root",
+        "reason": "",
+        "status": "running",
+        "requested": 1.0,
+        "started": 4.0,
+        "ended": None,
+        "usage": Usage(),
+        "cost": 0,
+        "total": Usage(),
+        "error": "",
+    }
+
+
+def test_what_a_task_uses_is_in_the_total_of_all_above(tree: Tree, tell: Tell) -> None:
+    """Its own usage stays apart; a price that nobody knows stays visible up to the root."""
+    tell(ModelAnswered(B, AssistantMessage(usage=CHEAP)))
+    tell(ModelAnswered(B, AssistantMessage(usage=UNPRICED)))
+    tell(ModelAnswered(A, AssistantMessage(usage=CHEAP)))
+
+    assert tree[B]["usage"] == tree[B]["total"] == CHEAP + UNPRICED
+    assert tree[A]["usage"] == CHEAP
+    assert tree[A]["cost"] == 7
+    assert tree[A]["total"] == tree.total == CHEAP + UNPRICED + CHEAP
+    assert tree[ROOT]["usage"] == tree[C]["total"] == Usage()
+
+
+def test_what_was_used_is_kept_however_it_ends(tree: Tree, tell: Tell) -> None:
+    """A cancelled task has cost what it has cost."""
+    tell(ModelAnswered(B, AssistantMessage(usage=CHEAP)), CancelRequested(A))
+    tell(TaskSettled(B, Outcome(Ending.CANCELLED)))
+    tell(TaskSettled(A, Outcome(Ending.CANCELLED)))
+
+    assert tree.total == CHEAP
+
+
+def test_a_tree_counts_its_tasks_by_status(tree: Tree, tell: Tell) -> None:
+    """Every task has one status, and every restart shows."""
+    assert tree.counts() == {"running": 3, "queued": 1}
+
+    tell(
+        TaskSettled(B, Outcome(Ending.TIMED_OUT)),
+        TaskSettled(A, Outcome(Ending.SUCCEEDED)),
+    )
+    tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED)), JournalOpened("1.0"))
+    assert tree.counts() == {
+        "waiting": 1,
+        "succeeded": 1,
+        "timed_out": 1,
+        "interrupted": 1,
+    }
