@@ -24,6 +24,7 @@ from agents.messages import (
     Usage,
     UserMessage,
     unanswered_calls,
+    well_formed,
 )
 from agents.models.model import (
     CallDelta,
@@ -39,6 +40,7 @@ from agents.models.model import (
 from agents.models.named import NamedModel, model_named
 from agents.models.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
+from agents.output import read_output
 from agents.tools.tool import Tool, arguments_schema, read_arguments, tool
 from agents.turn import Step, take_turn
 
@@ -46,7 +48,6 @@ DISTRIBUTION = "delegation-orchestrator"
 """Who ships this package: another distribution's import name is `agents` too."""
 
 __all__ = [
-    "DISTRIBUTION",
     "Agent",
     "AgentError",
     "AssistantMessage",
@@ -82,7 +83,9 @@ __all__ = [
     "model_named",
     "raising_one_error",
     "read_arguments",
+    "read_output",
     "take_turn",
     "tool",
     "unanswered_calls",
+    "well_formed",
 ]

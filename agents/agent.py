@@ -8,6 +8,7 @@ import attrs
 
 from agents.errors import DefinitionError
 from agents.models.model import Model
+from agents.output import output_schema
 from agents.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -33,44 +34,33 @@ class Limits:
 
 
 def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    return tuple(tools)
+    return _listed(tools)
 
 
 def _team(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
-    return tuple(agents)
+    return _listed(agents)
 
 
-def _checked_name(_agent: object, _field: object, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise DefinitionError(
-            f"{name!r} cannot be the name of an agent: a name starts with a letter and"
-            " has at most 64 letters, digits, '-' and '_'"
-        )
+def _listed(given: Any) -> tuple[Any, ...]:
+    return tuple(given) if hasattr(given, "__iter__") else (given,)
 
 
-def _checked_names(agent: "Agent[Any]", field: Any, parts: tuple[Any, ...]) -> None:
-    seen: set[str] = set()
-    for part in parts:
-        if part.name in seen:
-            raise DefinitionError(
-                f"agent {agent.name!r} has two {field.name} called {part.name!r}"
-            )
-        seen.add(part.name)
+def _is(value: object, kind: type[Any]) -> bool:
+    """Tell what no type checker has looked at."""
+    return isinstance(value, kind)
 
 
 @attrs.frozen
 class Agent(Generic[OutputT_co]):
     """Who acts: a name, instructions, a model, and what it may use."""
 
-    name: str = attrs.field(validator=_checked_name)
+    name: str
     instructions: str = attrs.field(default="", kw_only=True)
     model: str | Model = attrs.field(kw_only=True)
     """A name such as `"openai:gpt-5-mini"`, or any `Model`."""
-    tools: tuple[Tool, ...] = attrs.field(
-        default=(), kw_only=True, converter=_tools, validator=_checked_names
-    )
+    tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
     delegates: "tuple[Agent[Any], ...]" = attrs.field(
-        default=(), kw_only=True, converter=_team, validator=_checked_names
+        default=(), kw_only=True, converter=_team
     )
     """Whom it may hand work to with `delegate_task`."""
     output: type[OutputT_co] = attrs.field(
@@ -78,3 +68,36 @@ class Agent(Generic[OutputT_co]):
     )
     """The type of the final answer; any type but `str` is read from JSON."""
     limits: Limits = attrs.field(default=Limits(), kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if not _is(self.name, str) or not NAME.fullmatch(self.name):
+            raise DefinitionError(
+                f"{self.name!r} cannot be the name of an agent: a name starts with a letter"
+                " and has at most 64 letters, digits, '-' and '_'"
+            )
+        self._require(_is(self.instructions, str), "instructions must be text")
+        self._require(
+            _is(self.model, str) or hasattr(self.model, "answer"),
+            f"its model is {self.model!r}, neither a name nor a Model",
+        )
+        self._require(_is(self.limits, Limits), "its limits must be Limits(...)")
+        self._require_parts(
+            "tools", self.tools, Tool, "make one of a function with @tool"
+        )
+        self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
+        output_schema(self.output)
+
+    def _require(self, condition: bool, otherwise: str) -> None:
+        if not condition:
+            raise DefinitionError(f"agent {self.name!r}: {otherwise}")
+
+    def _require_parts(
+        self, what: str, parts: tuple[Any, ...], kind: type[Any], hint: str
+    ) -> None:
+        for part in parts:
+            is_one = isinstance(part, kind)
+            self._require(is_one, f"{part!r} is not one of its {what}: {hint}")
+        names = [part.name for part in parts]
+        for name in names:
+            is_one = names.count(name) == 1
+            self._require(is_one, f"it has two {what} called {name!r}")

@@ -8,6 +8,8 @@ from typing import Any, Final, NewType, TypeAlias
 
 import attrs
 
+from agents.errors import DefinitionError
+
 CallId = NewType("CallId", str)
 
 
@@ -85,6 +87,16 @@ class ToolMessage:
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 Transcript: TypeAlias = Sequence[Message]
+
+
+def well_formed(text: str) -> str:
+    """Return a text that can be written down: what stands for no character is replaced.
+
+    Names of files and arguments of programs may hold such things.
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DefinitionError(f"{text!r} must be text")
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 BROKEN_OFF: Final = (

@@ -5,15 +5,17 @@ act on the world. So whoever keeps the transcript can continue it after a crash:
 wherever the transcript stands.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+import attrs
 import trio
 
 from agents.agent import Agent
-from agents.errors import LimitExceededError, ToolError
+from agents.errors import DefinitionError, LimitExceededError, ToolError
 from agents.messages import (
     AssistantMessage,
+    CallId,
     Message,
     ToolCall,
     ToolMessage,
@@ -22,9 +24,11 @@ from agents.messages import (
     broken_off,
     mended,
     unanswered_calls,
+    well_formed,
 )
 from agents.models.model import Model, ModelRequest
 from agents.nurseries import raising_one_error
+from agents.output import output_schema
 from agents.tools.tool import Tool
 
 Step: TypeAlias = AssistantMessage | ToolMessage
@@ -57,12 +61,19 @@ async def take_turn(
         return last.text
     if interrupted := unanswered_calls(history):
         await steps.mend(interrupted)
+    promised = output_schema(agent.output)
     for _ in range(agent.limits.model_calls - _answers_so_far(history)):
         await ready()
-        answer = await model.answer(
-            ModelRequest(
-                instructions=agent.instructions, transcript=history, tools=tools
-            )
+        answer = steps.checked(
+            await model.answer(
+                ModelRequest(
+                    instructions=agent.instructions,
+                    transcript=history,
+                    tools=tools,
+                    output=promised,
+                )
+            ),
+            model,
         )
         steps.take(answer)
         if not answer.calls:
@@ -90,6 +101,33 @@ class _Steps:
         self._record(step)
         self.history.append(step)
 
+    def checked(self, answer: object, model: Model) -> AssistantMessage:
+        """Return what a model said if it can be kept, with ids that are used only once."""
+        if not (
+            isinstance(answer, AssistantMessage)
+            and _are([answer.text], str)
+            and _are(answer.calls, ToolCall)
+            and _are(attrs.astuple(answer.usage), int)
+        ):
+            raise DefinitionError(
+                f"model {model.name!r} answered {answer!r}, which is no AssistantMessage"
+                " of text, calls and whole numbers"
+            )
+        known = {
+            call.id
+            for message in self.history
+            if isinstance(message, AssistantMessage)
+            for call in message.calls
+        }
+        ids = [call.id for call in answer.calls]
+        if "" in ids or len(set(ids)) < len(ids) or known & set(ids):
+            calls = tuple(
+                attrs.evolve(call, id=CallId(f"{call.id}~{len(self.history)}.{index}"))
+                for index, call in enumerate(answer.calls)
+            )
+            answer = attrs.evolve(answer, calls=calls)
+        return attrs.evolve(answer, text=well_formed(answer.text))
+
     async def mend(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
         await self._ready()
@@ -116,7 +154,10 @@ class _Steps:
             if not tool.idempotent:
                 # It must be known for ever that this may have happened.
                 await self._ready()
-            answer = ToolMessage(call.id, await tool.run(call))
+            said = await tool.run(call)
+            if not _are([said], str):
+                raise DefinitionError(f"tool {call.name!r} answered {said!r}, not text")
+            answer = ToolMessage(call.id, well_formed(said))
         except ToolError as exc:
             answer = ToolMessage(call.id, str(exc), failed=True)
         self.take(answer)
@@ -129,6 +170,11 @@ class _Steps:
 
     def _is_repeatable(self, call: ToolCall) -> bool:
         return call.name in self._tools and self._tools[call.name].idempotent
+
+
+def _are(values: Iterable[object], kind: type[object]) -> bool:
+    """Tell what no type checker has looked at."""
+    return all(isinstance(value, kind) for value in values)
 
 
 def _answers_so_far(history: Sequence[Message]) -> int:

@@ -9,7 +9,12 @@ from delegation import namesake as namesake  # looks before the others import
 # isort: split
 from delegation.answers import dispatched_answer, joined_answer
 from delegation.codec import Encoded, decode, encode
-from delegation.errors import DelegationError, ImpossibleEventError, UnreadableFactError
+from delegation.errors import (
+    DelegationError,
+    ImpossibleEventError,
+    UnreadableFactError,
+    UnwritableFactError,
+)
 from delegation.ledger import Ledger
 from delegation.news import usd
 from delegation.policy import Detach, Join, Refuse, Rules, Verdict, decide
@@ -60,6 +65,7 @@ __all__ = [
     "Tree",
     "Turn",
     "UnreadableFactError",
+    "UnwritableFactError",
     "Verdict",
     "decide",
     "decode",

@@ -8,7 +8,7 @@ from typing import Final, get_args
 import attrs
 import msgspec
 
-from delegation.errors import UnreadableFactError
+from delegation.errors import UnreadableFactError, UnwritableFactError
 from delegation.events import Event
 
 VERSION: Final = 1
@@ -29,7 +29,14 @@ class Encoded:
 
 
 def encode(event: Event) -> Encoded:
-    return Encoded(type(event).__name__, VERSION, _ENCODER.encode(event))
+    """Return a fact as it is stored, or raise `UnwritableFactError`."""
+    try:
+        body = _ENCODER.encode(event)
+    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+        raise UnwritableFactError(
+            f"{type(event).__name__} holds what JSON cannot carry: {exc}"
+        ) from exc
+    return Encoded(type(event).__name__, VERSION, body)
 
 
 def decode(encoded: Encoded) -> Event:

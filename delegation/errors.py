@@ -3,6 +3,7 @@
 * DelegationError
   x ImpossibleEventError   a fact contradicts the facts before it: a bug of ours
   x UnreadableFactError    a stored fact is damaged, or newer than we are
+  x UnwritableFactError    a fact holds what JSON cannot carry: whoever said it has to say better
 """
 
 
@@ -17,6 +18,10 @@ class ImpossibleEventError(DelegationError):
         super().__init__(f"{event!r} is impossible: {because}")
         self.event = event
         self.because = because
+
+
+class UnwritableFactError(DelegationError):
+    """A fact holds what JSON cannot carry."""
 
 
 class UnreadableFactError(DelegationError):

@@ -44,6 +44,8 @@ Verdict: TypeAlias = Join | Detach | Refuse
 
 def decide(request: TaskRequest, ledger: Ledger, rules: Rules) -> Verdict:
     """Decide one request. It is posted in the same synchronous step."""
+    if ledger.is_cancelled(request.parent):
+        return Refuse("this task was asked to end, and hands nothing on any more")
     if ledger.tasks[request.parent].depth + 1 > rules.depth:
         return Refuse(
             f"delegation may go {rules.depth} level{'s' * (rules.depth != 1)} deep, and"

@@ -112,7 +112,10 @@ class Reply:
 
     @property
     def text(self) -> str:
-        return self.outcome.output
+        """What it says; of a turn that did not succeed, what went wrong."""
+        if self.outcome.succeeded:
+            return self.outcome.output
+        return f"{self.outcome.ending}: {self.outcome.error}"
 
 
 class SessionRecord:
@@ -149,5 +152,5 @@ class SessionRecord:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, nothing waits to be read or delivered."""
-        return not (self.turn or self.mail or self.undelivered or self.outstanding)
+        """Nothing runs, and nothing waits to be read."""
+        return not (self.turn or self.mail or self.outstanding)

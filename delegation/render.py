@@ -1,5 +1,6 @@
 """Trees as text. Pure: from a tree to a string, the same for the same facts."""
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,12 +121,13 @@ def _aligned(cell: str, width: int, direction: str) -> str:
     return f"{cell:{direction}{width}}"
 
 
+# Control characters but for line ends and tabs, and those that turn the direction of writing.
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
 def printable(words: str) -> str:
     """Return a text that a terminal only shows: what agents say may hold control sequences."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else " "
-        for character in words
-    )
+    return CONTROLS.sub(" ", words)
 
 
 def one_line(words: str) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from agents import (
     Agent,
     CallId,
+    DefinitionError,
     Tool,
     ToolCall,
     ToolError,
@@ -88,6 +89,10 @@ def delegate_tool(
     delegator: Delegator,
 ) -> Tool:
     """Return the tool for one task of one agent. It shows the limits that hold now."""
+    if any(tool.name == NAME for tool in agent.tools):
+        raise DefinitionError(
+            f"agent {agent.name!r} has a tool of its own called {NAME!r}"
+        )
     names = [delegate.name for delegate in agent.delegates]
 
     async def run(call: ToolCall) -> str:

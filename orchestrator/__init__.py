@@ -7,6 +7,7 @@ import delegation as delegation
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import Session
 from orchestrator.errors import (
+    ClosedError,
     JournalError,
     JournalInUseError,
     OrchestratorError,
@@ -19,6 +20,7 @@ from orchestrator.storage.journal import Journal
 from orchestrator.storage.memory import MemoryJournal
 
 __all__ = [
+    "ClosedError",
     "Journal",
     "JournalError",
     "JournalInUseError",

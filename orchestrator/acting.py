@@ -5,11 +5,10 @@ task. What an agent is cancelled for decides whether it has ended or was merely 
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
-import msgspec
 import trio
 
 from agents import (
@@ -18,9 +17,9 @@ from agents import (
     AssistantMessage,
     DefinitionError,
     LimitExceededError,
-    OutputError,
     Step,
     Tool,
+    read_output,
     take_turn,
 )
 from delegation import (
@@ -30,14 +29,13 @@ from delegation import (
     Outcome,
     TaskId,
     TaskRecord,
+    UnwritableFactError,
     delegate_tool,
 )
 from delegation.events import Event, ModelAnswered, TaskSettled, ToolAnswered
 from orchestrator.bookkeeper import Bookkeeper
-from orchestrator.errors import JournalError
+from orchestrator.errors import ClosedError, JournalError
 from orchestrator.roster import Roster
-
-OutputT = TypeVar("OutputT")
 
 STOPPED: Final = "it was stopped"
 
@@ -86,18 +84,18 @@ class Acting:
                 self._book.post(ended(outcome))
 
     def end_below(self, task: TaskId, ending: Ending) -> None:
-        """Settle what a task had asked for, and what cannot begin any more without it."""
+        """Settle what a task had asked for, and what cannot go on any more without it."""
         for child in list(self._book.ledger.unsettled_below(task)):
-            outcome = Outcome(ending, error="the task that asked for it ended first")
-            self._book.post(TaskSettled(child.id, outcome))
+            error = "the task that asked for it ended first"
+            self._book.post(TaskSettled(child.id, _unfinished(child, ending, error)))
 
     async def _act(self, task: TaskId, origin: Origin, delegator: Delegator) -> Outcome:
+        await trio.lowlevel.checkpoint()
         record = self._book.ledger.tasks[task]
         ending, error = Ending.CANCELLED, STOPPED
         scope = self._scopes[task] = trio.CancelScope()
         if self._book.ledger.is_cancelled(task):
             self.stop(task)
-        await trio.lowlevel.checkpoint()
         try:
             agent = self._roster.agent_of(record)
             if (seconds := agent.limits.seconds) is not None:
@@ -107,14 +105,18 @@ class Acting:
             if not self._book.ledger.is_cancelled(task):
                 ending = Ending.TIMED_OUT
                 error = f"used up its limit of {seconds} seconds"
-        except JournalError:
+        except (JournalError, ClosedError):
             raise
         except LimitExceededError as exc:
             ending, error = Ending.OVER_BUDGET, str(exc)
-        except (AgentError, DefinitionError) as exc:
+        except (AgentError, DefinitionError, UnwritableFactError) as exc:
             ending, error = Ending.FAILED, str(exc)
-        except Exception as exc:  # noqa: BLE001 (a bulkhead)
-            ending, error = Ending.FAILED, _described(exc)
+        except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
+            ending, error = Ending.FAILED, _described(_failure(exc))
+            if self._book.ledger.is_cancelled(task):
+                ending, error = Ending.CANCELLED, f"{STOPPED}, and then {error}"
+            # An error while it is torn down from outside is part of being torn down.
+            await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             del self._scopes[task]
         return _unfinished(record, ending, error)
@@ -140,7 +142,7 @@ class Acting:
             record=keep,
             ready=self._book.wait_durable,
         )
-        read_output(agent, text)
+        read_output(agent.output, text)
         return Outcome(Ending.SUCCEEDED, text)
 
     def _tools(
@@ -162,17 +164,6 @@ class Acting:
         return [*agent.tools, delegate]
 
 
-def read_output(agent: Agent[OutputT], text: str) -> OutputT:
-    """Return a final answer as the type that its agent promises."""
-    if agent.output is str:
-        return cast("OutputT", text)
-    try:
-        return msgspec.json.decode(text, type=agent.output)
-    except msgspec.MsgspecError as exc:
-        kind = getattr(agent.output, "__name__", str(agent.output))
-        raise OutputError(f"the answer is not the {kind} it should be: {exc}") from exc
-
-
 def _unfinished(record: TaskRecord, ending: Ending, error: str) -> Outcome:
     """Return the outcome of a task that gave no final answer, with the last thing it said."""
     said = (
@@ -183,8 +174,30 @@ def _unfinished(record: TaskRecord, ending: Ending, error: str) -> Outcome:
     return Outcome(ending, next(said, ""), error)
 
 
-def _described(exc: Exception) -> str:
+def _failure(exc: BaseException) -> BaseException:
+    """Return what failed: without the cancellations that the nursery of a tool adds to it."""
+    leaves = list(_leaves(exc))
+    for leaf in leaves:
+        if isinstance(leaf, KeyboardInterrupt | SystemExit):
+            raise leaf
+    errors = [leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)]
+    if not errors:
+        raise exc
+    return errors[0] if len(errors) == 1 else exc
+
+
+def _leaves(exc: BaseException) -> Iterator[BaseException]:
+    if isinstance(exc, BaseExceptionGroup):
+        for part in cast("BaseExceptionGroup[BaseException]", exc).exceptions:
+            yield from _leaves(part)
+    else:
+        yield exc
+
+
+def _described(exc: BaseException) -> str:
     """Return an error that nobody foresaw, with the line of code it comes from."""
-    where = traceback.extract_tb(exc.__traceback__)[-1]
-    file = PurePath(where.filename).name
-    return f"{type(exc).__name__}: {exc} ({file}:{where.lineno} in {where.name})"
+    frames = traceback.extract_tb(exc.__traceback__)
+    place = (
+        f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    )
+    return f"{type(exc).__name__}: {exc}{place}"

@@ -8,8 +8,19 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from delegation import Detach, Join, Ledger, Mode, Refuse, Rules, TaskRequest, decide
+from delegation import (
+    Detach,
+    Join,
+    Ledger,
+    Mode,
+    Refuse,
+    Rules,
+    TaskRequest,
+    decide,
+    encode,
+)
 from delegation.events import Entry, Event, TaskRequested
+from orchestrator.errors import ClosedError
 from orchestrator.storage.journal import Journal
 
 
@@ -27,6 +38,7 @@ class Bookkeeper:
         self.ledger = ledger
         self.rules = rules
         self.clock = clock
+        self.closed = False
         self._journal = journal
         self._posted = trio.lowlevel.ParkingLot()
         self._startable = trio.lowlevel.ParkingLot()
@@ -34,23 +46,22 @@ class Bookkeeper:
 
     def post(self, event: Event) -> None:
         """Make a fact true for all decisions to come. It is not durable yet."""
+        if self.closed:
+            raise ClosedError("the orchestrator is closed")
         ledger = self.ledger
         entry = Entry(
             ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
         )
+        # What cannot be written down must not become true.
+        encoded = encode(event)
         ledger.post(entry)
-        self._journal.append(entry)
+        self._journal.append(entry, encoded)
         if self._posted:
             self._posted.unpark_all()
         if ledger.startable and self._startable:
             self._startable.unpark_all()
         if ledger.wakeable and self._wakeable:
             self._wakeable.unpark_all()
-
-    async def record(self, event: Event) -> None:
-        """Post a fact and wait until it is durable."""
-        self.post(event)
-        await self.wait_durable()
 
     def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
         """Decide what is asked for in one call, and post all of it unless it is refused."""
@@ -76,6 +87,19 @@ class Bookkeeper:
         await trio.lowlevel.checkpoint()
         while self.ledger.last_seq <= after:
             await self._posted.park()
+
+    async def wait_stirred(self) -> None:
+        """Wait until something happens, whatever it is."""
+        await self._posted.park()
+
+    def stir(self) -> None:
+        """Let whoever waits look again: something has changed that is no fact."""
+        self._posted.unpark_all()
+
+    def close(self) -> None:
+        """Take no more facts."""
+        self.closed = True
+        self.stir()
 
     async def wait_startable(self) -> None:
         """Wait until a detached task is due."""

@@ -5,10 +5,9 @@
     · JournalInUseError    another process writes it
   x UnknownIdError         there is no such run, session or task
   x SessionOpenError       somebody talks to that session already
+  x ClosedError            the orchestrator or the session is closed
   x RunFailedError         a run did not succeed, and its output was asked for
 """
-
-from pathlib import Path
 
 from delegation import Outcome
 
@@ -20,7 +19,7 @@ class OrchestratorError(Exception):
 class JournalError(OrchestratorError):
     """The journal cannot be read or written."""
 
-    def __init__(self, path: Path | str, problem: str) -> None:
+    def __init__(self, path: object, problem: str) -> None:
         super().__init__(f"journal {path}: {problem}")
         self.path = path
         self.problem = problem
@@ -36,6 +35,10 @@ class UnknownIdError(OrchestratorError):
 
 class SessionOpenError(OrchestratorError):
     """Somebody talks to that session already."""
+
+
+class ClosedError(OrchestratorError):
+    """The orchestrator or the session is closed."""
 
 
 class RunFailedError(OrchestratorError):

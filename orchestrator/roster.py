@@ -13,9 +13,15 @@ from delegation import SessionId, TaskRecord
 
 
 def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
-    yield agent
-    for delegate in agent.delegates:
-        yield from _team(delegate)
+    """Yield an agent and all who may work for it, each once."""
+    seen: set[int] = set()
+    pending = [agent]
+    while pending:
+        one = pending.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            pending += one.delegates
+            yield one
 
 
 class Roster:

@@ -5,14 +5,13 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
 
 from agents import Agent, raising_one_error
-from delegation import Ending, Ledger, Outcome, Rules, SessionId, TaskId, Tree, root_of
+from delegation import Ending, Outcome, Rules, SessionId, TaskId, Tree, root_of
 from delegation.events import JournalOpened, TurnEnded
 from orchestrator.acting import Acting
 from orchestrator.bookkeeper import Bookkeeper
@@ -23,7 +22,7 @@ from orchestrator.errors import UnknownIdError
 from orchestrator.house import House
 from orchestrator.loops import dispatch_forever, wake_forever
 from orchestrator.roster import Roster
-from orchestrator.storage.journal import Journal
+from orchestrator.storage.journal import Journal, folded
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.storage.sqlite import open_sqlite_journal
 from orchestrator.turns import Turns
@@ -31,6 +30,8 @@ from orchestrator.turns import Turns
 OutputT = TypeVar("OutputT")
 
 IN_MEMORY: Final = ":memory:"
+CLOSE_SECONDS: Final = 5
+"""How long connections to models may take to close."""
 
 
 class Orchestrator:
@@ -105,9 +106,10 @@ async def open_orchestrator(
     """
     environ = os.environ if environ is None else environ
     async with _opened(journal, environ) as opened:
-        ledger = Ledger()
-        for entry in await opened.read():
-            ledger.post(entry)
+        name = (
+            journal if isinstance(journal, str | os.PathLike) else type(opened).__name__
+        )
+        ledger = folded(await opened.read(), name)
         book = Bookkeeper(
             opened,
             ledger,
@@ -119,24 +121,27 @@ async def open_orchestrator(
         delegator = OrchestratorDelegator(book, acting, _new_task_id)
         turns = Turns(book, acting, delegator)
         await _take_over(book, acting)
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(dispatch_forever, book, delegator)
-                nursery.start_soon(wake_forever, book, turns)
-                try:
-                    yield Orchestrator(
-                        House(
-                            book=book,
-                            roster=roster,
-                            delegator=delegator,
-                            turns=turns,
-                            new_session_id=_new_session_id,
-                        )
-                    )
-                finally:
-                    nursery.cancel_scope.cancel(reason="the orchestrator is closed")
-                    with trio.CancelScope(shield=True):
-                        await roster.aclose()
+        house = House(
+            book=book,
+            roster=roster,
+            delegator=delegator,
+            turns=turns,
+            new_session_id=_new_session_id,
+        )
+        try:
+            with raising_one_error():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(dispatch_forever, book, delegator)
+                    nursery.start_soon(wake_forever, book, turns)
+                    try:
+                        yield Orchestrator(house)
+                    finally:
+                        turns.hang_up()
+                        nursery.cancel_scope.cancel(reason="the orchestrator is closed")
+        finally:
+            book.close()
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                await roster.aclose()
 
 
 def default_journal(environ: Mapping[str, str]) -> Path:
@@ -153,17 +158,20 @@ async def _opened(
 ) -> AsyncGenerator[Journal]:
     if journal is None:
         journal = default_journal(environ)
-    if journal == IN_MEMORY:
-        journal = MemoryJournal()
-    if isinstance(journal, (str, os.PathLike)):
+    if not isinstance(journal, str | os.PathLike):
+        yield journal
+    elif os.fspath(journal) == IN_MEMORY:
+        yield MemoryJournal()
+    else:
         async with open_sqlite_journal(Path(journal)) as opened:
             yield opened
-    else:
-        yield journal
 
 
 async def _take_over(book: Bookkeeper, acting: Acting) -> None:
     """Say that what ran before runs no more, and end what nobody can ever take up again."""
+    # Imported late: the reader of metadata is slow to import, and nobody else needs it.
+    from importlib.metadata import version
+
     book.post(JournalOpened(version("delegation-orchestrator")))
     for session in book.ledger.abandoned():
         assert session.turn is not None, "it is abandoned in the middle of a turn"

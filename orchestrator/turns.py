@@ -6,6 +6,7 @@ from delegation import (
     DeliveryCapability,
     Origin,
     Outcome,
+    Reply,
     SessionId,
     SessionRecord,
     root_of,
@@ -27,13 +28,22 @@ class Turns:
         self._acting = acting
         self._delegator = delegator
         self._doors: dict[SessionId, Door] = {}
+        self._handed: dict[SessionId, int] = {}
+        """The last turn whose reply the door of a session has got."""
 
     def attach(self, session: SessionId, door: Door) -> None:
         """Have the replies of a session handed to this door from now on."""
         self._doors[session] = door
+        self._handed[session] = 0
 
     def detach(self, session: SessionId) -> None:
         del self._doors[session]
+        del self._handed[session]
+
+    def hang_up(self) -> None:
+        """Let go of everybody who waits at a door: nothing will be said any more."""
+        for door in self._doors.values():
+            door.hang_up()
 
     def begin(self, session: SessionRecord, capability: DeliveryCapability) -> None:
         """Post that a session takes a turn: the one that was interrupted, or a new one.
@@ -70,9 +80,22 @@ class Turns:
         await self.deliver(session)
 
     async def deliver(self, session: SessionRecord) -> None:
-        """Hand over what the session has said and no door has taken, if there is a door."""
+        """Hand the door what the session has said and the door has not got."""
         await trio.lowlevel.checkpoint()
         for reply in list(session.undelivered.values()):
-            if session.id in self._doors:
+            if session.id in self._doors and reply.turn > self._handed[session.id]:
+                # Noted before the wait: whoever delivers at the same time leaves this one to us.
+                self._handed[session.id] = reply.turn
                 await self._doors[session.id].deliver(reply)
-                await self._book.record(ReplyDelivered(session.id, reply.turn))
+                self._book.stir()
+
+    def has_handed_all(self, session: SessionRecord) -> bool:
+        """Tell whether the door has got everything that the session has said."""
+        return all(turn <= self._handed[session.id] for turn in session.undelivered)
+
+    def delivered(self, reply: Reply) -> bool:
+        """Post that somebody has really got a reply, and tell whether they are the first."""
+        is_first = reply.turn in self._book.ledger.sessions[reply.session].undelivered
+        if is_first:
+            self._book.post(ReplyDelivered(reply.session, reply.turn))
+        return is_first

@@ -12,22 +12,22 @@ ROOT = Path(__file__).parent.parent
 AT_MOST = 40
 
 AGENTS = """
-    Agent AgentError AssistantMessage CallDelta CallId DISTRIBUTION DefinitionError Failure
+    Agent AgentError AssistantMessage CallDelta CallId DefinitionError Failure
     LimitExceededError Limits Message Model ModelError ModelEvent ModelRequest NamedModel
     OutputError Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step Switched
     TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage
-    arguments_schema model_named raising_one_error read_arguments take_turn tool
-    unanswered_calls
+    arguments_schema model_named raising_one_error read_arguments read_output take_turn tool
+    unanswered_calls well_formed
 """
 DELEGATION = """
     Assignment Children DelegationError Delegator DeliveryCapability Detach Encoded Ending
     ImpossibleEventError Join Ledger Mode Origin Outcome Reason Refuse Reply Row Rules
     SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
-    UnreadableFactError Verdict decide decode delegate_tool dispatched_answer encode
+    UnreadableFactError UnwritableFactError Verdict decide decode delegate_tool dispatched_answer encode
     joined_answer one_line printable root_of usd
 """
 ORCHESTRATOR = """
-    Journal JournalError JournalInUseError MemoryJournal Orchestrator OrchestratorError Run
+    ClosedError Journal JournalError JournalInUseError MemoryJournal Orchestrator OrchestratorError Run
     RunFailedError Session SessionOpenError UnknownIdError open_orchestrator
 """
 

@@ -92,7 +92,20 @@ class Price:
 
     input: float = 0.0
     output: float = 0.0
+    cached: float | None = None
+    """Of the input that the provider had cached; without it, that costs what the rest does."""
 
-    def of(self, *, input_tokens: int, output_tokens: int) -> int:
-        """Return micro-dollars."""
-        return round(input_tokens * self.input + output_tokens * self.output)
+    def of(
+        self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0
+    ) -> int:
+        """Return micro-dollars: exact, and rounded once, half to even."""
+        cached = self.input if self.cached is None else self.cached
+        # A part is never more than the whole, whatever a provider says of it.
+        from_cache = min(cached_tokens, input_tokens)
+        cost = (
+            (input_tokens - from_cache) * self.input
+            + from_cache * cached
+            + output_tokens * self.output
+        )
+        # Prices have few decimals: six places are the exact sum, without a float's noise.
+        return round(round(cost, 6))

@@ -1,157 +1,114 @@
 """OpenAI's chat completions, and whatever speaks the same protocol at another address."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-import httpx2
 import msgspec
 
-from agents.errors import ModelError
-from agents.messages import (
-    AssistantMessage,
-    CallId,
-    Message,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
+from agents.messages import AssistantMessage, Usage
+from agents.models.draft import Draft
+from agents.models.failures import failed_midway
+from agents.models.http import SILENCE, Endpoint
 from agents.models.model import ModelRequest
+from agents.models.projection import Exchange, Said, Told, as_json, projected
+from agents.models.schemas import WRAPPED_IN, Shape, shape_of
 from agents.tools.tool import Tool
 
-BASE_URL = "https://api.openai.com/v1"
-# A model may think for minutes before its first byte; a server that is there accepts at once.
-TIMEOUT = httpx2.Timeout(600, connect=10, pool=None)
-SHOWN_OF_AN_ERROR = 500
+BASE_URL: Final = "https://api.openai.com/v1"
 
 
 class OpenAIModel:
     """Asks one model over HTTP."""
 
-    def __init__(self, model: str, *, key: str, base_url: str | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        key: str,
+        base_url: str | None = None,
+        silence: float = SILENCE,
+    ) -> None:
         self.name = f"openai:{model}"
         self._model = model
-        self._key = key.strip()
-        self._client = httpx2.AsyncClient(
-            base_url=base_url or BASE_URL,
-            headers={"Authorization": f"Bearer {key}"},
-            timeout=TIMEOUT,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+        self._endpoint = Endpoint(
+            self.name,
+            f"{(base_url or BASE_URL).rstrip('/')}/chat/completions",
+            headers=bearer(key),
+            key=key,
+            silence=silence,
         )
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await self._endpoint.aclose()
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": list(_messages(request)),
-        }
-        if request.tools:
-            body["tools"] = [_tool(tool) for tool in request.tools]
-        try:
-            response = await self._client.post("/chat/completions", json=body)
-        except httpx2.HTTPError as exc:
-            problem = f"cannot be reached: {type(exc).__name__}: {exc}"
-            raise self._error(problem) from exc
-        beginning = response.text[:SHOWN_OF_AN_ERROR]
-        if not response.is_success:
-            raise self._error(f"answered with HTTP {response.status_code}: {beginning}")
-        try:
-            completion = msgspec.json.decode(response.content, type=_Completion)
-            said = completion.choices[0].message
-            calls = tuple(_call(call) for call in said.tool_calls or ())
-        except (msgspec.MsgspecError, UnicodeDecodeError, IndexError) as exc:
-            problem = f"gave an answer that is no chat completion ({exc}): {beginning}"
-            raise self._error(problem) from exc
-        return AssistantMessage(
-            said.content or "",
-            calls,
-            Usage(
-                calls=1,
-                input_tokens=completion.usage.prompt_tokens,
-                output_tokens=completion.usage.completion_tokens,
-                # No table of prices ships yet, and a price is never guessed.
-                unpriced=1,
-            ),
-            self.name,
+        shape = None if request.output is None else shape_of(request.output)
+        return await self._endpoint.ask(
+            completion_request(self._model, request, shape),
+            _Completion(request, self.name, shape),
         )
 
-    def _error(self, what: str) -> ModelError:
-        # Servers and clients quote what they got, and errors are read by many.
-        for part in self._key.split():
-            what = what.replace(part, "***")
-        return ModelError(f"{self.name} {what}")
+
+def bearer(key: str) -> dict[str, str]:
+    """Return the header that carries a key; a server of one's own may need none."""
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
-class _Function(msgspec.Struct):
-    name: str
-    arguments: str
-
-
-class _Call(msgspec.Struct):
-    id: CallId
-    function: _Function
-
-
-class _Said(msgspec.Struct):
-    content: str | None = None
-    tool_calls: list[_Call] | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Said
-
-
-class _Used(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Completion(msgspec.Struct):
-    """What we read of an answer; servers that speak the protocol add much of their own."""
-
-    choices: list[_Choice]
-    usage: _Used = msgspec.field(default_factory=_Used)
+def completion_request(
+    model: str, request: ModelRequest, shape: Shape | None
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": list(_messages(request)),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    if shape is not None:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {
+                "name": WRAPPED_IN,
+                "schema": shape.schema,
+                "strict": shape.is_strict,
+            },
+        }
+    return body
 
 
 def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    if request.instructions:
+    if request.instructions.strip():
         yield {"role": "system", "content": request.instructions}
-    for message in request.transcript:
-        yield _wire_message(message)
+    for part in projected(request.transcript):
+        match part:
+            case Told(text):
+                yield {"role": "user", "content": text}
+            case Said(text, ()):
+                yield {"role": "assistant", "content": text}
+            case Said(text, exchanges):
+                yield {
+                    "role": "assistant",
+                    "content": text or None,
+                    "tool_calls": [_call(exchange) for exchange in exchanges],
+                }
+                for exchange in exchanges:
+                    yield {
+                        "role": "tool",
+                        "tool_call_id": exchange.id,
+                        "content": exchange.answer,
+                    }
 
 
-def _wire_message(message: Message) -> dict[str, Any]:
-    match message:
-        case UserMessage(text):
-            return {"role": "user", "content": text}
-        case ToolMessage(call, text):
-            return {"role": "tool", "tool_call_id": call, "content": text}
-        case AssistantMessage(text, ()):
-            return {"role": "assistant", "content": text}
-        case AssistantMessage(text, calls):
-            return {
-                "role": "assistant",
-                "content": text or None,
-                "tool_calls": [_wire_call(call) for call in calls],
-            }
-
-
-def _wire_call(call: ToolCall) -> dict[str, Any]:
-    arguments = msgspec.json.encode(call.arguments).decode()
+def _call(exchange: Exchange) -> dict[str, Any]:
     return {
-        "id": call.id,
+        "id": exchange.id,
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
+        "function": {
+            "name": exchange.name,
+            "arguments": as_json(exchange.arguments).decode(),
+        },
     }
-
-
-def _call(call: _Call) -> ToolCall:
-    arguments = msgspec.json.decode(
-        call.function.arguments or "{}", type=dict[str, Any]
-    )
-    return ToolCall(call.function.name, arguments, id=call.id)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -163,3 +120,118 @@ def _tool(tool: Tool) -> dict[str, Any]:
             "parameters": tool.parameters,
         },
     }
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    index: int | None = None
+    id: str | None = None
+
+
+class _Said(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    """How vLLM and DeepSeek say what the model thinks; OpenAI does not say it here."""
+    reasoning: str | None = None
+    """How OpenRouter and Ollama say it."""
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Said | None = None
+    message: _Said | None = None
+    finish_reason: str | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Used(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+
+class _Chunk(msgspec.Struct):
+    """What we read of an answer; servers that speak the protocol add much of their own."""
+
+    choices: list[_Choice] | None = None
+    usage: _Used | None = None
+    error: Any = None
+
+
+class _Completion(Draft):
+    protocol = "chat completion"
+    _has_begun = False
+
+    def hear(self, data: bytes) -> bool:
+        if data.strip() == b"[DONE]":
+            if not self._has_begun:
+                raise msgspec.ValidationError("it has no choices")
+            self.is_whole = True
+            return True
+        self._take(msgspec.json.decode(data, type=_Chunk))
+        return False
+
+    def hear_all(self, body: bytes) -> None:
+        self._take(msgspec.json.decode(body, type=_Chunk))
+        if not self._has_begun:
+            raise msgspec.ValidationError("it has no choices")
+
+    def _take(self, chunk: _Chunk) -> None:
+        if chunk.error:
+            raise failed_midway(chunk.error)
+        if chunk.usage is not None:
+            self.usage = _usage(chunk.usage)
+        # There is one choice, since we never ask for more.
+        for choice in (chunk.choices or ())[:1]:
+            self._has_begun = True
+            if said := choice.delta or choice.message:
+                self._take_in(said)
+            self._end(choice.finish_reason)
+
+    def _take_in(self, said: _Said) -> None:
+        self.think(said.reasoning_content or said.reasoning)
+        self.say(said.content)
+        self.refuse(said.refusal)
+        for number, call in enumerate(said.tool_calls or ()):
+            self.call(
+                number if call.index is None else call.index,
+                call_id=call.id or "",
+                name=call.function.name or "",
+                arguments=call.function.arguments or "",
+            )
+
+    def _end(self, reason: str | None) -> None:
+        match reason:
+            case None | "":
+                return
+            case "length":
+                self.was_cut()
+            case "content_filter":
+                self.was_refused("its filter found something")
+            case _:
+                self.is_whole = True
+
+
+def _usage(used: _Used) -> Usage:
+    read = used.prompt_tokens_details or _Details()
+    wrote = used.completion_tokens_details or _Details()
+    return Usage(
+        calls=1,
+        input_tokens=used.prompt_tokens or 0,
+        output_tokens=used.completion_tokens or 0,
+        # Prices are known elsewhere, and never guessed.
+        unpriced=1,
+        cached_tokens=read.cached_tokens or 0,
+        reasoning_tokens=wrote.reasoning_tokens or 0,
+    )

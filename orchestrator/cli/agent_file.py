@@ -1,13 +1,16 @@
 """Finding the agent that `FILE[:NAME]` means."""
 
-import runpy
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, TypeGuard
+from types import ModuleType
+from typing import Any, Final, TypeGuard
 
 from agents import Agent
 from orchestrator.cli.errors import CommandError
+
+MODULE: Final = "__orchestrator_file__"
 
 
 def load_agent(target: str) -> Agent[Any]:
@@ -35,11 +38,11 @@ def load_agent(target: str) -> Agent[Any]:
 
 
 def _split(target: str) -> tuple[Path, str]:
-    if Path(target).exists():
+    if Path(target).is_file():
         return Path(target), ""
     file, _, name = target.rpartition(":")
     path = Path(file or target)
-    if not path.exists():
+    if not path.is_file():
         raise CommandError(f"there is no file {path}")
     return path, name
 
@@ -47,10 +50,19 @@ def _split(target: str) -> tuple[Path, str]:
 def _agents_in(file: Path) -> dict[str, Agent[Any]]:
     # As `python FILE` does, so that the file can import its neighbours.
     sys.path.insert(0, str(file.resolve().parent))
+    # Under a name of our own: a file called agents.py must not pass for the package, and what it
+    # defines must find its module again when its types are looked at.
+    loader = SourceFileLoader(MODULE, str(file))
+    module = sys.modules[MODULE] = ModuleType(MODULE)
+    module.__file__ = str(file)
     try:
-        namespace = runpy.run_path(str(file), run_name=file.stem)
+        loader.exec_module(module)
     except SyntaxError as exc:
         raise CommandError(f"{file}, line {exc.lineno}: {exc.msg}") from exc
+    except SystemExit as exc:
+        raise CommandError(
+            f"{file} ends the program instead of defining an agent"
+        ) from exc
     except Exception as exc:
         lines = [
             frame.lineno
@@ -60,7 +72,7 @@ def _agents_in(file: Path) -> dict[str, Agent[Any]]:
         where = f"{file}, line {lines[-1]}" if lines else str(file)
         raise CommandError(f"{where}: {type(exc).__name__}: {exc}") from exc
     found: dict[str, Agent[Any]] = {}
-    for variable, value in namespace.items():
+    for variable, value in vars(module).items():
         if _is_agent(value):
             found[variable] = value
             found.setdefault(value.name, value)

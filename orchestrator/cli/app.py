@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ from typing import Annotated, Final, Literal
 
 import trio
 from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,10 +23,12 @@ from orchestrator.cli.demo import companion
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.past import find_run, read_ledger
 from orchestrator.cli.running import run_goal, show_demo
+from orchestrator.cli.terminal import Terminal
 from orchestrator.cli.view import print_reasons, print_tree
 from orchestrator.errors import OrchestratorError
 from orchestrator.runtime import default_journal
 
+FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 
@@ -63,6 +65,9 @@ def run_command(arguments: Sequence[str]) -> int:
         # Whoever read our output has left; Python would complain once more at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as exc:
+        print(f"orchestrator: {exc.strerror or exc}", file=sys.stderr)
+        return FAILED
     return code or 0
 
 
@@ -79,9 +84,11 @@ def demo(
         stateless: Ask through a session that cannot be told anything later: all is joined.
         seconds: How long a scripted model takes for an answer.
     """
+    if not 0 <= seconds < math.inf:
+        raise CommandError(f"--seconds is {seconds}; it must be 0 or more")
     return trio.run(
         lambda: show_demo(
-            Console(), stateless=stateless, seconds=seconds, journal=journal
+            Terminal(), stateless=stateless, seconds=seconds, journal=journal
         )
     )
 
@@ -123,14 +130,9 @@ def chat(
         session: The id of an earlier chat, to go on with it.
     """
     agent = companion(seconds=0.4) if file is None else load_agent(file)
-    greeting = "the model is scripted; for a real one: orchestrator chat FILE"
     trio.run(
         lambda: chat_in_terminal(
-            agent,
-            Console(),
-            greeting=greeting if file is None else "",
-            session=session,
-            journal=journal,
+            agent, Terminal(), file=file, session=session, journal=journal
         )
     )
 
@@ -139,9 +141,13 @@ def chat(
 def runs(*, journal: JournalOption = None) -> None:
     """List all runs, the newest last."""
     ledger = read_ledger(_journal(journal))
-    console = Console()
+    console = Terminal()
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("run", "began", "agent", "status", "tasks", "tokens", "cost"):
+    table.add_column("run", no_wrap=True, min_width=12)
+    table.add_column("began", no_wrap=True)
+    table.add_column("agent", no_wrap=True)
+    table.add_column("status", no_wrap=True, min_width=9)
+    for heading in ("tasks", "tokens", "cost"):
         table.add_column(heading, no_wrap=True)
     table.add_column("goal", no_wrap=True, overflow="ellipsis")
     for session in ledger.sessions.values():
@@ -171,7 +177,7 @@ def tree(
     if format == "mermaid":
         print(session.tree.to_mermaid())
         return
-    console = Console()
+    console = Terminal()
     console.print(Text(f"run {session.id}", style="bold"))
     print_tree(session.tree, console)
     print_reasons(session.tree, console)

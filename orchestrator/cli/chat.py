@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from rich.console import Console
 from rich.text import Text
 
 from agents import Agent, raising_one_error
-from delegation import Reply, printable
+from delegation import Reply, Status, printable
+from orchestrator.cli.terminal import Terminal, command
 from orchestrator.doors.session import Session
 from orchestrator.runtime import open_orchestrator
 
@@ -19,9 +19,9 @@ CHUNK = 65536
 
 async def chat_in_terminal(
     agent: Agent[Any],
-    console: Console,
+    console: Terminal,
     *,
-    greeting: str,
+    file: str | None,
     session: str | None,
     journal: Path | None,
 ) -> None:
@@ -30,18 +30,26 @@ async def chat_in_terminal(
         open_orchestrator(journal) as orchestrator,
         orchestrator.open_session(agent, session=session) as opened,
     ):
-        for line in (greeting, f"session {opened.id}; Ctrl-D ends it"):
-            if line:
-                console.print(Text(line, style="dim"), soft_wrap=True)
+        if file is None:
+            _hint(
+                console, "the model is scripted; for a real one: orchestrator chat FILE"
+            )
+        _hint(console, f"session {opened.id}; Ctrl-D ends it")
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_tell_news, opened, console)
                 await _listen(opened, console)
                 nursery.cancel_scope.cancel(reason="the user has left")
-        _say_goodbye(opened, console)
+            running = opened.tree.counts().get(Status.RUNNING, 0)
+        left = (
+            f"{running} tasks go on when you come back" if running else "to come back"
+        )
+        arguments = ["chat", *([] if file is None else [file]), "--session", opened.id]
+        console.print()
+        _hint(console, f"{left}: {command(*arguments, journal=journal)}")
 
 
-async def _listen(session: Session, console: Console) -> None:
+async def _listen(session: Session, console: Terminal) -> None:
     lines = _Lines()
     while True:
         console.print("> ", end="")
@@ -52,7 +60,7 @@ async def _listen(session: Session, console: Console) -> None:
             _say(await session.ask(line), console)
 
 
-async def _tell_news(session: Session, console: Console) -> None:
+async def _tell_news(session: Session, console: Terminal) -> None:
     while True:
         reply = await session.replies.receive()
         console.print()
@@ -60,25 +68,13 @@ async def _tell_news(session: Session, console: Console) -> None:
         console.print("> ", end="")
 
 
-def _say(reply: Reply, console: Console) -> None:
-    if reply.outcome.succeeded:
-        console.print(Text(printable(reply.text), style="green"), soft_wrap=True)
-    else:
-        error = f"{reply.outcome.ending}: {reply.outcome.error}"
-        console.print(Text(printable(error), style="red"), soft_wrap=True)
+def _say(reply: Reply, console: Terminal) -> None:
+    style = "green" if reply.outcome.succeeded else "red"
+    console.print(Text(printable(reply.text), style=style), soft_wrap=True)
 
 
-def _say_goodbye(session: Session, console: Console) -> None:
-    running = session.tree.counts().get("running", 0)
-    left = (
-        f"{running} tasks go on when you come back"
-        if running
-        else "nothing is left running"
-    )
-    console.print()
-    console.print(
-        Text(f"{left}: orchestrator chat --session {session.id}", style="dim")
-    )
+def _hint(console: Terminal, line: str) -> None:
+    console.print(Text(line, style="dim"), soft_wrap=True)
 
 
 class _Lines:

@@ -7,6 +7,7 @@ import trio
 from delegation import Ledger, SessionId, SessionRecord
 from delegation.events import Entry, JournalOpened
 from orchestrator.cli.errors import CommandError
+from orchestrator.storage.journal import folded
 from orchestrator.storage.sqlite import read_sqlite_journal, writer_of
 
 
@@ -14,10 +15,8 @@ def read_ledger(journal: Path) -> Ledger:
     """Fold a journal that another process may be writing."""
     if not journal.exists():
         raise CommandError(f"there are no runs yet: there is no journal {journal}")
-    ledger = Ledger()
     entries = trio.run(read_sqlite_journal, journal)
-    for entry in entries:
-        ledger.post(entry)
+    ledger = folded(entries, journal)
     if entries and writer_of(journal) is None:
         # Whoever wrote it is gone, so nothing that the journal leaves running runs.
         taken_over = JournalOpened("read only")

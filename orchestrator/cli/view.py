@@ -111,8 +111,11 @@ def _frame(tree: Tree, console: Console, *, now: float) -> Group:
 
 def _table(rows: Iterable[Row]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    for justify in ("left", "left", "left", "right", "right", "right"):
-        table.add_column(justify=justify, no_wrap=True)
+    table.add_column(no_wrap=True, min_width=12)
+    table.add_column(no_wrap=True, min_width=11)
+    table.add_column(no_wrap=True)
+    for _ in ("seconds", "tokens", "money"):
+        table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
     for row in rows:
         table.add_row(*_cells(row))

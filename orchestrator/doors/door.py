@@ -14,5 +14,9 @@ class Door(Protocol):
         ...
 
     async def deliver(self, reply: Reply) -> None:
-        """Hand a reply over. It has been handed over when this returns."""
+        """Take a reply, and say `Turns.delivered` once somebody has really got it."""
+        ...
+
+    def hang_up(self) -> None:
+        """Let go of everybody who waits: nothing will be said any more."""
         ...

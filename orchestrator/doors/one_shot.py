@@ -8,10 +8,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from agents import Agent, Usage
+from agents import Agent, Usage, read_output, well_formed
 from delegation import DeliveryCapability, Outcome, SessionId, Tree
 from delegation.events import MessageReceived, SessionOpened
-from orchestrator.acting import read_output
 from orchestrator.errors import RunFailedError
 from orchestrator.house import House
 
@@ -38,7 +37,7 @@ class Run(Generic[OutputT_co]):
         """
         if not self.outcome.succeeded:
             raise RunFailedError(f"/{self.agent.name}", self.outcome)
-        return read_output(self.agent, self.outcome.output)
+        return read_output(self.agent.output, self.outcome.output)
 
     @property
     def usage(self) -> Usage:
@@ -51,7 +50,7 @@ async def run_once(house: House, agent: Agent[Any], goal: str) -> Run[Any]:
     id_ = house.new_session_id()
     house.roster.enter(id_, agent)
     house.book.post(SessionOpened(id_, agent.name))
-    house.book.post(MessageReceived(id_, goal))
+    house.book.post(MessageReceived(id_, well_formed(goal)))
     session = house.book.ledger.sessions[id_]
     house.turns.begin(session, CAPABILITY)
     try:

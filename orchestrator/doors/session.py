@@ -7,10 +7,10 @@ from typing import Any
 
 import trio
 
-from agents import Agent
+from agents import Agent, well_formed
 from delegation import DeliveryCapability, Reply, SessionId, Tree
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
-from orchestrator.errors import SessionOpenError, UnknownIdError
+from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.house import House
 
 
@@ -24,7 +24,7 @@ class Session:
         self._house = house
         self._record = house.book.ledger.sessions[id]
         self._questions: dict[int, _Question] = {}
-        self._send, self.replies = trio.open_memory_channel[Reply](math.inf)
+        self.replies = Replies(house)
         """What the session says without having been asked: the replies of woken turns."""
 
     @property
@@ -38,46 +38,115 @@ class Session:
         If this is cancelled the message stays said, and its reply comes on `replies`.
         """
         book = self._house.book
-        book.post(MessageReceived(self.id, text))
+        self._require_open()
+        book.post(MessageReceived(self.id, well_formed(text)))
         seq = book.ledger.last_seq
         question = self._questions[seq] = _Question()
+        is_taken = False
         try:
-            await book.wait_durable()
-            return await question.wait_answered()
+            reply = await question.wait_answered()
+            is_taken = True
         finally:
             del self._questions[seq]
+            if question.reply is not None and not is_taken:
+                # Answered in the very moment in which nobody waits any more.
+                self.replies.put(question.reply)
+        self._house.turns.delivered(reply)
+        return reply
 
     async def wait_idle(self) -> None:
-        """Wait until no turn runs and nothing is outstanding."""
-        book = self._house.book
+        """Wait until no turn runs and nothing is outstanding.
+
+        By then every reply of a woken turn is on `replies`.
+        """
         await trio.lowlevel.checkpoint()
-        while not self._record.idle:
-            await book.wait_posted(after=book.ledger.last_seq)
+        while True:
+            self._require_open()
+            if self._record.idle and self._house.turns.has_handed_all(self._record):
+                return
+            await self._house.book.wait_stirred()
 
     async def deliver(self, reply: Reply) -> None:
-        await trio.lowlevel.checkpoint()
         asked = [self._questions[seq] for seq in reply.read if seq in self._questions]
         for question in asked:
             question.answer(reply)
         if not asked:
+            self.replies.put(reply)
+        await trio.lowlevel.checkpoint()
+
+    def hang_up(self) -> None:
+        self.replies.close()
+        for question in self._questions.values():
+            question.give_up()
+
+    def _require_open(self) -> None:
+        if self.replies.closed:
+            raise ClosedError(f"session {self.id!r} is closed")
+
+
+class Replies(trio.abc.ReceiveChannel[Reply]):
+    """The replies that nobody asked for, oldest first.
+
+    A reply counts as delivered when it is received here; until then the journal keeps it, and the
+    session gives it again when it is opened again.
+    """
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._send, self._receive = trio.open_memory_channel[Reply](math.inf)
+        self.closed = False
+
+    def put(self, reply: Reply) -> None:
+        # After the door is closed it stays undelivered, and is for the next one.
+        if not self.closed:
             self._send.send_nowait(reply)
+
+    async def receive(self) -> Reply:
+        while True:
+            try:
+                reply = await self._receive.receive()
+            except trio.ClosedResourceError:
+                raise trio.EndOfChannel from None
+            if self._house.turns.delivered(reply):
+                return reply
+
+    def receive_nowait(self) -> Reply:
+        """Return the next reply, or raise `trio.WouldBlock` if there is none yet."""
+        while True:
+            reply = self._receive.receive_nowait()
+            if self._house.turns.delivered(reply):
+                return reply
+
+    def close(self) -> None:
+        self.closed = True
+        self._send.close()
+        # What nobody has received is for the next door.
+        self._receive.close()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
 
 
 class _Question:
     """One `ask` that waits for its reply."""
 
     def __init__(self) -> None:
-        self._answered = trio.Event()
-        self._reply: Reply | None = None
+        self.reply: Reply | None = None
+        self._over = trio.Event()
 
     def answer(self, reply: Reply) -> None:
-        self._reply = reply
-        self._answered.set()
+        self.reply = reply
+        self._over.set()
+
+    def give_up(self) -> None:
+        self._over.set()
 
     async def wait_answered(self) -> Reply:
-        await self._answered.wait()
-        assert self._reply is not None
-        return self._reply
+        await self._over.wait()
+        if self.reply is None:
+            raise ClosedError("the session was closed before it had answered")
+        return self.reply
 
 
 @asynccontextmanager
@@ -92,10 +161,30 @@ async def open_session(
     told when the session is opened again.
     """
     book = house.book
-    if id is None:
-        id = house.new_session_id()  # noqa: A001
+    is_new = id is None
+    id = house.new_session_id() if id is None else id  # noqa: A001
+    if not is_new:
+        _require_openable(house, id, agent)
+    # Before the first fact: an agent whose model cannot be had leaves no trace.
+    house.roster.enter(id, agent)
+    if is_new:
         book.post(SessionOpened(id, agent.name))
-    record = book.ledger.sessions.get(id)
+    session = Session(house, id)
+    house.turns.attach(id, session)
+    book.post(DoorOpened(id, session.capability))
+    try:
+        await book.wait_durable()
+        await house.turns.deliver(book.ledger.sessions[id])
+        yield session
+    finally:
+        session.hang_up()
+        house.turns.detach(id)
+        if not book.closed:
+            book.post(DoorClosed(id))
+
+
+def _require_openable(house: House, id: SessionId, agent: Agent[Any]) -> None:  # noqa: A002
+    record = house.book.ledger.sessions.get(id)
     if record is None:
         raise UnknownIdError(f"there is no session {id!r}")
     if record.door is not None:
@@ -104,15 +193,3 @@ async def open_session(
         raise UnknownIdError(
             f"session {id!r} talks to agent {record.root.agent!r}, not to {agent.name!r}"
         )
-    house.roster.enter(id, agent)
-    session = Session(house, id)
-    house.turns.attach(id, session)
-    book.post(DoorOpened(id, session.capability))
-    try:
-        await book.wait_durable()
-        await house.turns.deliver(record)
-        yield session
-    finally:
-        house.turns.detach(id)
-        with trio.CancelScope(shield=True):
-            await book.record(DoorClosed(id))

@@ -5,29 +5,30 @@ tasks share the price of a single flush to the disk.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Generic, TypeVar
 
 import trio
 
-from delegation.events import Entry
 from orchestrator.errors import JournalError
 
+RowT = TypeVar("RowT")
 
-class GroupCommit:
-    """Hands entries to a blocking `commit` in a worker thread, as many at a time as there are."""
 
-    def __init__(self, commit: Callable[[Sequence[Entry]], None]) -> None:
+class GroupCommit(Generic[RowT]):
+    """Hands rows to a blocking `commit` in a worker thread, as many at a time as there are."""
+
+    def __init__(self, commit: Callable[[Sequence[RowT]], None]) -> None:
         self._commit = commit
-        self._pending: list[Entry] = []
+        self._pending: list[RowT] = []
         self._appended_seq = 0
         self._durable_seq = 0
-        self._broken: JournalError | None = None
+        self._broken: Exception | None = None
         self._appended = trio.Event()
         self._committed = trio.lowlevel.ParkingLot()
 
-    def append(self, entry: Entry) -> None:
-        self._pending.append(entry)
-        self._appended_seq = entry.seq
+    def append(self, seq: int, row: RowT) -> None:
+        self._pending.append(row)
+        self._appended_seq = seq
         self._appended.set()
 
     async def wait_durable(self, seq: int) -> None:
@@ -41,17 +42,26 @@ class GroupCommit:
         """Wait until everything that was appended is safe."""
         await self.wait_durable(self._appended_seq)
 
-    async def commit_forever(self) -> NoReturn:
-        """Commit whatever is appended. Nothing can go on once this has failed."""
-        while True:
-            await self._appended.wait()
-            self._appended = trio.Event()
-            batch, self._pending = self._pending, []
-            try:
-                await trio.to_thread.run_sync(self._commit, batch)
-            except JournalError as exc:
-                self._broken = exc
-                self._committed.unpark_all()
-                raise
-            self._durable_seq = batch[-1].seq
-            self._committed.unpark_all()
+    async def commit_forever(self, scope: trio.CancelScope) -> None:
+        """Commit whatever is appended, until the scope is cancelled.
+
+        Nothing can go on once this has failed, so it lets go of everybody who waits.
+        """
+        try:
+            with scope:
+                while True:
+                    await self._appended.wait()
+                    self._appended = trio.Event()
+                    seq, batch = self._appended_seq, self._pending
+                    self._pending = []
+                    await trio.to_thread.run_sync(self._commit, batch)
+                    self._durable_seq = seq
+                    self._committed.unpark_all()
+        except JournalError as exc:
+            self.fail(exc)
+            raise
+
+    def fail(self, problem: JournalError) -> None:
+        """Let everybody who waits, now or later, know that nothing will be committed."""
+        self._broken = problem
+        self._committed.unpark_all()

@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from delegation import Encoded, ImpossibleEventError, Ledger
 from delegation.events import Entry
+from orchestrator.errors import JournalError
 
 
 class Journal(Protocol):
     """Keeps entries, in order, for ever. One orchestrator writes it at a time."""
 
-    def append(self, entry: Entry) -> None:
-        """Take the next entry. It is safe once `wait_durable` says so."""
+    def append(self, entry: Entry, encoded: Encoded) -> None:
+        """Take the next entry, and its fact as it is written down.
+
+        It is safe once `wait_durable` says so.
+        """
         ...
 
     async def wait_durable(self, seq: int) -> None:
@@ -20,3 +25,15 @@ class Journal(Protocol):
     async def read(self) -> Sequence[Entry]:
         """Return all entries."""
         ...
+
+
+def folded(entries: Sequence[Entry], name: object) -> Ledger:
+    """Return what is true after these entries of the journal of this name."""
+    ledger = Ledger()
+    for entry in entries:
+        try:
+            ledger.post(entry)
+        except ImpossibleEventError as exc:
+            problem = f"entry {entry.seq} contradicts those before it: {exc.because}"
+            raise JournalError(name, problem) from exc
+    return ledger

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
+from delegation import Encoded
 from delegation.events import Entry
 
 
@@ -13,7 +14,7 @@ class MemoryJournal:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry, encoded: Encoded) -> None:
         self.entries.append(entry)
 
     async def wait_durable(self, seq: int) -> None:

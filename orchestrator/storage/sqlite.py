@@ -4,14 +4,14 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, TextIO, TypeAlias
 
 import trio
 
 from agents import raising_one_error
-from delegation import Encoded, SessionId, UnreadableFactError, decode, encode
+from delegation import Encoded, SessionId, UnreadableFactError, decode
 from delegation.events import Entry
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.storage.group_commit import GroupCommit
@@ -27,6 +27,10 @@ CREATE TABLE IF NOT EXISTS entries (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_of_a_session ON entries (session, seq);
 """
+Row: TypeAlias = tuple[int, float, str, str, int, str]
+
+# Marks a file as ours: another application's database is not to be written into.
+APPLICATION_ID: Final = 0x44_45_4C_47
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
 
@@ -37,19 +41,19 @@ class SQLiteJournal:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        self._group = GroupCommit(self._commit)
-        self.append = self._group.append
-        self.wait_durable = self._group.wait_durable
-        self.wait_all_durable = self._group.wait_all_durable
-        self.commit_forever = self._group.commit_forever
+        self.group = GroupCommit(self._commit)
+        self.wait_durable = self.group.wait_durable
+
+    def append(self, entry: Entry, encoded: Encoded) -> None:
+        self.group.append(entry.seq, _as_row(entry, encoded))
 
     async def read(self) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(_read, self._path, self._connection)
 
-    def _commit(self, entries: Sequence[Entry]) -> None:
+    def _commit(self, rows: Sequence[Row]) -> None:
         with _explained(self._path), self._connection:
             self._connection.executemany(
-                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", map(_as_row, entries)
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", rows
             )
 
 
@@ -65,14 +69,18 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
         connection = await trio.to_thread.run_sync(_connect, path)
         with closing(connection), raising_one_error():
             journal = SQLiteJournal(path, connection)
+            group = journal.group
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(journal.commit_forever)
+                # Whoever is cancelled from outside still has to write how it ended.
+                writing = trio.CancelScope(shield=True)
+                nursery.start_soon(group.commit_forever, writing)
                 try:
                     yield journal
                 finally:
                     with trio.move_on_after(FLUSH_SECONDS, shield=True):
-                        await journal.wait_all_durable()
-                    nursery.cancel_scope.cancel(reason="the journal is closed")
+                        await group.wait_all_durable()
+                    group.fail(JournalError(path, "it is closed"))
+                    writing.cancel(reason="the journal is closed")
 
 
 async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
@@ -130,14 +138,25 @@ def _write_over(file: TextIO, text: str) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    with _explained(path):
+    with _explained(path), ExitStack() as undo:
         # Created here, and not by SQLite, so that nobody else can read it from the start.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(path, check_same_thread=False)
+        undo.callback(connection.close)
+        _require_ours(path, connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.executescript(SCHEMA)
+        undo.pop_all()
         return connection
+
+
+def _require_ours(path: Path, connection: sqlite3.Connection) -> None:
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables and owner != APPLICATION_ID:
+        raise JournalError(path, "it is a database of another application")
 
 
 def _read_only(path: Path) -> Sequence[Entry]:
@@ -147,6 +166,8 @@ def _read_only(path: Path) -> Sequence[Entry]:
         # Percent and question marks mean something in the address, so it is built by pathlib.
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     with closing(connection):
+        with _explained(path):
+            _require_ours(path, connection)
         return _read(path, connection)
 
 
@@ -158,13 +179,12 @@ def _read(path: Path, connection: sqlite3.Connection) -> Sequence[Entry]:
         return [_from_row(row) for row in rows]
 
 
-def _as_row(entry: Entry) -> tuple[object, ...]:
-    fact = encode(entry.event)
+def _as_row(entry: Entry, fact: Encoded) -> Row:
     body = fact.body.decode()
     return entry.seq, entry.at, entry.session, fact.kind, fact.version, body
 
 
-def _from_row(row: tuple[int, float, str, str, int, str]) -> Entry:
+def _from_row(row: Row) -> Entry:
     seq, at, session, kind, version, body = row
     try:
         event = decode(Encoded(kind, version, body.encode()))

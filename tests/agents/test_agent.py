@@ -34,7 +34,9 @@ def test_a_name_that_is_no_step_of_a_path_is_refused(name: str) -> None:
 
 def test_two_tools_of_one_name_are_refused() -> None:
     """A model that writes the name could mean either."""
-    with pytest.raises(DefinitionError, match="'editor' has two tools called 'look'"):
+    with pytest.raises(
+        DefinitionError, match="'editor': it has two tools called 'look'"
+    ):
         Agent("editor", model=MODEL, tools=[look, attrs.evolve(look, idempotent=True)])
 
 

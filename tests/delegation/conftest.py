@@ -112,12 +112,10 @@ def snapshot() -> Callable[[Ledger], object]:
 def _plain(value: object, *, whole: bool = False) -> object:
     # A record is spelled out where the ledger keeps it, and named wherever else it occurs.
     match value:
-        case TaskRecord() | SessionRecord() if whole:
-            return [(name, _plain(getattr(value, name))) for name in value.__slots__]
-        case Children():
-            return [(name, _plain(getattr(value, name))) for name in value.__slots__]
-        case TaskRecord() | SessionRecord():
+        case TaskRecord() | SessionRecord() if not whole:
             return value.id
+        case TaskRecord() | SessionRecord() | Children():
+            return [(name, _plain(getattr(value, name))) for name in value.__slots__]
         case Tree():
             nodes = [(task, dict(value[task])) for task in value.graph]
             return nodes, list(value.graph.edges(data="kind"))

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import AssistantMessage, CallId, ToolCall
-from delegation import Encoded, TaskId, UnreadableFactError, decode, encode
+from delegation import (
+    Encoded,
+    TaskId,
+    UnreadableFactError,
+    UnwritableFactError,
+    decode,
+    encode,
+)
 from delegation.events import Event, JournalOpened, ModelAnswered
 
 FACT = JournalOpened("1.0")
@@ -49,6 +56,21 @@ def test_what_is_written_is_json_that_people_can_read() -> None:
     assert body["message"]["calls"] == [
         {"name": "look", "arguments": {"for": "keys"}, "id": "call_1"}
     ]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        pytest.param("caf\udce9", id="half a character"),
+        pytest.param(object(), id="no data at all"),
+    ],
+)
+def test_what_json_cannot_carry_is_refused_by_its_name(argument: object) -> None:
+    """It is found before it is believed, and not when the disk is written."""
+    answer = AssistantMessage(calls=(ToolCall("look", {"for": argument}),))
+
+    with pytest.raises(UnwritableFactError, match="ModelAnswered holds what JSON"):
+        encode(ModelAnswered(TaskId("a"), answer))
 
 
 def test_a_newer_version_is_not_guessed_at() -> None:

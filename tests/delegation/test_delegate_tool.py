@@ -7,7 +7,16 @@ import attrs
 import pytest
 import trio
 
-from agents import Agent, CallId, ScriptedModel, Tool, ToolCall, ToolError
+from agents import (
+    Agent,
+    CallId,
+    DefinitionError,
+    ScriptedModel,
+    Tool,
+    ToolCall,
+    ToolError,
+    tool,
+)
 from delegation import (
     Assignment,
     DeliveryCapability,
@@ -82,23 +91,34 @@ def tool_of(agent: Agent[Any], memory: Memory, *, children: int = 3) -> Tool:
     )
 
 
-async def use(tool: Tool, **arguments: object) -> str:
-    return await tool.run(ToolCall(tool.name, arguments, id=CALL))
+async def use(delegate: Tool, **arguments: object) -> str:
+    return await delegate.run(ToolCall(delegate.name, arguments, id=CALL))
 
 
 def test_the_tool_shows_whom_to_ask_and_the_limit_that_holds(memory: Memory) -> None:
     """A model knows only what it is told, and is told it anew in every turn."""
-    tool = tool_of(TEAM, memory, children=7)
+    shown = tool_of(TEAM, memory, children=7)
 
-    assert tool.name == "delegate_task"
-    assert "at most 7 in one call" in tool.description
-    assert "- researcher: Answer one question." in tool.description
-    assert "- checker: no description" in tool.description
+    assert shown.name == "delegate_task"
+    assert "at most 7 in one call" in shown.description
+    assert "- researcher: Answer one question." in shown.description
+    assert "- checker: no description" in shown.description
 
 
 def test_the_tool_can_run_again_after_a_crash(memory: Memory) -> None:
     """Its call finds the tasks that it asked for."""
     assert tool_of(ALONE, memory).idempotent
+
+
+def test_the_name_of_the_tool_is_taken(memory: Memory) -> None:
+    """A model that sees two of one name calls either, and nobody knows which."""
+
+    @tool(name="delegate_task")
+    def own() -> str:
+        return "mine"
+
+    with pytest.raises(DefinitionError, match="'delegate_task'"):
+        tool_of(Agent("editor", model=MODEL, tools=[own]), memory)
 
 
 def test_the_schema_lets_a_model_give_one_goal_or_many(memory: Memory) -> None:
@@ -183,8 +203,8 @@ async def test_a_team_of_one_needs_no_name(memory: Memory) -> None:
 
 async def test_as_many_as_the_limit_allows_are_allowed(memory: Memory) -> None:
     """The limit is the last number that is allowed."""
-    tool = tool_of(ALONE, memory, children=2)
-    await use(tool, tasks=[{"goal": "one"}, {"goal": "two"}])
+    two_at_most = tool_of(ALONE, memory, children=2)
+    await use(two_at_most, tasks=[{"goal": "one"}, {"goal": "two"}])
 
     assert len(memory.asked) == 1
 

@@ -263,6 +263,13 @@ def test_a_reply_waits_until_a_door_takes_it(
     assert not session.undelivered
 
 
+def test_the_reply_of_a_turn_that_failed_says_why() -> None:
+    """Whoever asked reads one text, however the turn ended."""
+    failed = Reply(S, 1, (3,), Outcome(Ending.FAILED, "half", "no more paper"))
+
+    assert failed.text == "failed: no more paper"
+
+
 def test_a_turn_that_nobody_is_told_of_later_leaves_no_reply(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
@@ -277,7 +284,7 @@ def test_a_turn_that_nobody_is_told_of_later_leaves_no_reply(
 def test_a_session_is_idle_when_nothing_is_left_to_come(
     ledger: Ledger, tell: Tell, requested: Asked
 ) -> None:
-    """Mail, a turn, a task in the background and a reply nobody took: each keeps it busy."""
+    """Mail, a turn and a task in the background: each keeps it busy."""
     story: list[tuple[Event, bool]] = [
         (SessionOpened(S, "editor"), True),
         (MessageReceived(S, "go"), False),
@@ -287,7 +294,7 @@ def test_a_session_is_idle_when_nothing_is_left_to_come(
         (ReplyDelivered(S, 1), False),
         (TaskSettled(A, DONE), False),
         (TurnStarted(S, 2, PUSH, (7,)), False),
-        (TurnEnded(S, 2, DONE), False),
+        (TurnEnded(S, 2, DONE), True),
         (ReplyDelivered(S, 2), True),
     ]
     for fact, idle in story:

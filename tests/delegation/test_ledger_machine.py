@@ -310,14 +310,14 @@ class Facts(RuleBasedStateMachine):
                 task.state, task.due = "interrupted", False
 
     @precondition(lambda self: self.contradicted < len(self.entries))
-    @rule(first=st.integers(0, 9))
+    @rule(first=st.integers(0, 2))
     def contradict(self, first: int) -> None:
         """Whatever cannot happen is refused, and changes nothing."""
         self.contradicted = len(self.entries)
         facts = [*self.impossible_for_sessions(), *self.impossible_for_tasks()]
         before = self.snapshot(self.ledger)
-        # Some of them at a time: there are hundreds, and time is short.
-        for fact in facts[first::10]:
+        # A third of them at a time: there are many, and tests are to be quick.
+        for fact in facts[first::3]:
             with pytest.raises(ImpossibleEventError):
                 self.ledger.post(Entry(len(self.entries) + 1, 0.0, NOWHERE, fact))
         assert self.snapshot(self.ledger) == before
@@ -373,7 +373,9 @@ class Facts(RuleBasedStateMachine):
             below = [child.id for child in self.ledger.unsettled_below(task.id)]
             assert record.outcome == task.outcome
             assert len(record.transcript) == task.heard
-            assert list(record.children.unsettled) == [child.id for child in task.below()]
+            assert list(record.children.unsettled) == [
+                child.id for child in task.below()
+            ]
             assert below == [child.id for child in task.joined_below()]
 
     @invariant()
@@ -430,8 +432,7 @@ class Facts(RuleBasedStateMachine):
             assert record.tree[session.root.id]["status"] == status
             assert list(record.outstanding) == [task.id for task in waits_for]
             assert list(record.undelivered) == session.undelivered
-            busy = session.turn or session.mail or waits_for or session.undelivered
-            assert record.idle is not bool(busy)
+            assert record.idle is not bool(session.turn or session.mail or waits_for)
 
     @invariant()
     def every_session_is_a_tree_whose_totals_are_sums(self) -> None:
@@ -481,5 +482,5 @@ def test_whatever_can_happen_happens_and_replay_agrees(snapshot: Snapshot) -> No
             super().__init__(snapshot)
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=70, stateful_step_count=100)
+        Machine, settings=settings(max_examples=80, stateful_step_count=70)
     )

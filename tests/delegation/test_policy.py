@@ -19,7 +19,7 @@ from delegation import (
     Verdict,
     decide,
 )
-from delegation.events import TaskRequested, TaskStarted
+from delegation.events import CancelRequested, TaskRequested, TaskStarted
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -117,6 +117,28 @@ def test_at_the_bottom_nothing_is_handed_on(
     assert refused.reason.startswith(reason)
     assert "do the work yourself" in refused.reason
     assert not isinstance(decide(request, ledger, Rules(depth=depth + 1)), Refuse)
+
+
+@pytest.mark.parametrize("cancelled", ["s", "a"])
+@pytest.mark.parametrize("background", [None, True, False])
+def test_who_was_asked_to_end_hands_nothing_on(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+    *,
+    cancelled: str,
+    background: bool | None,
+) -> None:
+    """Nor does anybody below: what it asked for would outlive the cancel."""
+    begin(PUSH)
+    tell(requested("a"), TaskStarted(TaskId("a")), CancelRequested(TaskId(cancelled)))
+    request = request_of(PUSH, background, parent="a")
+
+    refused = decide(request, ledger, Rules())
+    assert isinstance(refused, Refuse)
+    assert "was asked to end" in refused.reason
 
 
 def test_deciding_changes_nothing(

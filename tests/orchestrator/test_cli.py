@@ -1,7 +1,9 @@
 """The command line, as a user meets it: real processes, real files, real signals."""
 
 import os
+import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -224,6 +226,12 @@ def test_the_version_is_told(shell: Shell) -> None:
         (["nope"], 'Unknown command "nope"'),
         (["demo", "--nope"], "Unknown option"),
         (["demo", "--seconds", "soon"], "Invalid value"),
+        (["demo", "--seconds=-1"], "--seconds is -1.0; it must be 0 or more"),
+        (["demo", "--seconds", "nan"], "it must be 0 or more"),
+        (["run", "quits.py", "go"], "quits.py ends the program instead"),
+        (["run", "", "go"], "there is no file"),
+        (["demo", "--journal", "foreign.db"], "a database of another application"),
+        (["tree", "--journal", "foreign.db"], "a database of another application"),
         (["run", "none.py", "go"], "there is no file none.py"),
         (["run", "none.py:editor", "go"], "there is no file none.py"),
         (["run", "syntax.py", "go"], "syntax.py, line 1: '(' was never closed"),
@@ -246,6 +254,10 @@ def test_a_mistake_is_one_clear_line(
     shell.write("syntax.py", "x = (")
     shell.write("raises.py", "\n1 / 0\n")
     shell.write("empty.py", "")
+    shell.write("quits.py", "import sys\nsys.exit()\n")
+    with sqlite3.connect(shell.home / "foreign.db") as foreign:
+        foreign.execute("CREATE TABLE notes (text)")
+    foreign.close()
     shell.write("two.py", SLOW + "other = Agent('other', model=slow.model)\n")
     shell.write(
         "keyless.py", "from agents import Agent\na = Agent('a', model='openai:x')\n"
@@ -298,15 +310,77 @@ def test_a_run_that_was_killed_is_not_shown_as_running(shell: Shell) -> None:
     assert "lost" in shell.run("runs")[0]
 
 
-def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:
+@pytest.mark.parametrize(
+    "command", [["runs"], ["tree"], ["tree", "--format", "mermaid"]]
+)
+def test_a_reader_that_leaves_early_is_no_error(
+    shell: Shell, command: list[str]
+) -> None:
     shell.run("demo", "--seconds", "0.01")
-    with shell.start("tree", "--format", "mermaid") as process:
+    with shell.start(*command) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
         err = process.stderr.read()
 
-    assert "Traceback" not in err
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_file_may_be_called_like_our_package_and_use_late_annotations(
+    shell: Shell,
+) -> None:
+    file = shell.write(
+        "agents.py",
+        "from __future__ import annotations\n"
+        "import attrs\n"
+        "from agents import Agent, ScriptedModel\n"
+        "@attrs.frozen\n"
+        "class Part:\n    n: int\n"
+        "@attrs.frozen\n"
+        "class Whole:\n    parts: list[Part]\n"
+        'model = ScriptedModel([\'{"parts": [{"n": 1}]}\'])\n'
+        "a = Agent('a', model=model, output=Whole)\n",
+    )
+    command = [str(Path(sys.executable).parent / "orchestrator"), "run", file, "go"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=shell.home,
+        env=shell.environ,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == '{"parts": [{"n": 1}]}\n'
+
+
+def test_the_hints_name_the_journal_that_was_used(shell: Shell) -> None:
+    out, _ = shell.run("demo", "--seconds", "0.01", "--journal", "other file.db")
+    again = out.partition("python -m ")[2].splitlines()[0]
+
+    assert again.endswith("--journal 'other file.db'")
+    assert "archivist[1]" in shell.run(*shlex.split(again)[1:])[0]
+
+
+def test_an_agent_that_cannot_begin_leaves_no_trace(shell: Shell) -> None:
+    shell.write(
+        "keyless.py", "from agents import Agent\na = Agent('a', model='openai:x')\n"
+    )
+    shell.environ.pop("OPENAI_API_KEY", None)
+    shell.error("chat", "keyless.py")
+
+    assert len(shell.run("runs")[0].splitlines()) == 1
+
+
+def test_a_journal_with_a_hole_is_one_clear_line(shell: Shell) -> None:
+    shell.run("demo", "--seconds", "0.01")
+    with sqlite3.connect(shell.home / "state" / "journal.db") as journal:
+        journal.execute("DELETE FROM entries WHERE seq = 5")
+    journal.close()
+
+    assert "entry 6 contradicts those before it" in shell.error("tree")
+    assert "entry 6 contradicts those before it" in shell.error("demo")
 
 
 def _wait_for_line(process: subprocess.Popen[str], line: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -77,6 +78,9 @@ async def finish(entries: Sequence[Entry]) -> list[Entry]:
             if not facts(entries, MessageReceived):
                 await session.ask("go")
             await session.wait_idle()
+            with suppress(trio.WouldBlock):
+                while True:
+                    session.replies.receive_nowait()
     return journal.entries
 
 

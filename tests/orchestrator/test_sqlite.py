@@ -12,8 +12,6 @@ import pytest
 import trio
 
 from agents import Agent, ScriptedModel
-from delegation import SessionId
-from delegation.events import Entry, JournalOpened
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
 from orchestrator.runtime import default_journal
 from orchestrator.storage.group_commit import GroupCommit
@@ -31,10 +29,6 @@ pytestmark = pytest.mark.realtime
 def editor() -> Agent:
     model = ScriptedModel([hand_on("a", "b"), "merged"])
     return Agent("editor", model=model, delegates=[worker()])
-
-
-def entry(seq: int) -> Entry:
-    return Entry(seq, 0.0, SessionId(""), JournalOpened("test"))
 
 
 async def test_what_was_run_is_read_back(tmp_path: Path) -> None:
@@ -128,11 +122,11 @@ async def test_reading_a_journal_that_is_not_there_creates_none(tmp_path: Path) 
 
 async def test_entries_that_come_together_share_a_commit() -> None:
     commits: list[int] = []
-    group = GroupCommit(lambda entries: commits.append(len(entries)))
+    group = GroupCommit[str](lambda rows: commits.append(len(rows)))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(group.commit_forever)
+        nursery.start_soon(group.commit_forever, trio.CancelScope())
         for seq in range(1, 1001):
-            group.append(entry(seq))
+            group.append(seq, "row")
         await group.wait_durable(1000)
         nursery.cancel_scope.cancel()
 
@@ -140,15 +134,15 @@ async def test_entries_that_come_together_share_a_commit() -> None:
 
 
 async def test_a_commit_that_fails_fails_everybody_who_waits() -> None:
-    def fail(_: Sequence[Entry]) -> None:
+    def fail(_: Sequence[str]) -> None:
         raise JournalError("x.db", "disk full")
 
     group = GroupCommit(fail)
-    group.append(entry(1))
+    group.append(1, "row")
     with pytest.RaisesGroup(JournalError, JournalError):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(group.wait_durable, 1)
-            nursery.start_soon(group.commit_forever)
+            nursery.start_soon(group.commit_forever, trio.CancelScope())
 
     with pytest.raises(JournalError, match="disk full"):
         await group.wait_durable(1)

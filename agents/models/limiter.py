@@ -1,0 +1,163 @@
+"""How fast a provider may be asked, by all who ask it.
+
+A bucket for requests and one for tokens hold a minute's worth each and fill steadily: in no
+window does more pass than a full bucket and what flows in meanwhile, which is how providers
+count. Whoever comes first is let through first, and who stops waiting was never there.
+"""
+
+from typing import Final
+
+import trio
+
+from agents.errors import DefinitionError, Failure, ModelError
+from agents.messages import AssistantMessage, Message
+from agents.models.model import Model, ModelRequest
+from agents.tools.tool import Tool
+
+CHARACTERS_PER_TOKEN: Final = 4
+OUTPUT_ALLOWANCE: Final = 1_000
+"""The tokens that an answer is thought to have before it is there."""
+
+
+class Limiter:
+    """Lets calls through. One of these is shared by all models of a provider."""
+
+    def __init__(
+        self,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        in_flight: int | None = None,
+    ) -> None:
+        limits = {
+            "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+            "in_flight": in_flight,
+        }
+        for limit, allowed in limits.items():
+            if allowed is not None and allowed < 0:
+                raise DefinitionError(f"{limit} cannot be {allowed}")
+        self._closed_by = next((name for name in limits if limits[name] == 0), None)
+        self._requests = _Bucket(requests_per_minute)
+        self._tokens = _Bucket(tokens_per_minute)
+        self._most_in_flight = in_flight
+        self._in_flight = 0
+        self._waiting = 0
+        self._door = trio.StrictFIFOLock()
+        self._changed = trio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait to be let through."""
+        return self._waiting
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are under way."""
+        return self._in_flight
+
+    async def wait_admitted(self, tokens: int) -> None:
+        """Wait until a call of about so many tokens may begin, and count it as begun."""
+        if self._closed_by is not None:
+            await trio.lowlevel.checkpoint()
+            # No waiting heals this, so nobody is made to wait; a fallback can move on.
+            raise ModelError(
+                f"no call is let through: the limiter has {self._closed_by}=0",
+                kind=Failure.QUOTA,
+            )
+        self._waiting += 1
+        try:
+            async with self._door:
+                # Only the first in line is in here.
+                while (ready_at := self._ready_at(tokens)) > trio.current_time():
+                    self._changed = trio.Event()
+                    with trio.move_on_at(ready_at):
+                        await self._changed.wait()
+                self._requests.take(1)
+                self._tokens.take(self._tokens.reserved(tokens))
+                self._in_flight += 1
+        finally:
+            self._waiting -= 1
+
+    def leave(self) -> None:
+        """Count a call as ended."""
+        self._in_flight -= 1
+        self._changed.set()
+
+    def correct(self, *, reserved: int, used: int) -> None:
+        """Take from the tokens what a call really used, or give back what it did not."""
+        self._tokens.take(used - self._tokens.reserved(reserved))
+        self._changed.set()
+
+    def _ready_at(self, tokens: int) -> float:
+        if self._in_flight == self._most_in_flight:
+            return float("inf")
+        return max(self._requests.ready_at(1), self._tokens.ready_at(tokens))
+
+
+class _Bucket:
+    """Holds a minute's worth, or has no bottom.
+
+    It remembers only when it will be full. The time at which there is room is then computed
+    once and waited for, where a level that is filled up by small steps would never quite get
+    there.
+    """
+
+    def __init__(self, per_minute: int | None) -> None:
+        self._per_minute = per_minute
+        self._full_at = -float("inf")
+
+    def reserved(self, amount: int) -> int:
+        # What is larger than the bucket waits for a full one, and leaves it in debt later.
+        return amount if self._per_minute is None else min(amount, self._per_minute)
+
+    def ready_at(self, amount: int) -> float:
+        return self._full_at + self._seconds(self.reserved(amount)) - 60
+
+    def take(self, amount: int) -> None:
+        now = trio.current_time()
+        self._full_at = max(self._full_at, now) + self._seconds(amount)
+
+    def _seconds(self, amount: int) -> float:
+        return 60 * amount / self._per_minute if self._per_minute else 0
+
+
+def limited(model: Model, limiter: Limiter) -> Model:
+    """Return a model whose every call is let through by a limiter first."""
+    return _LimitedModel(model, limiter)
+
+
+class _LimitedModel:
+    def __init__(self, model: Model, limiter: Limiter) -> None:
+        self.name = model.name
+        self._model = model
+        self._limiter = limiter
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        tokens = estimated_tokens(request)
+        await self._limiter.wait_admitted(tokens)
+        try:
+            answer = await self._model.answer(request)
+        finally:
+            self._limiter.leave()
+        # A call that failed, or does not say, keeps what it reserved: it may have used it.
+        if used := answer.usage.tokens:
+            self._limiter.correct(reserved=tokens, used=used)
+        return answer
+
+
+def estimated_tokens(request: ModelRequest) -> int:
+    """Return about how many tokens a call will use, its answer included."""
+    characters = len(request.instructions) + sum(map(_length, request.transcript))
+    characters += sum(map(_tool_length, request.tools)) + len(str(request.output or ""))
+    return characters // CHARACTERS_PER_TOKEN + OUTPUT_ALLOWANCE
+
+
+def _length(message: Message) -> int:
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return len(message.text) + sum(
+        len(call.name) + len(str(call.arguments)) for call in calls
+    )
+
+
+def _tool_length(tool: Tool) -> int:
+    return len(tool.name) + len(tool.description) + len(str(tool.parameters))

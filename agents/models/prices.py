@@ -1,0 +1,64 @@
+"""What models cost: a dated table that ships as data, and can be overridden.
+
+A price is never guessed. A model has one only under its exact name, and what is not in the
+table stays marked as unpriced.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from importlib import resources
+
+import attrs
+import msgspec
+
+from agents.messages import AssistantMessage
+from agents.models.model import Model, ModelRequest, Price
+
+
+@attrs.frozen(kw_only=True)
+class PriceTable:
+    """Prices by the names of models, as of a day."""
+
+    as_of: dt.date
+    source: str
+    """Where the prices were published."""
+    models: Mapping[str, Price]
+
+    @classmethod
+    def shipped(cls) -> "PriceTable":
+        """Return the table that comes with this package."""
+        file = resources.files("agents.models").joinpath("prices.json")
+        return msgspec.json.decode(file.read_bytes(), type=cls)
+
+    def with_prices(self, prices: Mapping[str, Price]) -> "PriceTable":
+        """Return a table in which these prices hold, and the others as before."""
+        return attrs.evolve(self, models={**self.models, **prices})
+
+    def price_of(self, name: str) -> Price | None:
+        return self.models.get(name)
+
+
+def priced(model: Model, table: PriceTable) -> Model:
+    """Return a model whose answers say what they cost, where the table knows."""
+    return _PricedModel(model, table)
+
+
+class _PricedModel:
+    def __init__(self, model: Model, table: PriceTable) -> None:
+        self.name = model.name
+        self._model = model
+        self._table = table
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        answer = await self._model.answer(request)
+        # By who answered: behind one name there may be several models.
+        price = self._table.price_of(answer.model or self.name)
+        if price is None:
+            return answer
+        used = answer.usage
+        cost = price.of(
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cached_tokens=used.cached_tokens,
+        )
+        return attrs.evolve(answer, usage=attrs.evolve(used, cost=cost, unpriced=0))

@@ -1,0 +1,163 @@
+"""What of a transcript goes over the wire, whatever the protocol.
+
+A provider refuses a whole conversation for one open call, one empty message or one odd name. So
+what is sent is made anew from the transcript for each request, and the transcript stays as it is.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias, cast
+
+import attrs
+import msgspec
+
+from agents.messages import (
+    AssistantMessage,
+    CallId,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    broken_off,
+)
+
+GO_ON: Final = "Go on."
+NOTHING: Final = "(nothing)"
+
+# The shortest that any provider allows, and the letters that all of them do.
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME: Final = 64
+
+
+@attrs.frozen
+class Exchange:
+    """A call and its answer, which are never sent one without the other."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    answer: str
+    failed: bool
+
+
+@attrs.frozen
+class Told:
+    """Something the model is told."""
+
+    text: str
+
+
+@attrs.frozen
+class Said:
+    """Something the model has said, the answers to its calls included."""
+
+    text: str
+    exchanges: tuple[Exchange, ...] = ()
+
+
+Part: TypeAlias = Told | Said
+
+
+def projected(transcript: Transcript) -> list[Part]:
+    """Return a conversation that begins with the user and that the model is to go on with."""
+    parts = _paired(transcript)
+    if not parts or isinstance(parts[0], Said):
+        parts.insert(0, Told(GO_ON))
+    match parts[-1]:
+        case Said(exchanges=()):
+            # Providers take a last word of the model for one that it must continue, or refuse it.
+            parts.append(Told(GO_ON))
+        case _:
+            pass
+    return parts
+
+
+class _OpenCall:
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.answer: ToolMessage | None = None
+
+
+def _paired(transcript: Transcript) -> list[Part]:
+    rows: list[Told | tuple[str, list[_OpenCall]]] = []
+    waiting: dict[CallId, list[_OpenCall]] = {}
+    for message in transcript:
+        match message:
+            case UserMessage(text):
+                if text.strip():
+                    rows.append(Told(text))
+            case AssistantMessage(text, calls):
+                opened = [_OpenCall(call) for call in calls]
+                # An answer belongs to the latest call of its id.
+                waiting.update({call.id: [] for call in calls})
+                for each in opened:
+                    waiting[each.call.id].append(each)
+                if opened or text.strip():
+                    rows.append((text if text.strip() else "", opened))
+            case ToolMessage(call):
+                # The first answer counts, and one to no call at all says nothing.
+                if waiting.get(call):
+                    waiting[call].pop(0).answer = message
+    ids = _WireIds()
+    return [
+        row
+        if isinstance(row, Told)
+        else Said(row[0], tuple(_exchange(each, ids) for each in row[1]))
+        for row in rows
+    ]
+
+
+class _WireIds:
+    """Ids that are unique in a request and that every provider takes."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def next(self, wish: str) -> str:
+        number = len(self._taken)
+        while wish in self._taken or not _ID.fullmatch(wish):
+            wish = f"call_{number}"
+            number += 1
+        self._taken.add(wish)
+        return wish
+
+
+def _exchange(opened: _OpenCall, ids: _WireIds) -> Exchange:
+    call = opened.call
+    answer = opened.answer or broken_off(call)
+    return Exchange(
+        ids.next(call.id),
+        # Models call tools that there are not, by names that cannot be.
+        _NOT_IN_A_NAME.sub("_", call.name)[:_LONGEST_NAME] or "unnamed",
+        call.arguments,
+        answer.text if answer.text.strip() else NOTHING,
+        answer.failed,
+    )
+
+
+def as_json(value: object) -> bytes:
+    """Return JSON that is UTF-8, whatever the texts in it came from."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        # Half a character: a file name that is no UTF-8, or a text that was cut in the middle.
+        return msgspec.json.encode(_in_whole_characters(value))
+
+
+def _in_whole_characters(value: object) -> object:
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case Mapping():
+            items = cast("Mapping[object, object]", value).items()
+            return {
+                _in_whole_characters(key): _in_whole_characters(item)
+                for key, item in items
+            }
+        case list() | tuple():
+            return [
+                _in_whole_characters(item) for item in cast("Iterable[object]", value)
+            ]
+        case _:
+            return value

@@ -1,0 +1,109 @@
+"""A model that is asked again when it fails in a way that may heal.
+
+Nobody waits for what cannot come in time: a wait that would outlast the deadline around it is
+not begun, and the failure is the answer. What a broken stream had said counts for nothing.
+"""
+
+import random
+from typing import Final
+
+import attrs
+import trio
+
+from agents.errors import DefinitionError, ModelError
+from agents.messages import AssistantMessage
+from agents.models.model import Model, ModelEvent, ModelRequest, Retrying, Switched
+
+TAKEN_BACK: Final = " (what it had said so far is taken back)"
+
+
+def retrying(
+    model: Model,
+    *,
+    attempts: int = 4,
+    base_seconds: float = 0.5,
+    max_seconds: float = 30,
+    jitter: random.Random | None = None,
+) -> Model:
+    """Return a model that asks another one again, after a wait that doubles each time.
+
+    Args:
+        model: who is asked.
+        attempts: how often, the first time included.
+        base_seconds: the longest first wait; each wait is drawn from zero up to its longest.
+        max_seconds: where the doubling ends; what the provider asks for is added to it.
+        jitter: where the draws come from.
+    """
+    if attempts < 1:
+        raise DefinitionError(f"{model.name} must be asked at least once: {attempts=}")
+    return _RetryingModel(
+        model,
+        attempts,
+        base_seconds,
+        max_seconds,
+        jitter if jitter is not None else random.SystemRandom(),
+    )
+
+
+class Listener:
+    """Passes on what a model tells, and remembers whether it had begun to answer."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._tell = request.tell
+        self._has_begun = False
+        self.request = attrs.evolve(request, tell=self._hear)
+
+    def complaint(self, error: ModelError) -> str:
+        """Return what went wrong, and whether what was told before it is void."""
+        void = self._has_begun or error.partial
+        return f"{error}{TAKEN_BACK if void else ''}"
+
+    def _hear(self, event: ModelEvent) -> None:
+        # Whoever tells of a failure has taken back what was told before.
+        self._has_begun = not isinstance(event, Retrying | Switched)
+        self._tell(event)
+
+
+class _RetryingModel:
+    def __init__(
+        self,
+        model: Model,
+        attempts: int,
+        base_seconds: float,
+        max_seconds: float,
+        jitter: random.Random,
+    ) -> None:
+        self.name = model.name
+        self._model = model
+        self._attempts = attempts
+        self._base_seconds = base_seconds
+        self._max_seconds = max_seconds
+        self._jitter = jitter
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        for failures in range(self._attempts - 1):
+            listener = Listener(request)
+            try:
+                return await self._model.answer(listener.request)
+            except ModelError as exc:
+                if not exc.kind.can_heal:
+                    raise
+                error = exc
+            # Who is cancelled by now was not stopped by this failure.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            seconds = self._seconds(failures, error)
+            if seconds >= _seconds_left():
+                raise error
+            request.tell(Retrying(error.kind, listener.complaint(error), seconds))
+            await trio.sleep(seconds)
+        return await self._model.answer(request)
+
+    def _seconds(self, failures: int, error: ModelError) -> float:
+        doubled = self._base_seconds * 2 ** min(failures, 32)
+        longest = min(self._max_seconds, doubled)
+        # On top of what the provider asks for, since it asks all its callers for the same.
+        return (error.retry_after or 0) + self._jitter.uniform(0, longest)
+
+
+def _seconds_left() -> float:
+    return trio.current_effective_deadline() - trio.current_time()

@@ -1,0 +1,127 @@
+"""The shape of a final answer, as providers take it.
+
+A strict schema says less than ours may say, never something else: every answer that fits what is
+sent has the fields and types of what was asked for. Bounds are told in words; whoever reads the
+answer checks them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+WRAPPED_IN: Final = "answer"
+
+# These say nothing about which answers fit.
+_REMARKS = frozenset(
+    {"default", "discriminator", "examples", "deprecated", "$schema", "$comment"}
+)
+_BOUNDS = frozenset(
+    {
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "pattern", "format", "contentEncoding"),
+        *("minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
+    }
+)
+_SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
+
+
+class _NotStrictError(Exception):
+    """No strict schema can say this."""
+
+
+@attrs.frozen
+class Shape:
+    """A schema whose root is an object, since no provider takes another."""
+
+    schema: Mapping[str, Any]
+    is_strict: bool
+    is_wrapped: bool
+    """The answer is a field of the object that is asked for."""
+
+    def unwrapped(self, text: str) -> str:
+        """Return the answer as it was asked for; what does not fit is for its reader to judge."""
+        if not self.is_wrapped:
+            return text
+        try:
+            return bytes(
+                msgspec.json.decode(text, type=dict[str, msgspec.Raw])[WRAPPED_IN]
+            ).decode()
+        except (msgspec.MsgspecError, KeyError):
+            return text
+
+
+def shape_of(output: Mapping[str, Any]) -> Shape:
+    """Return how to ask for an answer that fits this JSON schema."""
+    whole, is_wrapped = _with_an_object_as_root(output)
+    try:
+        strict = _strict(whole)
+    except _NotStrictError:
+        return Shape(whole, is_strict=False, is_wrapped=is_wrapped)
+    return Shape(strict, is_strict=True, is_wrapped=is_wrapped)
+
+
+def _with_an_object_as_root(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    definitions = output.get("$defs", {})
+    root = {key: value for key, value in output.items() if key != "$defs"}
+    if (reference := root.get("$ref")) is not None:
+        root = definitions.get(reference.rpartition("/")[2], root)
+    is_wrapped = root.get("type") != "object"
+    if is_wrapped:
+        root = {
+            "type": "object",
+            "properties": {WRAPPED_IN: root},
+            "required": [WRAPPED_IN],
+            "additionalProperties": False,
+        }
+    return {**root, **({"$defs": definitions} if definitions else {})}, is_wrapped
+
+
+def _strict(schema: Any) -> dict[str, Any]:
+    match schema:
+        case {"$ref": str(reference)}:
+            # What stands beside a reference is refused, also where it is only a remark.
+            return {"$ref": reference}
+        case {"anyOf": options}:
+            body: dict[str, Any] = {"anyOf": [_strict(option) for option in options]}
+        case {"enum": values}:
+            body = {"enum": values}
+        case {"const": value}:
+            body = {"const": value}
+        case {"type": "object", "properties": properties} if isinstance(
+            schema.get("additionalProperties", False), bool
+        ):
+            body = {
+                "type": "object",
+                "properties": {name: _strict(of) for name, of in properties.items()},
+                # An optional field may always be given.
+                "required": list(properties),
+                "additionalProperties": False,
+            }
+        case {"type": "array", "items": items} if "prefixItems" not in schema:
+            body = {"type": "array", "items": _strict(items)}
+        case {"type": str(scalar)} if scalar in _SCALARS:
+            body = {"type": scalar}
+        case _:
+            raise _NotStrictError
+    return {**body, **_beside(schema, body)}
+
+
+def _beside(schema: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    beside: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "$defs":
+            beside[key] = {name: _strict(of) for name, of in value.items()}
+        elif key in {"title", "description"}:
+            beside[key] = value
+        elif key in _BOUNDS:
+            bounds[key] = value
+        elif key not in body and key not in _REMARKS and key != "type":
+            raise _NotStrictError
+    if bounds:
+        described = beside.get("description", "")
+        told = msgspec.json.encode(bounds).decode()
+        beside["description"] = f"{described} {told}".strip()
+    return beside

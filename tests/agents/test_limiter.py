@@ -1,0 +1,389 @@
+"""Nobody asks a provider faster than it may be asked, and everybody gets their turn."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import (
+    AssistantMessage,
+    DefinitionError,
+    Failure,
+    Model,
+    ModelError,
+    ModelRequest,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    tool,
+)
+from agents.models.limiter import (
+    OUTPUT_ALLOWANCE,
+    Limiter,
+    estimated_tokens,
+    limited,
+)
+
+REQUEST = ModelRequest(instructions="", transcript=(), tools=())
+
+
+class Worker:
+    """Takes its time, and keeps when it was asked and how many asked it at once."""
+
+    name = "worker"
+
+    def __init__(self, seconds: float = 0, *, uses: int = 0) -> None:
+        self._seconds = seconds
+        self._uses = uses
+        self._now = 0
+        self.asked_at: list[float] = []
+        self.most_at_once = 0
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        self.asked_at.append(trio.current_time())
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            await trio.sleep(self._seconds)
+        finally:
+            self._now -= 1
+        usage = Usage(calls=1, input_tokens=self._uses)
+        return AssistantMessage(request.instructions, usage=usage)
+
+
+async def ask_often(model: Model, times: int) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(times):
+            nursery.start_soon(model.answer, REQUEST)
+
+
+def on_a_jumping_clock(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_limited_model_is_called_what_the_model_is_called() -> None:
+    assert limited(Worker(), Limiter()).name == "worker"
+
+
+async def test_a_limiter_without_limits_lets_everything_through() -> None:
+    worker = Worker(seconds=1)
+
+    await ask_often(limited(worker, Limiter()), 100)
+
+    assert worker.asked_at == [0] * 100
+
+
+async def test_a_full_bucket_goes_at_once_and_the_rest_as_it_fills() -> None:
+    worker = Worker()
+
+    await ask_often(limited(worker, Limiter(requests_per_minute=6)), 9)
+
+    assert worker.asked_at == pytest.approx([0, 0, 0, 0, 0, 0, 10, 20, 30])
+
+
+async def test_a_bucket_holds_no_more_than_a_minute() -> None:
+    worker = Worker()
+    model = limited(worker, Limiter(requests_per_minute=2))
+    await trio.sleep(3600)
+
+    await ask_often(model, 4)
+
+    assert worker.asked_at == pytest.approx([3600, 3600, 3630, 3660])
+
+
+async def test_no_more_than_so_many_are_under_way() -> None:
+    worker = Worker(seconds=1)
+    limiter = Limiter(in_flight=3)
+
+    await ask_often(limited(worker, limiter), 9)
+
+    assert worker.most_at_once == 3
+    assert trio.current_time() == 3
+    assert limiter.in_flight == 0
+
+
+async def test_one_limiter_is_shared_by_all_models_that_have_it() -> None:
+    limiter = Limiter(in_flight=1)
+    one, two = Worker(seconds=1), Worker(seconds=1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask_often, limited(one, limiter), 2)
+        nursery.start_soon(ask_often, limited(two, limiter), 2)
+
+    assert sorted(one.asked_at + two.asked_at) == [0, 1, 2, 3]
+
+
+async def test_who_comes_first_is_let_through_first() -> None:
+    model = limited(ScriptedModel.always("42", 1), Limiter(requests_per_minute=1))
+    order: list[int] = []
+
+    async def asker(number: int) -> None:
+        await model.answer(REQUEST)
+        order.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(asker, number)
+            await trio.testing.wait_all_tasks_blocked()
+
+    assert order == list(range(20))
+
+
+async def test_a_small_request_does_not_overtake_a_large_one() -> None:
+    """Or a large one would wait for ever while small ones keep coming."""
+    worker = Worker()
+    model = limited(worker, Limiter(tokens_per_minute=4 * OUTPUT_ALLOWANCE))
+    order: list[str] = []
+
+    async def asker(name: str, characters: int) -> None:
+        request = ModelRequest(instructions="x" * characters, transcript=(), tools=())
+        await model.answer(request)
+        order.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name, tokens in (("a", 2), ("large", 3), ("small", 0)):
+            nursery.start_soon(asker, name, 4 * tokens * OUTPUT_ALLOWANCE)
+            await trio.testing.wait_all_tasks_blocked()
+
+    assert order == ["a", "large", "small"]
+
+
+async def test_it_shows_how_many_wait() -> None:
+    limiter = Limiter(in_flight=1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask_often, limited(Worker(seconds=10), limiter), 3)
+        await trio.sleep(5)
+        assert (limiter.in_flight, limiter.waiting) == (1, 2)
+        await trio.sleep(10)
+        assert (limiter.in_flight, limiter.waiting) == (1, 1)
+
+    assert (limiter.in_flight, limiter.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("position", [0, 1])
+async def test_a_waiter_that_is_cancelled_gives_its_place_back(position: int) -> None:
+    """The first in line looks at the clock, and the others at the first: both may go."""
+    worker = Worker()
+    limiter = Limiter(requests_per_minute=1)
+    model = limited(worker, limiter)
+    await model.answer(REQUEST)
+    scopes = [trio.CancelScope() for _ in range(3)]
+
+    async def asker(scope: trio.CancelScope) -> None:
+        with scope:
+            await model.answer(REQUEST)
+
+    async with trio.open_nursery() as nursery:
+        for scope in scopes:
+            nursery.start_soon(asker, scope)
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(5)
+        scopes[position].cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert limiter.waiting == 2
+
+    assert worker.asked_at == pytest.approx([0, 60, 120])
+    assert [scope.cancelled_caught for scope in scopes].count(True) == 1
+
+
+async def test_a_call_that_is_cancelled_leaves() -> None:
+    limiter = Limiter(in_flight=1)
+    model = limited(ScriptedModel.always("42", 100), limiter)
+
+    with trio.move_on_after(5):
+        await model.answer(REQUEST)
+
+    assert limiter.in_flight == 0
+    assert (await model.answer(REQUEST)).text == "42"
+
+
+async def test_a_call_that_fails_leaves() -> None:
+    limiter = Limiter(in_flight=1)
+
+    with pytest.raises(ModelError, match="busy"):
+        await limited(ScriptedModel([ModelError("busy")]), limiter).answer(REQUEST)
+
+    assert limiter.in_flight == 0
+
+
+async def test_tokens_are_reserved_before_the_call() -> None:
+    worker = Worker(seconds=1)
+    limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
+
+    await ask_often(limited(worker, limiter), 4)
+
+    assert worker.asked_at == pytest.approx([0, 0, 30, 60])
+
+
+async def test_what_a_call_did_not_use_is_given_back() -> None:
+    """And whoever waits for it goes at once."""
+    worker = Worker(seconds=1, uses=1)
+    limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
+
+    await ask_often(limited(worker, limiter), 5)
+
+    assert worker.asked_at[:2] == [0, 0]
+    assert worker.asked_at[2:4] == pytest.approx([1, 1], abs=0.1)
+    assert worker.asked_at[4] == pytest.approx(2, abs=0.2)
+
+
+async def test_what_a_call_used_beyond_its_estimate_is_owed() -> None:
+    worker = Worker(uses=10 * OUTPUT_ALLOWANCE)
+    model = limited(worker, Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE))
+
+    await model.answer(REQUEST)
+    await model.answer(REQUEST)
+
+    assert worker.asked_at == pytest.approx([0, 270])
+
+
+async def test_a_debt_is_waited_for_by_who_waits_already() -> None:
+    worker = Worker(seconds=1, uses=3 * OUTPUT_ALLOWANCE)
+
+    await ask_often(
+        limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE)), times=2
+    )
+
+    assert worker.asked_at == pytest.approx([0, 180])
+
+
+async def test_a_request_larger_than_a_minute_waits_for_a_full_bucket() -> None:
+    worker = Worker()
+    model = limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE // 2))
+
+    await ask_often(model, 3)
+
+    assert worker.asked_at == pytest.approx([0, 60, 120])
+
+
+@pytest.mark.parametrize(
+    ("limiter", "limit"),
+    [
+        (Limiter(requests_per_minute=0), "requests_per_minute"),
+        (Limiter(tokens_per_minute=0), "tokens_per_minute"),
+        (Limiter(in_flight=0), "in_flight"),
+    ],
+)
+async def test_none_means_none(limiter: Limiter, limit: str) -> None:
+    """No waiting heals that, so it fails at once, and a fallback moves on."""
+    worker = Worker()
+
+    with pytest.raises(ModelError, match=f"has {limit}=0") as caught:
+        await limited(worker, limiter).answer(REQUEST)
+
+    assert caught.value.kind is Failure.QUOTA
+    assert (worker.asked_at, limiter.waiting) == ([], 0)
+
+
+@pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute"])
+def test_less_than_none_is_a_mistake(limit: str) -> None:
+    with pytest.raises(DefinitionError, match=f"{limit} cannot be -1"):
+        Limiter(**{limit: -1})
+
+
+async def test_waiting_for_a_free_place_is_a_checkpoint() -> None:
+    with trio.testing.assert_checkpoints():
+        await Limiter().wait_admitted(1)
+
+
+def test_all_that_is_sent_is_estimated() -> None:
+    @tool
+    def look(where: str) -> str:
+        """Look around."""
+        return where
+
+    empty = estimated_tokens(REQUEST)
+    call = ToolCall("look", {"where": "x" * 400})
+    asked = AssistantMessage("x" * 400, calls=(call,))
+    requests = [
+        ModelRequest(instructions="x" * 400, transcript=(), tools=()),
+        ModelRequest(instructions="", transcript=[UserMessage("x" * 400)], tools=()),
+        ModelRequest(
+            instructions="", transcript=[ToolMessage(call.id, "x" * 400)], tools=()
+        ),
+        ModelRequest(instructions="", transcript=[asked], tools=()),
+        ModelRequest(instructions="", transcript=(), tools=(look,)),
+        ModelRequest(instructions="", transcript=(), tools=(), output={"x": "y" * 400}),
+    ]
+
+    assert empty == OUTPUT_ALLOWANCE
+    sizes = [estimated_tokens(request) - empty for request in requests]
+    assert sizes[:3] == [100] * 3
+    assert sizes[3] > 200
+    assert sizes[4] > len("look" + "Look around.") // 4
+    assert sizes[5] > 100
+
+
+arrivals = st.lists(st.floats(0, 200), min_size=1, max_size=40)
+
+
+@settings(deadline=None)
+@given(arrivals=arrivals, per_minute=st.integers(1, 20), seconds=st.floats(0, 5))
+def test_in_no_window_more_pass_than_a_bucket_and_what_flows_in(
+    arrivals: Sequence[float], per_minute: int, seconds: float
+) -> None:
+    worker = Worker(seconds)
+
+    async def asker(model: Model, at: float) -> None:
+        await trio.sleep_until(at)
+        await model.answer(REQUEST)
+
+    async def main() -> None:
+        model = limited(worker, Limiter(requests_per_minute=per_minute))
+        async with trio.open_nursery() as nursery:
+            for at in arrivals:
+                nursery.start_soon(asker, model, at)
+
+    on_a_jumping_clock(main)
+
+    times = worker.asked_at
+    assert len(times) == len(arrivals)
+    assert times == sorted(times)
+    for first, begin in enumerate(times):
+        for last in range(first, len(times)):
+            passed = last - first + 1
+            may_pass = per_minute * (1 + (times[last] - begin) / 60)
+            assert passed <= may_pass + 1e-6
+
+
+@settings(deadline=None)
+@given(
+    calls=st.lists(
+        st.tuples(st.floats(0, 200), st.integers(1, OUTPUT_ALLOWANCE)),
+        min_size=1,
+        max_size=30,
+    ),
+    minutes_worth=st.integers(1, 5),
+)
+def test_in_no_window_more_tokens_pass_either(
+    calls: Sequence[tuple[float, int]], minutes_worth: int
+) -> None:
+    per_minute = minutes_worth * OUTPUT_ALLOWANCE
+    used: list[tuple[float, int]] = []
+
+    async def asker(limiter: Limiter, at: float, tokens: int) -> None:
+        await trio.sleep_until(at)
+        await limited(Worker(uses=tokens), limiter).answer(REQUEST)
+        used.append((trio.current_time(), tokens))
+
+    async def main() -> None:
+        limiter = Limiter(tokens_per_minute=per_minute)
+        async with trio.open_nursery() as nursery:
+            for at, tokens in calls:
+                nursery.start_soon(partial(asker, limiter, at, tokens))
+
+    on_a_jumping_clock(main)
+
+    assert sum(tokens for _, tokens in used) == sum(tokens for _, tokens in calls)
+    for first, (begin, _) in enumerate(used):
+        passed = 0
+        for end, tokens in used[first:]:
+            passed += tokens
+            assert passed <= per_minute * (1 + (end - begin) / 60) + 1e-6

@@ -1,0 +1,196 @@
+"""A call costs what the table says, to the micro-dollar, or is marked as unpriced."""
+
+import datetime as dt
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import (
+    AssistantMessage,
+    Failure,
+    ModelError,
+    ModelRequest,
+    Price,
+    ScriptedModel,
+    Usage,
+)
+from agents.models.fallback import fallback
+from agents.models.prices import PriceTable, priced
+
+REQUEST = ModelRequest(instructions="", transcript=(), tools=())
+TABLE = PriceTable(
+    as_of=dt.date(2026, 1, 1),
+    source="a test",
+    models={"openai:a": Price(input=3, output=10, cached=0.5)},
+)
+
+
+class Provider:
+    """Answers with the usage it is given, which nobody has priced."""
+
+    def __init__(self, name: str, usage: Usage, *, signs: bool = True) -> None:
+        self.name = name
+        self._usage = usage
+        self._signs = signs
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        assert request is REQUEST
+        name = self.name if self._signs else ""
+        return AssistantMessage("42", usage=self._usage, model=name)
+
+
+USED = Usage(calls=1, input_tokens=100, output_tokens=10, unpriced=1, cached_tokens=40)
+
+
+async def test_a_known_model_costs_what_the_table_says() -> None:
+    model = priced(Provider("openai:a", USED), TABLE)
+
+    answer = await model.answer(REQUEST)
+
+    assert model.name == "openai:a"
+    assert answer.usage == Usage(
+        calls=1,
+        input_tokens=100,
+        output_tokens=10,
+        cost=60 * 3 + 40 // 2 + 10 * 10,
+        unpriced=0,
+        cached_tokens=40,
+    )
+
+
+async def test_an_answer_without_a_name_is_priced_by_the_models() -> None:
+    model = priced(Provider("openai:a", USED, signs=False), TABLE)
+
+    assert (await model.answer(REQUEST)).usage.cost == 300
+
+
+async def test_an_unknown_model_stays_marked() -> None:
+    answer = await priced(Provider("openai:b", USED), TABLE).answer(REQUEST)
+
+    assert answer.usage == USED
+
+
+async def test_a_model_that_is_known_to_be_free_stays_free() -> None:
+    answer = await priced(ScriptedModel(["42"]), TABLE).answer(REQUEST)
+
+    assert (answer.usage.cost, answer.usage.unpriced) == (0, 0)
+
+
+async def test_who_answered_is_who_is_paid() -> None:
+    broken = ScriptedModel.always(ModelError("down", kind=Failure.OVERLOADED))
+
+    class Sender:
+        name = "sender"
+
+        async def answer(self, _: ModelRequest) -> AssistantMessage:
+            return await Provider("openai:a", USED).answer(REQUEST)
+
+    answer = await priced(fallback(broken, Sender()), TABLE).answer(REQUEST)
+
+    assert (answer.model, answer.usage.cost) == ("openai:a", 300)
+
+
+async def test_totals_are_sums_of_records() -> None:
+    known = priced(Provider("openai:a", USED), TABLE)
+    unknown = priced(Provider("openai:b", USED), TABLE)
+
+    answers = [await model.answer(REQUEST) for model in (known, known, unknown)]
+    total = sum((answer.usage for answer in answers), start=Usage())
+
+    assert (total.calls, total.cost, total.unpriced) == (3, 600, 1)
+
+
+def test_the_table_of_prices_can_be_overridden() -> None:
+    mine = Price(input=1, output=1)
+
+    table = TABLE.with_prices({"openai:a": mine, "openai:mine": mine})
+
+    assert table.price_of("openai:a") == table.price_of("openai:mine") == mine
+    assert TABLE.price_of("openai:a") != mine
+    assert TABLE.price_of("openai:mine") is None
+    assert table.as_of == TABLE.as_of
+
+
+def test_the_table_that_ships_is_dated_and_says_where_it_is_from() -> None:
+    table = PriceTable.shipped()
+
+    assert table.as_of >= dt.date(2026, 11, 16)
+    assert "openai.com" in table.source
+    assert "claude.com" in table.source
+
+
+@pytest.mark.parametrize("name", sorted(PriceTable.shipped().models))
+def test_every_price_that_ships_is_whole_and_likely(name: str) -> None:
+    price = PriceTable.shipped().models[name]
+    provider, _, model = name.partition(":")
+
+    assert provider in {"openai", "anthropic"}
+    assert model
+    assert price.cached is not None
+    assert 0 < price.cached < price.input < price.output < 200
+
+
+@pytest.mark.parametrize(
+    "name", ["openai:gpt-4o-2024-05-13", "openai:GPT-5", "gpt-5", "openai:gpt", ""]
+)
+def test_a_price_is_not_guessed_from_a_name_that_is_like_it(name: str) -> None:
+    assert PriceTable.shipped().price_of(name) is None
+
+
+def test_what_was_cached_costs_what_the_rest_does_unless_said_otherwise() -> None:
+    price = Price(input=2, output=10)
+
+    assert price.of(input_tokens=100, output_tokens=0, cached_tokens=90) == 200
+
+
+def test_what_was_cached_is_never_more_than_all() -> None:
+    price = Price(input=2, output=10, cached=1)
+
+    assert price.of(input_tokens=10, output_tokens=0, cached_tokens=1_000) == 10
+
+
+@pytest.mark.parametrize(
+    ("price", "tokens", "cost"),
+    [(0.15, 10, 2), (0.15, 30, 4), (0.05, 10, 0), (0.35, 70, 24), (1.1, 5, 6)],
+)
+def test_a_half_is_rounded_to_even(price: float, tokens: int, cost: int) -> None:
+    assert Price(input=price).of(input_tokens=tokens, output_tokens=0) == cost
+
+
+# As they are published: dollars with at most three decimals.
+dollars = st.integers(0, 200_000).map(lambda thousandths: thousandths / 1000)
+prices = st.builds(Price, input=dollars, output=dollars, cached=st.none() | dollars)
+calls = st.tuples(
+    st.integers(0, 2_000_000), st.integers(0, 200_000), st.integers(0, 2_000_000)
+)
+
+
+def exactly(price: Price, read: int, written: int, cached: int) -> Fraction:
+    rest = read - cached
+    of_cached = price.input if price.cached is None else price.cached
+    rates = [Fraction(str(rate)) for rate in (price.input, price.output, of_cached)]
+    return rest * rates[0] + written * rates[1] + cached * rates[2]
+
+
+@settings(deadline=None)
+@given(price=prices, used=st.lists(calls, max_size=30))
+def test_a_sum_of_costs_is_off_by_the_rounding_of_each_call_at_most(
+    price: Price, used: Sequence[tuple[int, int, int]]
+) -> None:
+    total = 0
+    exact = Fraction(0)
+    for read, written, cached in used:
+        cost = price.of(
+            input_tokens=read, output_tokens=written, cached_tokens=min(read, cached)
+        )
+        exact_cost = exactly(price, read, written, min(read, cached))
+        assert cost == round(exact_cost)
+        total += cost
+        exact += exact_cost
+
+    assert abs(total - exact) <= Fraction(len(used), 2)

@@ -1,0 +1,267 @@
+"""Whatever the history, what goes over the wire is valid in all three protocols."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import (
+    AssistantMessage,
+    CallId,
+    Message,
+    ModelRequest,
+    Tool,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    tool,
+)
+from agents.messages import BROKEN_OFF
+from agents.models.anthropic import message_request
+from agents.models.openai import completion_request
+from agents.models.projection import (
+    GO_ON,
+    NOTHING,
+    Exchange,
+    Said,
+    Told,
+    as_json,
+    projected,
+)
+from agents.models.responses import response_request
+from agents.models.schemas import Shape, shape_of
+from tests.provider_rules import (
+    check_chat,
+    check_messages,
+    check_responses,
+    check_strict,
+)
+
+Build = Callable[[str, ModelRequest, Shape | None], dict[str, Any]]
+Check = Callable[[dict[str, Any]], None]
+
+PROTOCOLS: list[tuple[Build, Check]] = [
+    (completion_request, check_chat),
+    (response_request, check_responses),
+    (message_request, check_messages),
+]
+
+# Few ids, so that they collide, and some that no provider takes.
+ids = st.sampled_from(["a", "b", "call_0", "call_1", "", "x" * 50, "ä", "a b", "a.b:0"])
+texts = st.sampled_from(["", " ", "\n", "hello", "ä", "\udcff"]) | st.text(max_size=5)
+names = st.sampled_from(["look", "", "functions.look", "ä" * 3, "x" * 99]) | texts
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+calls = st.builds(
+    lambda name, arguments, call: ToolCall(name, arguments, id=CallId(call)),
+    names,
+    st.dictionaries(texts, values, max_size=2),
+    ids,
+)
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(UserMessage, texts),
+    st.builds(AssistantMessage, texts, st.lists(calls, max_size=3).map(tuple)),
+    st.builds(ToolMessage, ids.map(CallId), texts, st.booleans()),
+)
+
+
+@tool
+def look(at: str = "", often: int = 1) -> str:
+    """Look at something."""
+    return at * often
+
+
+def request(
+    transcript: list[Message],
+    instructions: str = "",
+    tools: tuple[Tool, ...] = (),
+    output: Mapping[str, Any] | None = None,
+) -> ModelRequest:
+    return ModelRequest(
+        instructions=instructions, transcript=transcript, tools=tools, output=output
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.lists(messages, max_size=12),
+    texts,
+    st.sampled_from([(), (look,)]),
+    st.sampled_from([None, {"type": "integer"}, {"type": "object"}]),
+)
+def test_whatever_the_history_the_request_is_valid(
+    transcript: list[Message],
+    instructions: str,
+    tools: tuple[Tool, ...],
+    output: Mapping[str, Any] | None,
+) -> None:
+    asked = request(transcript, instructions, tools, output)
+    shape = None if output is None else shape_of(output)
+    for build, check in PROTOCOLS:
+        if build is message_request and shape is not None and not shape.is_strict:
+            shape = None
+
+        body = build("some-model", asked, shape)
+
+        check(json.loads(as_json(body)))
+        assert ("response_format" in body or "text" in body) <= (output is not None)
+
+
+@settings(deadline=None)
+@given(st.lists(messages, max_size=12))
+def test_what_is_in_order_is_sent_as_it_is(transcript: list[Message]) -> None:
+    """Projecting what a projection says changes nothing more."""
+    once = projected(transcript)
+    again: list[Message] = []
+    for part in once:
+        match part:
+            case Told(text):
+                again.append(UserMessage(text))
+            case Said(text, exchanges):
+                again.append(
+                    AssistantMessage(
+                        text,
+                        tuple(
+                            ToolCall(each.name, each.arguments, id=CallId(each.id))
+                            for each in exchanges
+                        ),
+                    )
+                )
+                again += [
+                    ToolMessage(CallId(each.id), each.answer, each.failed)
+                    for each in exchanges
+                ]
+
+    assert projected(again) == once
+
+
+LOOK = ToolCall("look", id=CallId("a"))
+OPEN = Exchange("a", "look", {}, BROKEN_OFF, failed=True)
+
+
+@pytest.mark.parametrize(
+    ("transcript", "parts"),
+    [
+        ([], [Told(GO_ON)]),
+        ([UserMessage(" ")], [Told(GO_ON)]),
+        ([AssistantMessage("hi")], [Told(GO_ON), Said("hi"), Told(GO_ON)]),
+        ([UserMessage("x"), AssistantMessage("")], [Told("x")]),
+        # A call that nobody answers, at the end or before something else.
+        (
+            [UserMessage("x"), AssistantMessage("", (LOOK,))],
+            [Told("x"), Said("", (OPEN,))],
+        ),
+        (
+            [UserMessage("x"), AssistantMessage("", (LOOK,)), UserMessage("y")],
+            [Told("x"), Said("", (OPEN,)), Told("y")],
+        ),
+        # An answer that comes late is moved to its call.
+        (
+            [
+                UserMessage("x"),
+                AssistantMessage("", (LOOK,)),
+                UserMessage("y"),
+                ToolMessage(LOOK.id, "late"),
+            ],
+            [
+                Told("x"),
+                Said("", (Exchange("a", "look", {}, "late", failed=False),)),
+                Told("y"),
+            ],
+        ),
+        # The first answer counts, and an answer to nothing says nothing.
+        (
+            [
+                UserMessage("x"),
+                ToolMessage(LOOK.id, "early"),
+                AssistantMessage("", (LOOK,)),
+                ToolMessage(LOOK.id, ""),
+                ToolMessage(LOOK.id, "second"),
+            ],
+            [Told("x"), Said("", (Exchange("a", "look", {}, NOTHING, failed=False),))],
+        ),
+    ],
+)
+def test_what_a_provider_would_refuse_is_mended(
+    transcript: list[Message], parts: list[Told | Said]
+) -> None:
+    assert projected(transcript) == parts
+
+
+def test_an_id_that_comes_again_is_answered_by_what_follows_it() -> None:
+    """Some servers count their calls anew in every answer."""
+    first, second = projected(
+        [
+            UserMessage("x"),
+            AssistantMessage("", (LOOK,)),
+            ToolMessage(LOOK.id, "one"),
+            AssistantMessage("", (LOOK,)),
+            ToolMessage(LOOK.id, "two"),
+        ]
+    )[1:]
+
+    assert isinstance(first, Said)
+    assert isinstance(second, Said)
+    assert [first.exchanges[0].answer, second.exchanges[0].answer] == ["one", "two"]
+    assert first.exchanges[0].id != second.exchanges[0].id
+
+
+@attrs.frozen
+class Leaf:
+    name: str
+    size: Annotated[int, msgspec.Meta(ge=0, description="in bytes")] = 0
+    kind: Literal["a", "b"] = "a"
+
+
+@attrs.frozen
+class Folder:
+    leaves: list[Leaf]
+    inner: "list[Folder]" = attrs.field(factory=list["Folder"])
+    note: str | None = None
+
+
+def test_a_strict_schema_says_less_and_nothing_else() -> None:
+    """Every field is asked for, no other is allowed, and bounds are told in words."""
+    shape = shape_of(msgspec.json.schema(Folder))
+
+    assert shape.is_strict
+    assert not shape.is_wrapped
+    check_strict(shape.schema)
+    assert shape.schema["required"] == ["leaves", "inner", "note"]
+    size = shape.schema["$defs"]["Leaf"]["properties"]["size"]
+    assert size == {"type": "integer", "description": 'in bytes {"minimum":0}'}
+
+
+@pytest.mark.parametrize("type_", [int, list[Leaf], Folder | None, Literal["a", "b"]])
+def test_what_is_no_object_is_asked_for_inside_one(type_: Any) -> None:
+    shape = shape_of(msgspec.json.schema(type_))
+
+    assert shape.is_strict
+    assert shape.is_wrapped
+    check_strict(shape.schema)
+
+
+@pytest.mark.parametrize(
+    "type_", [dict[str, int], Any, dict[str, Any], list[Any], tuple[int, str]]
+)
+def test_what_no_strict_schema_can_say_is_sent_as_it_is(type_: Any) -> None:
+    shape = shape_of(msgspec.json.schema(type_))
+
+    assert not shape.is_strict
+    assert shape.schema["type"] == "object"
+
+
+def test_a_constant_and_a_word_that_nobody_knows() -> None:
+    assert shape_of({"const": 7}).is_strict
+    assert not shape_of({"type": "integer", "not": {"const": 7}}).is_strict
+    assert not shape_of({"$ref": "#/$defs/Nothing"}).schema.get("$defs")

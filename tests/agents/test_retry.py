@@ -1,0 +1,286 @@
+"""What can heal is asked again, in time and in sight; what cannot is raised as it is."""
+
+import random
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import (
+    AssistantMessage,
+    DefinitionError,
+    Failure,
+    Model,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    Retrying,
+    ScriptedModel,
+    TextDelta,
+)
+from agents.models.retry import TAKEN_BACK, retrying
+
+HEALS = [kind for kind in Failure if kind.can_heal]
+STAYS = [kind for kind in Failure if not kind.can_heal]
+
+
+class Longest(random.Random):
+    """Draws the longest wait there may be."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+class BreaksOff:
+    """Begins to answer, and fails; the second time it succeeds."""
+
+    name = "breaks off"
+
+    def __init__(self, *events: ModelEvent, partial: str = "") -> None:
+        self._events = events
+        self._partial = partial
+        self._asked = 0
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        self._asked += 1
+        if self._asked == 2:
+            return AssistantMessage("whole")
+        for event in self._events:
+            request.tell(event)
+        raise ModelError("cut", kind=Failure.CONNECTION, partial=self._partial)
+
+
+class Told(list[ModelEvent]):
+    """What a model tells, in order."""
+
+    @property
+    def waits(self) -> list[float]:
+        return [event.seconds for event in self if isinstance(event, Retrying)]
+
+
+def overloaded(retry_after: float | None = None) -> ModelError:
+    return ModelError("busy", kind=Failure.OVERLOADED, retry_after=retry_after)
+
+
+async def ask(model: Model, told: list[ModelEvent] | None = None) -> AssistantMessage:
+    tell = (told if told is not None else []).append
+    return await model.answer(
+        ModelRequest(instructions="", transcript=(), tools=(), tell=tell)
+    )
+
+
+def test_a_retrying_model_is_called_what_the_model_is_called() -> None:
+    assert retrying(ScriptedModel([])).name == "scripted"
+
+
+async def test_an_answer_at_once_is_just_passed_on() -> None:
+    told = Told()
+
+    assert (await ask(retrying(ScriptedModel(["42"])), told)).text == "42"
+    assert told == [TextDelta("42")]
+    assert trio.current_time() == 0
+
+
+@pytest.mark.parametrize("kind", HEALS)
+async def test_what_can_heal_is_asked_again(kind: Failure) -> None:
+    model = retrying(ScriptedModel([ModelError("no", kind=kind), "42"]))
+
+    assert (await ask(model)).text == "42"
+
+
+@pytest.mark.parametrize("kind", STAYS)
+async def test_what_cannot_heal_is_raised_at_once(kind: Failure) -> None:
+    error = ModelError("no", kind=kind)
+    told = Told()
+
+    with pytest.raises(ModelError) as caught:
+        await ask(retrying(ScriptedModel([error, "42"])), told)
+
+    assert caught.value is error
+    assert told == []
+    assert trio.current_time() == 0
+
+
+async def test_an_error_of_ours_is_not_the_providers() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await ask(retrying(ScriptedModel([ZeroDivisionError(), "42"])))
+
+
+async def test_the_last_error_is_raised_unchanged() -> None:
+    errors = [overloaded() for _ in range(4)]
+    told = Told()
+
+    with pytest.raises(ModelError) as caught:
+        await ask(retrying(ScriptedModel([*errors, "42"])), told)
+
+    assert caught.value is errors[-1]
+    assert caught.value.__context__ is None
+    assert not hasattr(caught.value, "__notes__")
+    assert len(told.waits) == 3
+
+
+async def test_each_wait_may_be_twice_as_long_up_to_an_end() -> None:
+    failing = ScriptedModel.always(overloaded())
+    told = Told()
+
+    with pytest.raises(ModelError):
+        await ask(retrying(failing, attempts=9, jitter=Longest()), told)
+
+    assert told.waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert trio.current_time() == sum(told.waits)
+
+
+async def test_many_attempts_are_no_trouble() -> None:
+    failing = ScriptedModel.always(overloaded())
+    told = Told()
+
+    with pytest.raises(ModelError):
+        await ask(retrying(failing, attempts=2000, max_seconds=1), told)
+
+    assert len(told.waits) == 1999
+    assert max(told.waits) <= 1
+
+
+@settings(deadline=None)
+@given(seed=st.integers(), attempts=st.integers(1, 8), base=st.floats(0, 10))
+def test_a_wait_is_anything_up_to_its_longest(
+    seed: int, attempts: int, base: float
+) -> None:
+    told = Told()
+
+    async def main() -> None:
+        failing = ScriptedModel.always(overloaded())
+        jitter = random.Random(seed)
+        model = retrying(failing, attempts=attempts, base_seconds=base, jitter=jitter)
+        with pytest.raises(ModelError):
+            await ask(model, told)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    assert len(told.waits) == attempts - 1
+    for failures, seconds in enumerate(told.waits):
+        assert 0 <= seconds <= min(30, base * 2**failures)
+
+
+async def test_it_waits_at_least_as_long_as_the_provider_asks() -> None:
+    """And a little more, since everybody else was asked for the same."""
+    told = Told()
+    model = ScriptedModel([overloaded(retry_after=100), "42"])
+
+    await ask(retrying(model, jitter=Longest()), told)
+
+    assert told.waits == [100.5]
+    assert trio.current_time() == 100.5
+
+
+async def test_an_event_says_what_failed_before_the_wait_begins() -> None:
+    heard_at: list[float] = []
+
+    def tell(event: ModelEvent) -> None:
+        if isinstance(event, Retrying):
+            heard_at.append(trio.current_time())
+            assert (event.kind, event.error) == (Failure.OVERLOADED, "busy")
+
+    model = retrying(ScriptedModel([overloaded(7), "42"]))
+    await model.answer(
+        ModelRequest(instructions="", transcript=(), tools=(), tell=tell)
+    )
+
+    assert heard_at == [0]
+    assert trio.current_time() >= 7
+
+
+@pytest.mark.parametrize("retry_after", [60, 61, 3600])
+async def test_it_does_not_sleep_into_its_deadline(retry_after: float) -> None:
+    """Whoever waits for us learns now what they would learn by running out of time."""
+    error = overloaded(retry_after)
+    told = Told()
+
+    with trio.fail_after(60), pytest.raises(ModelError) as caught:
+        await ask(retrying(ScriptedModel([error, "42"])), told)
+
+    assert caught.value is error
+    assert caught.value.__context__ is None
+    assert trio.current_time() == 0
+    assert told == []
+
+
+async def test_a_wait_that_ends_before_the_deadline_is_waited() -> None:
+    with trio.fail_after(60):
+        answer = await ask(retrying(ScriptedModel([overloaded(59), "42"])))
+
+    assert answer.text == "42"
+
+
+async def test_a_wait_can_be_cancelled() -> None:
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, retrying(ScriptedModel([overloaded(1000), "42"])))
+            await trio.sleep(5)
+            scope.cancel()
+
+    assert scope.cancelled_caught
+    assert trio.current_time() == 5
+
+
+async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
+    told = Told()
+    with trio.CancelScope() as scope:
+
+        def cancel_and_fail(_: Any) -> Exception:
+            scope.cancel()
+            return overloaded()
+
+        await ask(retrying(ScriptedModel([cancel_and_fail, "42"])), told)
+
+    assert scope.cancelled_caught
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BreaksOff(TextDelta("ha"), partial="ha"),
+        BreaksOff(TextDelta("ha")),
+        BreaksOff(ReasoningDelta("hm")),
+        BreaksOff(partial="ha"),
+    ],
+)
+async def test_what_a_broken_stream_had_said_is_taken_back(model: BreaksOff) -> None:
+    told = Told()
+
+    assert (await ask(retrying(model), told)).text == "whole"
+    event = told[-1]
+    assert isinstance(event, Retrying)
+    assert event.error == "cut" + TAKEN_BACK
+
+
+async def test_what_was_taken_back_already_is_not_taken_back_again() -> None:
+    model = BreaksOff(TextDelta("ha"), Retrying(Failure.TIMEOUT, "slow", 1))
+    told = Told()
+
+    await ask(retrying(model), told)
+
+    event = told[-1]
+    assert isinstance(event, Retrying)
+    assert event.error == "cut"
+
+
+async def test_a_model_that_is_asked_once_is_not_asked_again() -> None:
+    with pytest.raises(ModelError):
+        await ask(retrying(ScriptedModel([overloaded(), "42"]), attempts=1))
+
+
+def test_a_model_must_be_asked_at_least_once() -> None:
+    with pytest.raises(DefinitionError, match="scripted must be asked at least once"):
+        retrying(ScriptedModel([]), attempts=0)
+
+
+async def test_it_is_a_checkpoint() -> None:
+    with trio.testing.assert_checkpoints():
+        await ask(retrying(ScriptedModel(["42"])))

@@ -1,0 +1,438 @@
+"""A real HTTP server on loopback that speaks all three protocols, and misbehaves on demand.
+
+It refuses what the real ones refuse. Run as a process of its own (`python -m tests.fake_provider`)
+it prints its port and answers everything with a few words, for benchmarks.
+"""
+
+import enum
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+import attrs
+import h11
+import trio
+
+from agents import ToolCall
+from tests.provider_rules import check_chat, check_messages, check_responses
+
+
+class Then(enum.Enum):
+    """What happens where a stream is cut."""
+
+    END = "end"
+    HANG_UP = "hang up"
+    SILENCE = "silence"
+
+
+@attrs.frozen(kw_only=True)
+class Say:
+    """What the model says, in whatever protocol it is asked."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    refusal: str = ""
+    stop: str = ""
+    """The reason for the end, in the words of the protocol; else the usual one."""
+    read: int = 0
+    cached: int = 0
+    wrote: int = 0
+    thought: int = 0
+    is_plain: bool = False
+    """The server ignores that a stream was asked for."""
+    cut: int | None = None
+    """After how many events the stream does what comes then."""
+    then: Then = Then.END
+
+
+@attrs.frozen
+class Raw:
+    """Whatever bytes there are."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = attrs.field(
+        factory=lambda: {"content-type": "application/json"}
+    )
+
+
+Reply: TypeAlias = Say | Raw | Then
+
+
+def stream(*events: object, **more: str) -> Raw:
+    """Return a stream of just these events."""
+    body = b"".join(
+        b"data: %s\n\n" % (event if isinstance(event, bytes) else encode(event))
+        for event in events
+    )
+    return Raw(body, headers={"content-type": "text/event-stream", **more})
+
+
+def encode(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+@attrs.frozen
+class Heard:
+    """A request, as the server got it."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+
+class FakeProvider:
+    """Gives its replies one after the other, and is silent when there are none left."""
+
+    def __init__(self, usual: Reply = Then.SILENCE) -> None:
+        self.url = ""
+        self.replies: list[Reply] = []
+        self.heard: list[Heard] = []
+        self.connections = 0
+        self.was_left = trio.Event()
+        self._usual = usual
+        self._was_asked = trio.Event()
+
+    async def wait_asked(self, times: int = 1) -> None:
+        while len(self.heard) < times:
+            await self._was_asked.wait()
+
+    async def serve(self, connection: trio.SocketStream) -> None:
+        self.connections += 1
+        http = h11.Connection(h11.SERVER)
+        async with connection:
+            try:
+                while (heard := await _hear(http, connection)) is not None:
+                    self.heard.append(heard)
+                    self._was_asked.set()
+                    self._was_asked = trio.Event()
+                    reply = self.replies.pop(0) if self.replies else self._usual
+                    match await _reply(http, connection, heard, reply):
+                        case Then.HANG_UP:
+                            return
+                        case Then.SILENCE:
+                            break
+                        case Then.END:
+                            pass
+            except (trio.BrokenResourceError, h11.RemoteProtocolError):
+                # Whoever was cancelled has left in the midst of a word, ours or its own.
+                pass
+            self.was_left.set()
+
+
+@asynccontextmanager
+async def open_provider(usual: Reply = Then.SILENCE) -> AsyncIterator[FakeProvider]:
+    provider = FakeProvider(usual)
+    async with trio.open_nursery() as connections:
+        serve = partial(trio.serve_tcp, provider.serve, 0, host="127.0.0.1")
+        (listener,) = await connections.start(serve)
+        provider.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        yield provider
+        connections.cancel_scope.cancel()
+
+
+async def _hear(http: h11.Connection, connection: trio.SocketStream) -> Heard | None:
+    path, headers, body = "", dict[str, str](), b""
+    while True:
+        match http.next_event():
+            case h11.Request() as request:
+                path = request.target.decode()
+                headers = {
+                    key.decode(): value.decode() for key, value in request.headers
+                }
+            case h11.Data(data=data):
+                body += data
+            case h11.EndOfMessage():
+                return Heard(path, headers, json.loads(body))
+            case h11.ConnectionClosed():
+                return None
+            case _:
+                http.receive_data(await connection.receive_some())
+
+
+async def _reply(
+    http: h11.Connection, connection: trio.SocketStream, heard: Heard, reply: Reply
+) -> Then:
+    if reply is Then.HANG_UP:
+        return Then.HANG_UP
+    if isinstance(reply, Then):
+        # Whoever listens leaves some day, which is heard as the end of the connection.
+        await connection.receive_some()
+        return Then.SILENCE
+    if isinstance(reply, Raw):
+        status, headers, sent = reply.status, reply.headers, [reply.body]
+    else:
+        status, headers, sent = _said(heard, reply)
+    start = h11.Response(
+        status_code=status,
+        headers=[*headers.items(), ("transfer-encoding", "chunked")],
+    )
+    await connection.send_all(http.send(start) or b"")
+    for piece in sent:
+        await connection.send_all(http.send(h11.Data(data=piece)) or b"")
+    if isinstance(reply, Say) and reply.cut is not None and reply.then is not Then.END:
+        return await _reply(http, connection, heard, reply.then)
+    await connection.send_all(http.send(h11.EndOfMessage()) or b"")
+    http.start_next_cycle()
+    return Then.END
+
+
+def _said(heard: Heard, say: Say) -> tuple[int, Mapping[str, str], list[bytes]]:
+    protocol = PROTOCOLS[heard.path.removeprefix("/v1")]
+    try:
+        protocol.check(heard.body)
+    except AssertionError as exc:
+        problem = {"error": {"message": f"invalid request: {exc}"}}
+        return 400, {"content-type": "application/json"}, [encode(problem)]
+    if say.is_plain or not heard.body.get("stream"):
+        return 200, {"content-type": "application/json"}, [encode(protocol.plain(say))]
+    events = list(protocol.events(say))[: say.cut]
+    return 200, {"content-type": "text/event-stream; charset=utf-8"}, events
+
+
+def _event(data: object, name: str = "") -> bytes:
+    encoded = data if isinstance(data, bytes) else encode(data)
+    return (f"event: {name}\n".encode() if name else b"") + b"data: %s\n\n" % encoded
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text the way models write it, in a few letters at a time."""
+    return (text[start : start + 5] for start in range(0, len(text), 5))
+
+
+def _chat_usage(say: Say) -> dict[str, Any]:
+    return {
+        "prompt_tokens": say.read,
+        "completion_tokens": say.wrote,
+        "total_tokens": say.read + say.wrote,
+        "prompt_tokens_details": {"cached_tokens": say.cached, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": say.thought},
+    }
+
+
+def _chat_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _chat_stop(say: Say) -> str:
+    return say.stop or ("tool_calls" if say.calls else "stop")
+
+
+def chat_plain(say: Say) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": say.text or None,
+        "refusal": say.refusal or None,
+        "annotations": [],
+    }
+    if say.thinking:
+        message["reasoning_content"] = say.thinking
+    if say.calls:
+        message["tool_calls"] = [_chat_call(call) for call in say.calls]
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "fake",
+        "choices": [{"index": 0, "message": message, "finish_reason": _chat_stop(say)}],
+        "usage": _chat_usage(say),
+    }
+
+
+def chat_events(say: Say) -> Iterator[bytes]:
+    def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return _event({**frame, "choices": [choice], "usage": None})
+
+    frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "fake"}
+    yield chunk({"role": "assistant", "content": ""})
+    for piece in _pieces(say.thinking):
+        yield chunk({"reasoning_content": piece})
+    for piece in _pieces(say.text):
+        yield chunk({"content": piece})
+    for piece in _pieces(say.refusal):
+        yield chunk({"refusal": piece})
+    for index, call in enumerate(say.calls):
+        first = _chat_call(call)
+        arguments = first["function"]["arguments"]
+        first["function"]["arguments"] = ""
+        yield chunk({"tool_calls": [{"index": index, **first}]})
+        for piece in _pieces(arguments):
+            part = {"index": index, "function": {"arguments": piece}}
+            yield chunk({"tool_calls": [part]})
+    yield chunk({}, _chat_stop(say))
+    yield _event({**frame, "choices": [], "usage": _chat_usage(say)})
+    yield _event(b"[DONE]")
+
+
+def _response_items(say: Say) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    if say.thinking:
+        thought = {"type": "reasoning_text", "text": say.thinking}
+        items.append({"type": "reasoning", "id": "rs_1", "content": [thought]})
+    if say.text or say.refusal:
+        content: list[dict[str, Any]] = []
+        if say.text:
+            content.append({"type": "output_text", "text": say.text, "annotations": []})
+        if say.refusal:
+            content.append({"type": "refusal", "refusal": say.refusal})
+        items.append({"type": "message", "id": "msg_1", "content": content})
+    items += [
+        {
+            "type": "function_call",
+            "id": f"fc_{call.id}",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": json.dumps(call.arguments),
+        }
+        for call in say.calls
+    ]
+    return items
+
+
+def responses_plain(say: Say) -> dict[str, Any]:
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "status": "incomplete" if say.stop else "completed",
+        "incomplete_details": {"reason": say.stop} if say.stop else None,
+        "error": None,
+        "output": _response_items(say),
+        "usage": {
+            "input_tokens": say.read,
+            "input_tokens_details": {"cached_tokens": say.cached},
+            "output_tokens": say.wrote,
+            "output_tokens_details": {"reasoning_tokens": say.thought},
+            "total_tokens": say.read + say.wrote,
+        },
+    }
+
+
+def responses_events(say: Say) -> Iterator[bytes]:
+    def event(kind: str, **data: object) -> bytes:
+        return _event({"type": kind, "sequence_number": 0, **data}, kind)
+
+    whole = responses_plain(say)
+    created = {**whole, "status": "in_progress", "output": [], "usage": None}
+    yield event("response.created", response=created)
+    for place, item in enumerate(whole["output"]):
+        at = {"output_index": place, "item_id": item["id"]}
+        begun = {**item, "content": [], "arguments": ""}
+        yield event("response.output_item.added", output_index=place, item=begun)
+        for part in item.get("content", ()):
+            kind = {
+                "output_text": "response.output_text.delta",
+                "refusal": "response.refusal.delta",
+                "reasoning_text": "response.reasoning_text.delta",
+            }[part["type"]]
+            for piece in _pieces(part.get("text") or part.get("refusal")):
+                yield event(kind, **at, content_index=0, delta=piece)
+        for piece in _pieces(item.get("arguments", "")):
+            yield event("response.function_call_arguments.delta", **at, delta=piece)
+        yield event("response.output_item.done", output_index=place, item=item)
+    yield event(f"response.{whole['status']}", response=whole)
+
+
+def _blocks(say: Say) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if say.thinking:
+        blocks.append({"type": "thinking", "thinking": say.thinking, "signature": "x"})
+    if say.text:
+        blocks.append({"type": "text", "text": say.text})
+    blocks += [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+        for call in say.calls
+    ]
+    return blocks
+
+
+def messages_plain(say: Say) -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "fake",
+        "content": _blocks(say),
+        "stop_reason": say.stop
+        or ("refusal" if say.refusal else "tool_use" if say.calls else "end_turn"),
+        "stop_sequence": None,
+        "usage": {
+            # The rest of what was read was just written to the cache.
+            "input_tokens": (say.read - say.cached) // 2,
+            "cache_creation_input_tokens": -(-(say.read - say.cached) // 2),
+            "cache_read_input_tokens": say.cached,
+            "output_tokens": say.wrote,
+            "output_tokens_details": {"thinking_tokens": say.thought},
+        },
+    }
+
+
+def messages_events(say: Say) -> Iterator[bytes]:
+    def event(kind: str, **data: object) -> bytes:
+        return _event({"type": kind, **data}, kind)
+
+    whole = messages_plain(say)
+    used = whole["usage"]
+    begun = {**used, "output_tokens": 1, "output_tokens_details": None}
+    message = {**whole, "content": [], "stop_reason": None, "usage": begun}
+    yield event("message_start", message=message)
+    yield event("ping")
+    for index, block in enumerate(whole["content"]):
+        kind, field, delta = {
+            "thinking": ("thinking", "thinking", "thinking_delta"),
+            "text": ("text", "text", "text_delta"),
+            "tool_use": ("partial_json", "input", "input_json_delta"),
+        }[block["type"]]
+        is_call = field == "input"
+        text = json.dumps(block[field]) if is_call else block[field]
+        empty: object = {} if is_call else ""
+        yield event(
+            "content_block_start", index=index, content_block={**block, field: empty}
+        )
+        for piece in _pieces(text):
+            part = {"type": delta, kind: piece}
+            yield event("content_block_delta", index=index, delta=part)
+        if field == "thinking":
+            part = {"type": "signature_delta", "signature": "x"}
+            yield event("content_block_delta", index=index, delta=part)
+        yield event("content_block_stop", index=index)
+    yield event(
+        "message_delta",
+        delta={"stop_reason": whole["stop_reason"], "stop_sequence": None},
+        usage={
+            "output_tokens": used["output_tokens"],
+            "output_tokens_details": used["output_tokens_details"],
+        },
+    )
+    yield event("message_stop")
+
+
+@attrs.frozen
+class Protocol:
+    """How one provider is spoken to."""
+
+    check: Callable[[dict[str, Any]], None]
+    plain: Callable[[Say], dict[str, Any]]
+    events: Callable[[Say], Iterator[bytes]]
+
+
+PROTOCOLS = {
+    "/chat/completions": Protocol(check_chat, chat_plain, chat_events),
+    "/responses": Protocol(check_responses, responses_plain, responses_events),
+    "/messages": Protocol(check_messages, messages_plain, messages_events),
+}
+
+
+async def _serve_forever() -> None:
+    usual = Say(text="a few words, and no more", read=20, wrote=5)
+    async with open_provider(usual) as provider:
+        print(provider.url, flush=True)
+        await trio.sleep_forever()
+
+
+if __name__ == "__main__":
+    trio.run(_serve_forever)

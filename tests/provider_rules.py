@@ -1,0 +1,212 @@
+"""What the three protocols demand of a request, as their documents say it.
+
+Written apart from what we send, so that both can be wrong but not in the same way. Each function
+raises an `AssertionError` for what the provider would answer with HTTP 400.
+"""
+
+import json
+import re
+from itertools import pairwise
+from typing import Any
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MESSAGES_ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+def only(thing: dict[str, Any], required: str, optional: str = "") -> None:
+    """Demand these fields and allow those."""
+    missing = set(required.split()) - set(thing)
+    unknown = set(thing) - set(required.split()) - set(optional.split())
+    assert not missing, f"missing: {missing}"
+    assert not unknown, f"unknown: {unknown}"
+
+
+def unique(ids: list[str]) -> None:
+    assert len(ids) == len(set(ids)), f"ids that come twice: {ids}"
+
+
+def is_object_schema(schema: dict[str, Any]) -> None:
+    assert schema["type"] == "object"
+
+
+def is_arguments(text: str) -> None:
+    assert isinstance(json.loads(text), dict)
+
+
+def check_strict(schema: Any) -> None:
+    """Demand what both providers demand of a strict schema."""
+    if isinstance(schema, list):
+        for item in schema:
+            check_strict(item)
+    if not isinstance(schema, dict):
+        return
+    assert not set(schema) & {"default", "oneOf", "allOf", "minimum", "prefixItems"}
+    if "$ref" in schema:
+        assert set(schema) == {"$ref"}
+        return
+    if schema.get("type") == "object":
+        assert schema["additionalProperties"] is False
+        assert set(schema["required"]) == set(schema["properties"])
+    for part in ("properties", "$defs"):
+        for inner in schema.get(part, {}).values():
+            check_strict(inner)
+    check_strict(schema.get("anyOf"))
+    check_strict(schema.get("items"))
+
+
+def check_format(format_: dict[str, Any]) -> None:
+    only(format_, "name schema", "strict description type")
+    assert NAME.fullmatch(format_["name"])
+    is_object_schema(format_["schema"])
+    if format_["strict"]:
+        check_strict(format_["schema"])
+
+
+def check_chat(body: dict[str, Any]) -> None:
+    only(body, "model messages", "stream stream_options tools response_format")
+    assert body["messages"]
+    if "stream_options" in body:
+        assert body["stream"]
+    waiting: list[str] = []
+    ids: list[str] = []
+    for message in body["messages"]:
+        role = message["role"]
+        if role == "tool":
+            only(message, "role tool_call_id content")
+            assert message["tool_call_id"] in waiting, "an answer to no call"
+            waiting.remove(message["tool_call_id"])
+            assert isinstance(message["content"], str)
+            continue
+        assert not waiting, f"calls without an answer: {waiting}"
+        if role == "assistant" and "tool_calls" in message:
+            only(message, "role content tool_calls")
+            assert message["tool_calls"]
+            for call in message["tool_calls"]:
+                only(call, "id type function")
+                only(call["function"], "name arguments")
+                assert NAME.fullmatch(call["function"]["name"])
+                is_arguments(call["function"]["arguments"])
+                assert 0 < len(call["id"]) <= 40
+                waiting.append(call["id"])
+            ids += waiting
+        else:
+            only(message, "role content")
+            assert role in {"system", "user", "assistant"}
+            assert message["content"]
+    assert not waiting, f"calls without an answer: {waiting}"
+    unique(ids)
+    for tool in body.get("tools", []):
+        only(tool, "type function")
+        only(tool["function"], "name parameters", "description strict")
+        assert NAME.fullmatch(tool["function"]["name"])
+        is_object_schema(tool["function"]["parameters"])
+    if "response_format" in body:
+        only(body["response_format"], "type json_schema")
+        assert body["response_format"]["type"] == "json_schema"
+        check_format(body["response_format"]["json_schema"])
+
+
+def check_responses(body: dict[str, Any]) -> None:
+    only(body, "model input", "stream store instructions tools text")
+    assert body["input"]
+    asked: list[str] = []
+    answered: list[str] = []
+    for item in body["input"]:
+        match item["type"]:
+            case "message":
+                only(item, "type role content")
+                assert item["role"] in {"user", "assistant"}
+                assert item["content"]
+                assert sorted(asked) == sorted(answered), "calls without an answer"
+            case "function_call":
+                only(item, "type call_id name arguments")
+                assert NAME.fullmatch(item["name"])
+                assert 0 < len(item["call_id"]) <= 64
+                is_arguments(item["arguments"])
+                asked.append(item["call_id"])
+            case "function_call_output":
+                only(item, "type call_id output")
+                assert item["call_id"] in asked, "an answer to no call"
+                assert item["call_id"] not in answered, "a second answer"
+                answered.append(item["call_id"])
+            case other:
+                raise AssertionError(f"unknown: {other}")
+    assert sorted(asked) == sorted(answered), "calls without an answer"
+    unique(asked)
+    for tool in body.get("tools", []):
+        only(tool, "type name parameters strict", "description")
+        assert NAME.fullmatch(tool["name"])
+        is_object_schema(tool["parameters"])
+    if "text" in body:
+        only(body["text"], "format")
+        assert body["text"]["format"]["type"] == "json_schema"
+        check_format(body["text"]["format"])
+
+
+def check_messages(body: dict[str, Any]) -> None:
+    only(
+        body,
+        "model max_tokens messages",
+        "stream system tools tool_choice output_config",
+    )
+    assert body["max_tokens"] >= 1
+    assert body.get("system", "x").strip()
+    messages = body["messages"]
+    roles = [message["role"] for message in messages]
+    assert roles[0] == "user", "the first message is the user's"
+    assert roles[-1] == "user", "the last message is not the model's to continue"
+    assert all(role != after for role, after in pairwise(roles))
+    waiting: list[str] = []
+    ids: list[str] = []
+    for message in messages:
+        only(message, "role content")
+        assert message["content"]
+        kinds = [block["type"] for block in message["content"]]
+        if message["role"] == "assistant":
+            assert set(kinds) <= {"text", "tool_use"}
+        else:
+            # Answers come first, and all of them in the very next message.
+            assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result")
+            assert set(kinds) <= {"text", "tool_result"}
+            given = [
+                block["tool_use_id"]
+                for block in message["content"]
+                if block["type"] == "tool_result"
+            ]
+            assert sorted(given) == sorted(waiting), "calls and answers do not pair"
+            waiting = []
+        for block in message["content"]:
+            check_block(block)
+            if block["type"] == "tool_use":
+                waiting.append(block["id"])
+                ids.append(block["id"])
+    unique(ids)
+    names = [tool["name"] for tool in body.get("tools", [])]
+    unique(names)
+    assert names or not ids, "calls need tools"
+    for tool in body.get("tools", []):
+        only(tool, "name input_schema", "description")
+        assert NAME.fullmatch(tool["name"])
+        is_object_schema(tool["input_schema"])
+    if "tool_choice" in body:
+        assert names
+    if "output_config" in body:
+        only(body["output_config"], "format")
+        only(body["output_config"]["format"], "type schema")
+        is_object_schema(body["output_config"]["format"]["schema"])
+        check_strict(body["output_config"]["format"]["schema"])
+
+
+def check_block(block: dict[str, Any]) -> None:
+    match block["type"]:
+        case "text":
+            only(block, "type text")
+            assert block["text"].strip(), "text blocks must not be blank"
+        case "tool_use":
+            only(block, "type id name input")
+            assert MESSAGES_ID.fullmatch(block["id"])
+            assert NAME.fullmatch(block["name"])
+            assert isinstance(block["input"], dict)
+        case _:
+            only(block, "type tool_use_id content", "is_error")
+            assert block["content"] or not block.get("is_error")
