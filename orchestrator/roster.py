@@ -4,12 +4,15 @@ A task's agent is found from its session's agent downwards, so two trees may use
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from agents import Agent, DefinitionError, Model, NamedModel, model_named
 from delegation import SessionId, TaskRecord
+
+if TYPE_CHECKING:
+    from agents.models.limiter import Limiter
 
 
 def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
@@ -27,10 +30,14 @@ def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
 class Roster:
     """The agents that this process knows."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], limiters: "Mapping[str, Limiter]"
+    ) -> None:
         self._environ = environ
+        self._limiters = limiters
         self._agents: dict[SessionId, Agent[Any]] = {}
-        self._models: dict[str, NamedModel] = {}
+        self._models: dict[str, Model] = {}
+        self._open: list[NamedModel] = []
 
     def enter(self, session: SessionId, agent: Agent[Any]) -> None:
         """Say who a session talks to. Everybody's model must be there before a cent is spent."""
@@ -55,10 +62,33 @@ class Roster:
         if not isinstance(agent.model, str):
             return agent.model
         if agent.model not in self._models:
-            self._models[agent.model] = model_named(agent.model, self._environ)
+            self._models[agent.model] = self._made(agent.model)
         return self._models[agent.model]
+
+    def _made(self, name: str) -> Model:
+        """Return the model of a name; `a | b` is b where a fails."""
+        # Imported when somebody names a model: whoever brings their own needs none of it.
+        from agents.models.fallback import fallback
+
+        return fallback(*(self._provided(part.strip()) for part in name.split("|")))
+
+    def _provided(self, name: str) -> Model:
+        """Return a provider's model: within its limits, asked again where that heals, priced."""
+        from agents.models.limiter import limited
+        from agents.models.prices import PriceTable, priced
+        from agents.models.retry import retrying
+
+        bare = model_named(name, self._environ)
+        self._open.append(bare)
+        provider, _, _ = name.partition(":")
+        model = (
+            limited(bare, self._limiters[provider])
+            if provider in self._limiters
+            else bare
+        )
+        return priced(retrying(model), PriceTable.shipped())
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
-        for model in self._models.values():
+        for model in self._open:
             await model.aclose()

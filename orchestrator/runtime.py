@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -26,6 +26,9 @@ from orchestrator.storage.journal import Journal, folded
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.storage.sqlite import open_sqlite_journal
 from orchestrator.turns import Turns
+
+if TYPE_CHECKING:
+    from agents.models.limiter import Limiter
 
 OutputT = TypeVar("OutputT")
 
@@ -95,6 +98,7 @@ async def open_orchestrator(
     *,
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
+    limiters: "Mapping[str, Limiter] | None" = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Open an orchestrator on a journal, and go on with whatever that leaves to be done.
 
@@ -103,6 +107,7 @@ async def open_orchestrator(
             directory.
         rules: the limits of delegation.
         environ: where keys and directories are looked up; by default `os.environ`.
+        limiters: how much may be asked of a provider, by its name (`"openai"`).
     """
     environ = os.environ if environ is None else environ
     async with _opened(journal, environ) as opened:
@@ -116,7 +121,7 @@ async def open_orchestrator(
             rules=Rules() if rules is None else rules,
             clock=_steady_clock(),
         )
-        roster = Roster(environ)
+        roster = Roster(environ, limiters or {})
         acting = Acting(book, roster)
         delegator = OrchestratorDelegator(book, acting, _new_task_id)
         turns = Turns(book, acting, delegator)

@@ -81,9 +81,14 @@ def model_named(name: str, environ: Mapping[str, str]) -> NamedModel:
         environ: where keys and addresses are looked up, usually `os.environ`.
     """
     prefix, _, model = name.partition(":")
+    if prefix == "local" and model:
+        # It needs no key and no client; its engine is imported when it is first asked.
+        from agents.models.local import local_model
+
+        return local_model(model)
     provider = PROVIDERS.get(prefix)
     if provider is None or not model:
-        known = ", ".join(f"'{prefix}:<model>'" for prefix in PROVIDERS)
+        known = ", ".join(f"'{prefix}:<model>'" for prefix in (*PROVIDERS, "local"))
         raise DefinitionError(f"there is no model {name!r}; a model's name is {known}")
     try:
         # By itself, since whoever of ours was imported once is not looked at again.

@@ -15,14 +15,14 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.table import Table
 from rich.text import Text
 
-from agents import DefinitionError
+from agents import DefinitionError, model_named
 from delegation import SessionRecord, one_line, usd
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.chat import chat_in_terminal
 from orchestrator.cli.demo import companion
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.past import find_run, read_ledger
-from orchestrator.cli.running import run_goal, show_demo
+from orchestrator.cli.running import run_goal, show_demo, show_local_demo
 from orchestrator.cli.terminal import Terminal
 from orchestrator.cli.view import print_reasons, print_tree
 from orchestrator.errors import OrchestratorError
@@ -75,17 +75,22 @@ def run_command(arguments: Sequence[str]) -> int:
 def demo(
     *,
     stateless: bool = False,
+    local: bool = False,
     seconds: float = 0.8,
     journal: JournalOption = None,
 ) -> int:
-    """Watch an editor delegate to researchers. No key, no server: the models are scripted.
+    """Watch an editor delegate to researchers: no key, no server.
 
     Args:
         stateless: Ask through a session that cannot be told anything later: all is joined.
+        local: Use a real model, small and silly, that runs on this machine.
         seconds: How long a scripted model takes for an answer.
     """
     if not 0 <= seconds < math.inf:
         raise CommandError(f"--seconds is {seconds}; it must be 0 or more")
+    if local:
+        model = model_named("local:smollm2", os.environ)
+        return trio.run(lambda: show_local_demo(Terminal(), model, journal=journal))
     return trio.run(
         lambda: show_demo(
             Terminal(), stateless=stateless, seconds=seconds, journal=journal

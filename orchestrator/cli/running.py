@@ -2,16 +2,17 @@
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 from rich.text import Text
 
-from agents import Agent, raising_one_error
+from agents import Agent, NamedModel, raising_one_error
 from delegation import Outcome, Tree, printable
 from orchestrator.cli.demo import QUESTION, team
+from orchestrator.cli.local_demo import LOCAL_NOTE, local_team
 from orchestrator.cli.terminal import Terminal, command
 from orchestrator.cli.view import print_reasons, print_tree, watch_newest
 from orchestrator.doors.session import Session
@@ -71,6 +72,22 @@ async def show_demo(
         f"                    and: {command('run', 'FILE', 'GOAL', journal=journal)}",
     )
     return SUCCEEDED
+
+
+async def show_local_demo(
+    console: Terminal, model: NamedModel, *, journal: Path | None
+) -> int:
+    """Run the demonstration with a real model that is on this machine."""
+    _hint(console, LOCAL_NOTE)
+    _say(console, "question", QUESTION)
+    async with aclosing(model), open_orchestrator(journal) as orchestrator:
+        async with _watched(orchestrator, console):
+            run = await orchestrator.run(local_team(model), QUESTION)
+        _say(console, "answer", run.outcome.output or _what_happened(run.outcome))
+        console.print()
+        print_tree(run.tree, console)
+        _hint(console, f"This run again: {command('tree', run.id, journal=journal)}")
+    return SUCCEEDED if run.outcome.succeeded else FAILED
 
 
 async def _ask_once(

@@ -96,7 +96,7 @@ IMPOSSIBLE: dict[str, Event] = {
     "a turn is left out": TurnStarted(OTHER, 2, PUSH, ()),
     "a turn reads what was never said": TurnStarted(OTHER, 1, PUSH, (99,)),
     "a turn reads mail of another session": TurnStarted(OTHER, 1, PUSH, (3,)),
-    "a turn reads the same mail twice": TurnStarted(OTHER, 1, PUSH, (12, 12)),
+    "a turn reads the same mail twice": TurnStarted(OTHER, 1, PUSH, (10, 10)),
     "a turn resumes that runs": TurnResumed(S, 1, PUSH),
     "a turn resumes that never started": TurnResumed(OTHER, 1, PUSH),
     "a turn ends that is not under way": TurnEnded(S, 2, DONE),
@@ -138,8 +138,8 @@ def life(begin: Tell, tell: Tell, requested: Asked) -> None:
     """Session `s` runs task a, which runs b; c is settled. The other has one letter, no turn."""
     begin(PUSH)
     tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
-    tell(requested(C), TaskSettled(C, DONE))
     tell(SessionOpened(OTHER, "editor"), MessageReceived(OTHER, "hello"))
+    tell(requested(C), TaskStarted(C), TaskSettled(C, DONE))
     tell(requested(QUEUED, parent=A))
 
 
@@ -205,6 +205,19 @@ def test_only_the_turn_that_was_interrupted_is_resumed(
     tell(RESTART)
 
     assert refuses(TurnResumed(S, 2, PUSH))
+
+
+def test_what_was_interrupted_neither_hears_nor_asks(
+    begin: Tell, tell: Tell, requested: Asked, refuses: Refuses
+) -> None:
+    """Whoever worked on it is gone, and nobody has taken it up yet."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), RESTART)
+
+    for who in (ROOT, A):
+        assert refuses(ModelAnswered(who, SAYS))
+        assert refuses(ToolAnswered(who, ANSWERS))
+        assert refuses(requested(B, parent=who))
 
 
 def test_a_session_that_takes_no_turn_cannot_be_cancelled(

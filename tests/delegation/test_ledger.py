@@ -277,7 +277,7 @@ def test_a_turn_that_nobody_is_told_of_later_leaves_no_reply(
     begin(NONE)
     tell(TurnEnded(S, 1, DONE))
 
-    assert ledger.sessions[S].idle
+    assert not ledger.sessions[S].undelivered
     assert ledger.sessions[S].last_outcome == DONE
 
 

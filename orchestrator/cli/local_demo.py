@@ -1,0 +1,111 @@
+"""The demonstration with a real model that is too small to be clever.
+
+The port is all it knows: every answer is asked for by a schema with an end, so whatever the model
+says is a valid step, and the run ends.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    Limits,
+    Model,
+    ModelRequest,
+    TextDelta,
+    ToolCall,
+)
+
+LOCAL_NOTE: Final = (
+    "A real model writes every goal and every answer, on this machine, without a key. With 135"
+    " million parameters it is silly: expect nonsense. A JSON schema keeps the run valid."
+)
+
+GOALS: Final = 2
+# Words at both ends that the model has no say in: no goal is empty, and each is a question.
+QUESTION: Final = {"type": "string", "pattern": "^(What|How|Why) [a-z ,'-]{10,60}[?]$"}
+QUESTIONS: Final = {
+    "type": "array",
+    "items": QUESTION,
+    "minItems": GOALS,
+    "maxItems": GOALS,
+}
+SENTENCE: Final = {"type": "string", "pattern": "^[A-Z][a-zA-Z ,'-]{10,120}[.]$"}
+
+
+def local_team(model: Model) -> Agent:
+    """Return an editor that first delegates and then answers, and its researcher."""
+    researcher = Agent(
+        "researcher",
+        instructions="Answer the question in one short sentence.",
+        model=Brief(model),
+        limits=Limits(model_calls=1, seconds=60),
+    )
+    return Agent(
+        "editor",
+        instructions="Answer the question in one short sentence.",
+        model=DelegatesFirst(model),
+        delegates=[researcher],
+        limits=Limits(model_calls=2, seconds=110),
+    )
+
+
+class Brief:
+    """A model of which one short sentence is wanted."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        answer = await _ask(self._model, request, SENTENCE)
+        text = msgspec.json.decode(answer.text, type=str)
+        request.tell(TextDelta(text))
+        return attrs.evolve(answer, text=text)
+
+
+class DelegatesFirst:
+    """A model whose first answer is a call of `delegate_task`: the goals are its own."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._brief = Brief(model)
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        if len(request.transcript) > 1:
+            return await self._brief.answer(request)
+        split = "Split the question into two short questions."
+        request = attrs.evolve(request, instructions=split)
+        answer = await _ask(self._model, request, QUESTIONS)
+        goals = msgspec.json.decode(answer.text, type=list[str])
+        call = ToolCall(
+            "delegate_task",
+            {"tasks": [{"goal": goal} for goal in goals], "background": False},
+            id=CallId(f"call_{len(request.transcript)}_0"),
+        )
+        return attrs.evolve(answer, text="", calls=(call,))
+
+
+async def _ask(
+    model: Model, request: ModelRequest, output: Mapping[str, Any]
+) -> AssistantMessage:
+    return await model.answer(
+        ModelRequest(
+            instructions=request.instructions,
+            transcript=request.transcript,
+            tools=(),
+            output=output,
+        )
+    )
