@@ -3,7 +3,7 @@
 Knows nothing of delegation and nothing of the orchestrator.
 """
 
-from agents.agent import Agent, Limits
+from agents.agent import Agent, Limits, Occasion
 from agents.errors import (
     AgentError,
     DefinitionError,
@@ -18,6 +18,8 @@ from agents.messages import (
     AssistantMessage,
     CallId,
     Message,
+    MessageId,
+    Part,
     ToolCall,
     ToolMessage,
     Transcript,
@@ -36,8 +38,8 @@ from agents.models.model import (
     Retrying,
     Switched,
     TextDelta,
+    tell_nobody,
 )
-from agents.models.named import NamedModel, model_named
 from agents.models.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
 from agents.output import read_output
@@ -58,12 +60,14 @@ __all__ = [
     "LimitExceededError",
     "Limits",
     "Message",
+    "MessageId",
     "Model",
     "ModelError",
     "ModelEvent",
     "ModelRequest",
-    "NamedModel",
+    "Occasion",
     "OutputError",
+    "Part",
     "Price",
     "ReasoningDelta",
     "Retrying",
@@ -80,11 +84,11 @@ __all__ = [
     "Usage",
     "UserMessage",
     "arguments_schema",
-    "model_named",
     "raising_one_error",
     "read_arguments",
     "read_output",
     "take_turn",
+    "tell_nobody",
     "tool",
     "unanswered_calls",
     "well_formed",

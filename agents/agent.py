@@ -1,7 +1,7 @@
 """What an agent is: a frozen value that says who acts, with what, within which limits."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import attrs
@@ -31,6 +31,22 @@ class Limits:
     model_calls: int = 100
     seconds: float | None = None
     """How long one task may take, waiting for its joined children included."""
+    tokens: int | None = None
+    """How many tokens its own model calls may read and write."""
+    usd: float | None = None
+    """How much its own model calls may cost."""
+    repeats: int = 5
+    """How often the very same call may get the very same answer."""
+
+
+@attrs.frozen(kw_only=True)
+class Occasion:
+    """What an agent acts for: instructions may depend on it."""
+
+    agent: str
+    goal: str
+    path: str
+    """Where in its tree the agent is, such as `/editor/researcher[3]`."""
 
 
 def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
@@ -55,7 +71,12 @@ class Agent(Generic[OutputT_co]):
     """Who acts: a name, instructions, a model, and what it may use."""
 
     name: str
-    instructions: str = attrs.field(default="", kw_only=True)
+    instructions: str | Callable[[Occasion], str] = attrs.field(
+        default="", kw_only=True
+    )
+    """Who it is and how it works: a text, or a function of the occasion."""
+    language: str = attrs.field(default="", kw_only=True)
+    """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)
     """A name such as `"openai:gpt-5-mini"`, or any `Model`."""
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
@@ -75,7 +96,10 @@ class Agent(Generic[OutputT_co]):
                 f"{self.name!r} cannot be the name of an agent: a name starts with a letter"
                 " and has at most 64 letters, digits, '-' and '_'"
             )
-        self._require(_is(self.instructions, str), "instructions must be text")
+        self._require(
+            _is(self.instructions, str) or callable(self.instructions),
+            "its instructions must be text, or a function of an Occasion",
+        )
         self._require(
             _is(self.model, str) or hasattr(self.model, "answer"),
             f"its model is {self.model!r}, neither a name nor a Model",
@@ -86,6 +110,15 @@ class Agent(Generic[OutputT_co]):
         )
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
         output_schema(self.output)
+
+    def instructed(self, occasion: Occasion) -> str:
+        """Return the instructions for an occasion. Nothing is added that is not asked for."""
+        text = self.instructions
+        if callable(text):
+            text = text(occasion)
+        if self.language:
+            text = f"{text}\n\nAnswer in {self.language}.".strip()
+        return text
 
     def _require(self, condition: bool, otherwise: str) -> None:
         if not condition:

@@ -84,10 +84,9 @@ class ScriptExhaustedError(ModelError):
 class LimitExceededError(AgentError):
     """The task used up what its agent allows."""
 
-    def __init__(self, limit: str, allowed: int) -> None:
-        super().__init__(f"used up its limit of {allowed} {limit}")
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"used up its limit of {limit}")
         self.limit = limit
-        self.allowed = allowed
 
 
 class OutputError(AgentError):

@@ -3,6 +3,8 @@
 A transcript is a sequence of these values, oldest first. It is only ever added to.
 """
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NewType, TypeAlias
 
@@ -11,6 +13,13 @@ import attrs
 from agents.errors import DefinitionError
 
 CallId = NewType("CallId", str)
+MessageId = NewType("MessageId", str)
+
+_MEDIA_TYPE: Final = re.compile(
+    r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*"
+)
+_URL: Final = re.compile(r"https?://[!-~]+")
+_TEXTS: Final = frozenset({"application/json", "application/xml", "application/yaml"})
 
 
 @attrs.frozen
@@ -57,11 +66,98 @@ class ToolCall:
     """Unique within a transcript; a script may leave it to the model."""
 
 
+def well_formed(text: str) -> str:
+    """Return a text that can be written down: what stands for no character is replaced.
+
+    Names of files and arguments of programs may hold such things.
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DefinitionError(f"{text!r} must be text")
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _bytes_in_short(data: bytes) -> str:
+    return f"<{len(data)} bytes>"
+
+
+@attrs.frozen
+class Part:
+    """An image or a file that comes with a message: its bytes, or where it can be fetched."""
+
+    media_type: str
+    """What it is, such as `image/png`."""
+    data: bytes = attrs.field(default=b"", kw_only=True, repr=_bytes_in_short)
+    url: str = attrs.field(default="", kw_only=True)
+    """Fetched by the provider, never by us."""
+    name: str = attrs.field(default="", kw_only=True, converter=well_formed)
+    """What the model is told that the file is called."""
+
+    def __attrs_post_init__(self) -> None:
+        if not _fits(_MEDIA_TYPE, self.media_type):
+            raise DefinitionError(
+                f"a part has the media type {self.media_type!r}; it must be one such as"
+                " 'image/png', in small letters and without parameters"
+            )
+        if not isinstance(self.data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(
+                f"the data of {self.label} must be bytes, not {type(self.data).__name__}"
+            )
+        if bool(self.data) == bool(self.url):
+            raise DefinitionError(
+                f"{self.label} must have either data, which cannot be empty, or a url"
+            )
+        if self.url and not _fits(_URL, self.url):
+            raise DefinitionError(
+                f"the url of {self.label} is {self.url!r}; it must begin with https:// or"
+                " http:// and be ASCII without blanks; bytes are given as data"
+            )
+
+    @property
+    def label(self) -> str:
+        """What it is called in a sentence."""
+        name = f" {self.name!r}" if self.name else ""
+        return f"the file{name} ({self.media_type})"
+
+    @property
+    def is_image(self) -> bool:
+        return self.media_type.startswith("image/")
+
+    @property
+    def is_text(self) -> bool:
+        return self.media_type.startswith("text/") or self.media_type in _TEXTS
+
+
+def _fits(pattern: re.Pattern[str], text: object) -> bool:
+    return isinstance(text, str) and pattern.fullmatch(text) is not None
+
+
+def new_message_id() -> MessageId:
+    """Return an id by which a message is known from its birth.
+
+    It says which message it is and nothing of what it says: it is no part of equality, no
+    provider is shown it, and it stays when a message is changed or stored.
+    """
+    return MessageId(f"m_{os.urandom(5).hex()}")
+
+
 @attrs.frozen
 class UserMessage:
     """Something the agent is told: a goal, a question, news of a child."""
 
     text: str
+    parts: tuple[Part, ...] = ()
+    """What comes with the text."""
+    id: MessageId = attrs.field(
+        factory=new_message_id, kw_only=True, eq=False, repr=False
+    )
+
+    def __attrs_post_init__(self) -> None:
+        # What is no part could be written to a journal, and never be read again.
+        is_tuple = isinstance(self.parts, tuple)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_tuple or not all(isinstance(part, Part) for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(
+                f"the parts of a message must be a tuple of Part, not {self.parts!r}"
+            )
 
 
 @attrs.frozen
@@ -73,6 +169,9 @@ class AssistantMessage:
     usage: Usage = Usage()
     model: str = ""
     """Who answered."""
+    id: MessageId = attrs.field(
+        factory=new_message_id, kw_only=True, eq=False, repr=False
+    )
 
 
 @attrs.frozen
@@ -83,20 +182,13 @@ class ToolMessage:
     text: str
     failed: bool = False
     """The tool said no; the text says why, and the model goes on."""
+    id: MessageId = attrs.field(
+        factory=new_message_id, kw_only=True, eq=False, repr=False
+    )
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 Transcript: TypeAlias = Sequence[Message]
-
-
-def well_formed(text: str) -> str:
-    """Return a text that can be written down: what stands for no character is replaced.
-
-    Names of files and arguments of programs may hold such things.
-    """
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DefinitionError(f"{text!r} must be text")
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 BROKEN_OFF: Final = (

@@ -39,13 +39,14 @@ def _result(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
     node = session.tree[task.id]
     total = node["total"]
     outcome = task.outcome
+    assert outcome is not None, "only tasks that have ended have results"
     return {
         "task_id": task.id,
         "path": task.path,
         "agent": task.agent,
         "label": node["label"],
         "status": node["status"],
-        "output": outcome.output if outcome else "",
+        "output": outcome.output,
         "error": node["error"],
         "tokens": total.tokens,
         "cost_usd": None if total.unpriced else total.cost / 1_000_000,

@@ -6,11 +6,11 @@ A task's life: it is requested, started (once more after a crash), and settled, 
 Both say what they do in the same two facts: a model answered, a tool answered.
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
-from agents import AssistantMessage, ToolMessage
+from agents import AssistantMessage, MessageId, Part, ToolMessage
 from delegation.task import (
     DeliveryCapability,
     Mode,
@@ -20,6 +20,8 @@ from delegation.task import (
     TaskId,
     TaskRequest,
 )
+
+NO_ID: Final = MessageId("")
 
 
 @attrs.frozen
@@ -54,6 +56,9 @@ class MessageReceived:
 
     session: SessionId
     text: str
+    parts: tuple[Part, ...] = ()
+    id: MessageId = NO_ID
+    """Its name in the transcript; facts of the first version have none."""
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import attrs
 
-from agents import UserMessage
+from agents import MessageId, UserMessage
 from delegation import news
 from delegation.errors import ImpossibleEventError
 from delegation.events import (
@@ -43,6 +43,7 @@ from delegation.task import (
     DeliveryCapability,
     Mode,
     Status,
+    TaskId,
     root_of,
 )
 
@@ -150,7 +151,7 @@ def _task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         parent=parent,
         request=request,
     )
-    record.transcript.append(UserMessage(news.brief(request)))
+    record.transcript.append(_told(news.brief(request), request.id))
     children.asked[request.call] = request.id
     children.unsettled[request.id] = record
     ledger.tasks[request.id] = record
@@ -169,6 +170,11 @@ def _task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     if event.mode is Mode.DETACHED:
         session.outstanding[request.id] = record
         ledger.startable[request.id] = request
+
+
+def _told(text: str, about: TaskId | int) -> UserMessage:
+    # Named by the fact that says it, so that whoever folds it again finds the same name.
+    return UserMessage(text, id=MessageId(f"m_{about}"))
 
 
 def _task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
@@ -216,7 +222,7 @@ def _task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     if record.mode is Mode.DETACHED:
         del session.outstanding[event.task]
         node = session.tree[event.task]
-        session.mail[entry.seq] = news.completion(
+        completion = news.completion(
             record.request,
             outcome,
             path=record.path,
@@ -224,6 +230,7 @@ def _task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
             settled_at=entry.at,
             total=node["total"],
         )
+        session.mail[entry.seq] = _told(completion, entry.seq)
         _review(ledger, session)
 
 
@@ -271,7 +278,8 @@ def _door_closed(ledger: "Ledger", event: DoorClosed) -> None:
 
 def _message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None:
     session = _session(ledger, event)
-    session.mail[seq] = event.text
+    message = UserMessage(event.text, event.parts, id=event.id or MessageId(f"m_{seq}"))
+    session.mail[seq] = message
     if not session.tree[session.root.id]["goal"]:
         session.tree.mark(session.root.id, goal=event.text)
     _review(ledger, session)
@@ -286,7 +294,7 @@ def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
     }
     _require(is_there, event, f"the mail is {list(session.mail)}")
     for seq in event.mail:
-        session.root.transcript.append(UserMessage(session.mail.pop(seq)))
+        session.root.transcript.append(session.mail.pop(seq))
     session.turns = event.turn
     session.turn = Turn(event.turn, event.capability, event.mail)
     session.root.acting = True

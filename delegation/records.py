@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from agents import Message
+from agents import Message, UserMessage
 from delegation.task import (
     DeliveryCapability,
     Mode,
@@ -140,7 +140,7 @@ class SessionRecord:
         self.tree = Tree(root_of(id))
         self.door: DeliveryCapability | None = None
         """What the door that is open now can do."""
-        self.mail: dict[int, str] = {}
+        self.mail: dict[int, UserMessage] = {}
         """What it has not read yet, by the sequence number of the fact that says it."""
         self.outstanding: dict[TaskId, TaskRecord] = {}
         """The detached tasks that it still has to be told about, oldest first."""

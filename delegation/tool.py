@@ -45,9 +45,17 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, msgspec.Meta(description="One task: what to achieve, in full.")
     ] = ""
     context: Annotated[
-        str, msgspec.Meta(description="One task: all the agent must know.")
+        str,
+        msgspec.Meta(
+            description="All the agent must know; for several tasks, what each must know."
+        ),
     ] = ""
-    agent: Annotated[str, msgspec.Meta(description="One task: who shall do it.")] = ""
+    agent: Annotated[
+        str,
+        msgspec.Meta(
+            description="Who shall do it; for several tasks, who shall do each."
+        ),
+    ] = ""
     label: Annotated[
         str, msgspec.Meta(description="One task: a short name for people.")
     ] = ""
@@ -126,8 +134,7 @@ def _parameters() -> Mapping[str, Any]:
 
 def _description(agent: Agent[Any], rules: Rules) -> str:
     team = "\n".join(
-        f"- {delegate.name}: {delegate.instructions or 'no description'}"
-        for delegate in agent.delegates
+        f"- {delegate.name}: {_about(delegate)}" for delegate in agent.delegates
     )
     return (
         "Hand work on to another agent. Give either one `goal` or a list of `tasks`,"
@@ -135,17 +142,31 @@ def _description(agent: Agent[Any], rules: Rules) -> str:
     )
 
 
+def _about(agent: Agent[Any]) -> str:
+    if isinstance(agent.instructions, str) and agent.instructions:
+        return agent.instructions
+    return "no description"
+
+
 def _assignments(asked: DelegateTask, rules: Rules) -> Sequence[Assignment]:
     if asked.tasks and asked.goal:
         raise ToolError("give either one goal or a list of tasks, not both")
-    single = Assignment(asked.goal, asked.context, asked.agent, asked.label)
-    assignments = asked.tasks or (single,)
+    # What is said once for a batch holds for each of its tasks that does not say otherwise.
+    assignments = [
+        msgspec.structs.replace(
+            task,
+            context=task.context or asked.context,
+            agent=task.agent or asked.agent,
+            label=task.label or asked.label,
+        )
+        for task in asked.tasks or (Assignment(asked.goal),)
+    ]
     if not all(assignment.goal.strip() for assignment in assignments):
         raise ToolError("say what to achieve: every task needs a goal")
     if len(assignments) > rules.children_per_call:
         raise ToolError(
-            f"{len(assignments)} tasks are more than the {rules.children_per_call} that"
-            " one call may ask for; none was started"
+            f"one call may ask for {rules.children_per_call} tasks at most, and this one asks"
+            f" for {len(assignments)}; none was started"
         )
     return assignments
 

@@ -15,12 +15,14 @@ from orchestrator.errors import (
     SessionOpenError,
     UnknownIdError,
 )
+from orchestrator.listening import Heard
 from orchestrator.runtime import Orchestrator, open_orchestrator
 from orchestrator.storage.journal import Journal
 from orchestrator.storage.memory import MemoryJournal
 
 __all__ = [
     "ClosedError",
+    "Heard",
     "Journal",
     "JournalError",
     "JournalInUseError",

@@ -19,7 +19,6 @@ from agents import (
     LimitExceededError,
     Step,
     Tool,
-    read_output,
     take_turn,
 )
 from delegation import (
@@ -35,6 +34,7 @@ from delegation import (
 from delegation.events import Event, ModelAnswered, TaskSettled, ToolAnswered
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.errors import ClosedError, JournalError
+from orchestrator.listening import Listeners
 from orchestrator.roster import Roster
 
 STOPPED: Final = "it was stopped"
@@ -46,6 +46,7 @@ class Acting:
     def __init__(self, book: Bookkeeper, roster: Roster) -> None:
         self._book = book
         self._roster = roster
+        self.listeners = Listeners()
         self._scopes: dict[TaskId, trio.CancelScope] = {}
 
     def stop(self, task: TaskId) -> None:
@@ -141,8 +142,9 @@ class Acting:
             tools=self._tools(agent, record, origin, delegator),
             record=keep,
             ready=self._book.wait_durable,
+            tell=self.listeners.teller(record.id),
+            path=record.path,
         )
-        read_output(agent.output, text)
         return Outcome(Ending.SUCCEEDED, text)
 
     def _tools(

@@ -7,6 +7,7 @@ import attrs
 from delegation import SessionId
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
+from orchestrator.listening import Listeners
 from orchestrator.roster import Roster
 from orchestrator.turns import Turns
 
@@ -19,4 +20,5 @@ class House:
     roster: Roster
     delegator: OrchestratorDelegator
     turns: Turns
+    listeners: Listeners
     new_session_id: Callable[[], SessionId]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from agents import Agent, DefinitionError, Model, NamedModel, model_named
+from agents import Agent, DefinitionError, Model
 from delegation import SessionId, TaskRecord
 
 if TYPE_CHECKING:
     from agents.models.limiter import Limiter
+    from agents.models.named import NamedModel
+    from agents.models.prices import PriceTable
 
 
 def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
@@ -31,10 +33,14 @@ class Roster:
     """The agents that this process knows."""
 
     def __init__(
-        self, environ: Mapping[str, str], limiters: "Mapping[str, Limiter]"
+        self,
+        environ: Mapping[str, str],
+        limiters: "Mapping[str, Limiter] | None" = None,
+        prices: "PriceTable | None" = None,
     ) -> None:
         self._environ = environ
-        self._limiters = limiters
+        self._limiters = limiters or {}
+        self._prices = prices
         self._agents: dict[SessionId, Agent[Any]] = {}
         self._models: dict[str, Model] = {}
         self._open: list[NamedModel] = []
@@ -75,18 +81,24 @@ class Roster:
     def _provided(self, name: str) -> Model:
         """Return a provider's model: within its limits, asked again where that heals, priced."""
         from agents.models.limiter import limited
+        from agents.models.named import PROVIDERS, model_named
         from agents.models.prices import PriceTable, priced
         from agents.models.retry import retrying
 
         bare = model_named(name, self._environ)
         self._open.append(bare)
         provider, _, _ = name.partition(":")
-        model = (
-            limited(bare, self._limiters[provider])
-            if provider in self._limiters
-            else bare
+        model: Model = bare
+        if provider in self._limiters:
+            model = limited(model, self._limiters[provider])
+        model = retrying(model)
+        elsewhere = provider in PROVIDERS and self._environ.get(
+            PROVIDERS[provider].base_url
         )
-        return priced(retrying(model), PriceTable.shipped())
+        if self._prices is None and elsewhere:
+            # Somebody else's server has its own prices, whatever its models are called.
+            return model
+        return priced(model, self._prices or PriceTable.shipped())
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -4,13 +4,17 @@ import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from agents import Agent, raising_one_error
+from agents import Agent, Part, raising_one_error
 from delegation import Ending, Outcome, Rules, SessionId, TaskId, Tree, root_of
 from delegation.events import JournalOpened, TurnEnded
 from orchestrator.acting import Acting
@@ -20,6 +24,7 @@ from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
 from orchestrator.errors import UnknownIdError
 from orchestrator.house import House
+from orchestrator.listening import Heard
 from orchestrator.loops import dispatch_forever, wake_forever
 from orchestrator.roster import Roster
 from orchestrator.storage.journal import Journal, folded
@@ -29,6 +34,7 @@ from orchestrator.turns import Turns
 
 if TYPE_CHECKING:
     from agents.models.limiter import Limiter
+    from agents.models.prices import PriceTable
 
 OutputT = TypeVar("OutputT")
 
@@ -43,13 +49,18 @@ class Orchestrator:
     def __init__(self, house: House) -> None:
         self._house = house
 
-    async def run(self, agent: Agent[OutputT], goal: str) -> Run[OutputT]:
+    async def run(self, agent: Agent[OutputT], goal: str, *parts: Part) -> Run[OutputT]:
         """Run an agent on a goal, and return when its whole tree has ended.
 
         Nobody can be told anything after this returns, so every child is joined. Cancelling this
         cancels the tree.
+
+        Args:
+            agent: who is to do it.
+            goal: what is to be done.
+            parts: images and files that go with it.
         """
-        return await run_once(self._house, agent, goal)
+        return await run_once(self._house, agent, goal, parts)
 
     def open_session(
         self, agent: Agent[Any], *, session: str | None = None
@@ -62,6 +73,13 @@ class Orchestrator:
         """
         id_ = None if session is None else SessionId(session)
         return open_session(self._house, agent, id_)
+
+    def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[Heard]]:
+        """Hear models as they answer, as long as the block lasts.
+
+        A listener that falls behind misses events, and is told how many; no model waits for it.
+        """
+        return self._house.listeners.listen()
 
     async def cancel(self, task: str) -> None:
         """End a task and all below it, and return when every one of them has ended."""
@@ -99,6 +117,7 @@ async def open_orchestrator(
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
     limiters: "Mapping[str, Limiter] | None" = None,
+    prices: "PriceTable | None" = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Open an orchestrator on a journal, and go on with whatever that leaves to be done.
 
@@ -108,6 +127,7 @@ async def open_orchestrator(
         rules: the limits of delegation.
         environ: where keys and directories are looked up; by default `os.environ`.
         limiters: how much may be asked of a provider, by its name (`"openai"`).
+        prices: what models cost, instead of the table that we ship.
     """
     environ = os.environ if environ is None else environ
     async with _opened(journal, environ) as opened:
@@ -121,7 +141,7 @@ async def open_orchestrator(
             rules=Rules() if rules is None else rules,
             clock=_steady_clock(),
         )
-        roster = Roster(environ, limiters or {})
+        roster = Roster(environ, limiters, prices)
         acting = Acting(book, roster)
         delegator = OrchestratorDelegator(book, acting, _new_task_id)
         turns = Turns(book, acting, delegator)
@@ -131,6 +151,7 @@ async def open_orchestrator(
             roster=roster,
             delegator=delegator,
             turns=turns,
+            listeners=acting.listeners,
             new_session_id=_new_session_id,
         )
         try:

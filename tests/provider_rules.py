@@ -4,6 +4,7 @@ Written apart from what we send, so that both can be wrong but not in the same w
 raises an `AssertionError` for what the provider would answer with HTTP 400.
 """
 
+import base64
 import json
 import re
 from itertools import pairwise
@@ -11,6 +12,19 @@ from typing import Any
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MESSAGES_ID = re.compile(r"[a-zA-Z0-9_-]+")
+DATA_URL = re.compile(r"data:([a-z0-9.+/-]+);base64,(.+)")
+IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
+RESPONSES_FILES = {
+    "application/pdf",
+    "application/rtf",
+    "application/msword",
+    "application/vnd.ms-excel",
+    "application/vnd.ms-powerpoint",
+    "application/vnd.oasis.opendocument.text",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+}
 
 
 def only(thing: dict[str, Any], required: str, optional: str = "") -> None:
@@ -62,6 +76,60 @@ def check_format(format_: dict[str, Any]) -> None:
         check_strict(format_["schema"])
 
 
+def is_base64(text: str) -> None:
+    assert base64.b64decode(text, validate=True)
+
+
+def held_by(url: str) -> str:
+    """Return the media type of what is in a URL."""
+    found = DATA_URL.fullmatch(url)
+    assert found, "no data: URL"
+    is_base64(found[2])
+    return found[1]
+
+
+def is_image_url(url: str) -> None:
+    assert re.match("https?://[^/]", url) or held_by(url) in IMAGES
+
+
+def check_chat_part(part: dict[str, Any]) -> None:
+    match part["type"]:
+        case "text":
+            only(part, "type text")
+            assert part["text"].strip()
+        case "image_url":
+            only(part, "type image_url")
+            only(part["image_url"], "url", "detail")
+            is_image_url(part["image_url"]["url"])
+        case "file":
+            only(part, "type file")
+            only(part["file"], "filename file_data")
+            assert part["file"]["filename"]
+            assert held_by(part["file"]["file_data"]) == "application/pdf"
+        case other:
+            raise AssertionError(f"unknown: {other}")
+
+
+def check_responses_part(part: dict[str, Any]) -> None:
+    match part["type"]:
+        case "input_text":
+            only(part, "type text")
+            assert part["text"].strip()
+        case "input_image":
+            only(part, "type image_url detail")
+            is_image_url(part["image_url"])
+            assert part["detail"] in {"auto", "low", "high"}
+        case "input_file" if "file_url" in part:
+            only(part, "type file_url")
+            assert re.match("https?://[^/]", part["file_url"])
+        case "input_file":
+            only(part, "type filename file_data")
+            assert part["filename"]
+            assert held_by(part["file_data"]) in RESPONSES_FILES
+        case other:
+            raise AssertionError(f"unknown: {other}")
+
+
 def check_chat(body: dict[str, Any]) -> None:
     only(body, "model messages", "stream stream_options tools response_format")
     assert body["messages"]
@@ -93,6 +161,10 @@ def check_chat(body: dict[str, Any]) -> None:
             only(message, "role content")
             assert role in {"system", "user", "assistant"}
             assert message["content"]
+            if not isinstance(message["content"], str):
+                assert role == "user"
+                for part in message["content"]:
+                    check_chat_part(part)
     assert not waiting, f"calls without an answer: {waiting}"
     unique(ids)
     for tool in body.get("tools", []):
@@ -117,6 +189,10 @@ def check_responses(body: dict[str, Any]) -> None:
                 only(item, "type role content")
                 assert item["role"] in {"user", "assistant"}
                 assert item["content"]
+                if not isinstance(item["content"], str):
+                    assert item["role"] == "user"
+                    for part in item["content"]:
+                        check_responses_part(part)
                 assert sorted(asked) == sorted(answered), "calls without an answer"
             case "function_call":
                 only(item, "type call_id name arguments")
@@ -167,7 +243,7 @@ def check_messages(body: dict[str, Any]) -> None:
         else:
             # Answers come first, and all of them in the very next message.
             assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result")
-            assert set(kinds) <= {"text", "tool_result"}
+            assert set(kinds) <= {"text", "image", "document", "tool_result"}
             given = [
                 block["tool_use_id"]
                 for block in message["content"]
@@ -207,6 +283,31 @@ def check_block(block: dict[str, Any]) -> None:
             assert MESSAGES_ID.fullmatch(block["id"])
             assert NAME.fullmatch(block["name"])
             assert isinstance(block["input"], dict)
+        case "image":
+            only(block, "type source")
+            check_source(block["source"], IMAGES)
+        case "document":
+            only(block, "type source", "title")
+            assert 0 < len(block.get("title", "x")) <= 500
+            check_source(block["source"], {"application/pdf"})
         case _:
             only(block, "type tool_use_id content", "is_error")
             assert block["content"] or not block.get("is_error")
+
+
+def check_source(source: dict[str, Any], media_types: set[str]) -> None:
+    match source["type"]:
+        case "base64":
+            only(source, "type media_type data")
+            assert source["media_type"] in media_types
+            is_base64(source["data"])
+        case "url":
+            only(source, "type url")
+            assert source["url"].startswith("https://")
+        case "text":
+            only(source, "type media_type data")
+            assert "application/pdf" in media_types, "only documents are of text"
+            assert source["media_type"] == "text/plain"
+            assert source["data"].strip()
+        case other:
+            raise AssertionError(f"unknown: {other}")

@@ -9,26 +9,27 @@ import delegation
 import orchestrator
 
 ROOT = Path(__file__).parent.parent
-AT_MOST = 40
+AT_MOST = 45
 
 AGENTS = """
     Agent AgentError AssistantMessage CallDelta CallId DefinitionError Failure
-    LimitExceededError Limits Message Model ModelError ModelEvent ModelRequest NamedModel
-    OutputError Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step Switched
-    TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage
-    arguments_schema model_named raising_one_error read_arguments read_output take_turn tool
-    unanswered_calls well_formed
+    LimitExceededError Limits Message MessageId Model ModelError ModelEvent
+    ModelRequest Occasion OutputError Part Price ReasoningDelta Retrying
+    ScriptExhaustedError ScriptedModel Step Switched TextDelta Tool ToolCall ToolError
+    ToolMessage Transcript Usage UserMessage arguments_schema raising_one_error
+    read_arguments read_output take_turn tell_nobody tool unanswered_calls well_formed
 """
 DELEGATION = """
-    Assignment Children DelegationError Delegator DeliveryCapability Detach Encoded Ending
-    ImpossibleEventError Join Ledger Mode Origin Outcome Reason Refuse Reply Row Rules
-    SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
-    UnreadableFactError UnwritableFactError Verdict decide decode delegate_tool dispatched_answer encode
-    joined_answer one_line printable root_of usd
+    Assignment Children DelegationError Delegator DeliveryCapability Detach Encoded
+    Ending ImpossibleEventError Join Ledger Mode Origin Outcome Reason Refuse Reply
+    Row Rules SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
+    UnreadableFactError UnwritableFactError Verdict decide decode delegate_tool
+    dispatched_answer encode joined_answer one_line printable root_of usd
 """
 ORCHESTRATOR = """
-    ClosedError Journal JournalError JournalInUseError MemoryJournal Orchestrator OrchestratorError Run
-    RunFailedError Session SessionOpenError UnknownIdError open_orchestrator
+    ClosedError Heard Journal JournalError JournalInUseError MemoryJournal
+    Orchestrator OrchestratorError Run RunFailedError Session SessionOpenError
+    UnknownIdError open_orchestrator
 """
 
 

@@ -7,12 +7,24 @@ from typing import Any, Final
 import msgspec
 
 from agents.errors import Failure
-from agents.messages import AssistantMessage, Usage
+from agents.messages import AssistantMessage, Part, Usage
 from agents.models.draft import Draft, UnusableAnswerError
 from agents.models.failures import failed_midway
 from agents.models.http import SILENCE, Endpoint
 from agents.models.model import ModelRequest
-from agents.models.projection import Exchange, Said, Told, as_json, projected
+from agents.models.projection import (
+    IMAGES,
+    PDF,
+    Exchange,
+    Said,
+    Spoken,
+    Told,
+    as_json,
+    base64_of,
+    projected,
+    text_of,
+    unsendable,
+)
 from agents.models.schemas import Shape, shape_of
 from agents.tools.tool import Tool
 
@@ -20,6 +32,7 @@ BASE_URL: Final = "https://api.anthropic.com"
 VERSION: Final = "2023-06-01"
 # A limit must be named, and every model of the fourth generation and later allows this one.
 MAX_TOKENS: Final = 32_000
+LONGEST_TITLE: Final = 500
 
 
 class AnthropicModel:
@@ -63,18 +76,18 @@ class AnthropicModel:
 def message_request(
     model: str, request: ModelRequest, shape: Shape | None
 ) -> dict[str, Any]:
-    parts = projected(request.transcript)
+    conversation = projected(request.transcript)
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": MAX_TOKENS,
-        "messages": _messages(parts),
+        "messages": _messages(conversation),
         "stream": True,
     }
     if instructions := _instructions(request, shape):
         body["system"] = instructions
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    elif called := {call.name for part in parts for call in _exchanges(part)}:
+    elif called := {call.name for said in conversation for call in _exchanges(said)}:
         # Calls are only taken where there are tools, also those of long ago.
         body["tools"] = [_former_tool(name) for name in sorted(called)]
         body["tool_choice"] = {"type": "none"}
@@ -96,18 +109,22 @@ def _instructions(request: ModelRequest, shape: Shape | None) -> str:
     ).strip()
 
 
-def _messages(parts: list[Told | Said]) -> list[dict[str, Any]]:
-    blocks = [block for part in parts for block in _blocks(part)]
+def _messages(conversation: list[Spoken]) -> list[dict[str, Any]]:
+    blocks = [block for spoken in conversation for block in _blocks(spoken)]
     return [
         {"role": role, "content": [block for _, block in group]}
         for role, group in groupby(blocks, key=lambda block: block[0])
     ]
 
 
-def _blocks(part: Told | Said) -> Iterator[tuple[str, dict[str, Any]]]:
-    match part:
-        case Told(text):
-            yield "user", {"type": "text", "text": text}
+def _blocks(spoken: Spoken) -> Iterator[tuple[str, dict[str, Any]]]:
+    match spoken:
+        case Told(text, parts):
+            # The model does best with what it is asked about before the question.
+            for part in parts:
+                yield "user", _part(part)
+            if text:
+                yield "user", {"type": "text", "text": text}
         case Said(text, exchanges):
             if text:
                 yield "assistant", {"type": "text", "text": text}
@@ -125,6 +142,39 @@ def _blocks(part: Told | Said) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "user", _result(exchange)
 
 
+def _part(part: Part) -> dict[str, Any]:
+    if part.media_type in IMAGES:
+        return {"type": "image", "source": _source(part)}
+    if part.media_type != PDF and not part.is_text:
+        raise unsendable(
+            part, "messages take PNG, JPEG, GIF and WebP images, PDFs and texts"
+        )
+    title = part.name[:LONGEST_TITLE]
+    return {
+        "type": "document",
+        "source": _text_source(part) if part.is_text else _source(part),
+        **({"title": title} if title.strip() else {}),
+    }
+
+
+def _source(part: Part) -> dict[str, Any]:
+    if not part.url:
+        data = {"media_type": part.media_type, "data": base64_of(part)}
+        return {"type": "base64", **data}
+    if not part.url.startswith("https:"):
+        raise unsendable(part, "messages fetch from https:// only")
+    return {"type": "url", "url": part.url}
+
+
+def _text_source(part: Part) -> dict[str, Any]:
+    if part.url:
+        raise unsendable(
+            part, "messages fetch images and PDFs only; give its bytes as data"
+        )
+    # Whatever kind of text it is: here all are plain.
+    return {"type": "text", "media_type": "text/plain", "data": text_of(part)}
+
+
 def _result(exchange: Exchange) -> dict[str, Any]:
     return {
         "type": "tool_result",
@@ -134,8 +184,8 @@ def _result(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _exchanges(part: Told | Said) -> tuple[Exchange, ...]:
-    return part.exchanges if isinstance(part, Said) else ()
+def _exchanges(spoken: Spoken) -> tuple[Exchange, ...]:
+    return spoken.exchanges if isinstance(spoken, Said) else ()
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

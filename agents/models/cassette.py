@@ -1,10 +1,12 @@
 """What a model said, kept in a file and played back: without a network, and without a key.
 
 A cassette has one exchange a line, found by what the model was asked. Secrets are taken out of
-both sides before they are compared or written, so the file may be kept with the code.
+both sides before they are compared or written, so the file may be kept with the code. Of images
+and files only a fingerprint is kept: nobody could read them, nor see a secret in them.
 """
 
 import difflib
+import hashlib
 import os
 import textwrap
 from collections import deque
@@ -146,14 +148,23 @@ def _asked(request: ModelRequest) -> dict[str, Any]:
 
 def _heard(message: Message) -> dict[str, Any]:
     who = type(message).__name__.removesuffix("Message").lower()
-    fields = attrs.asdict(message, filter=_says_something)
+    fields = attrs.asdict(
+        message, filter=_says_something, value_serializer=_fingerprint
+    )
     return {"from": who} | {
         name: value for name, value in fields.items() if name not in BOOKKEEPING
     }
 
 
 def _says_something(field: "attrs.Attribute[Any]", value: object) -> bool:
-    return bool(value != field.default)
+    # The id of a message is no part of what it says, and played back it is another message.
+    return bool(field.eq and value != field.default)
+
+
+def _fingerprint(_message: object, _field: object, value: object) -> object:
+    if not isinstance(value, bytes):
+        return value
+    return f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()}"
 
 
 def _clean(exchange: dict[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -10,13 +10,17 @@ from typing import Final
 import trio
 
 from agents.errors import DefinitionError, Failure, ModelError
-from agents.messages import AssistantMessage, Message
+from agents.messages import AssistantMessage, Message, Part, ToolMessage, UserMessage
 from agents.models.model import Model, ModelRequest
 from agents.tools.tool import Tool
 
 CHARACTERS_PER_TOKEN: Final = 4
 OUTPUT_ALLOWANCE: Final = 1_000
 """The tokens that an answer is thought to have before it is there."""
+TOKENS_OF_AN_IMAGE: Final = 1_500
+"""About what a large one comes to, and what a file is thought to have that nobody has seen."""
+BYTES_PER_TOKEN: Final = 20
+"""About what a file has that is neither text nor image; of a PDF, much is fonts and layout."""
 
 
 class Limiter:
@@ -153,10 +157,25 @@ def estimated_tokens(request: ModelRequest) -> int:
 
 
 def _length(message: Message) -> int:
-    calls = message.calls if isinstance(message, AssistantMessage) else ()
-    return len(message.text) + sum(
-        len(call.name) + len(str(call.arguments)) for call in calls
-    )
+    match message:
+        case UserMessage(text, parts):
+            return len(text) + sum(map(_part_length, parts))
+        case AssistantMessage(text, calls):
+            return len(text) + sum(
+                len(call.name) + len(str(call.arguments)) for call in calls
+            )
+        case ToolMessage():
+            return len(message.text)
+
+
+def _part_length(part: Part) -> int:
+    """Return how many letters would be as many tokens."""
+    if part.is_text and part.data:
+        return len(part.data)
+    tokens = TOKENS_OF_AN_IMAGE
+    if not part.is_image:
+        tokens = max(tokens, len(part.data) // BYTES_PER_TOKEN)
+    return tokens * CHARACTERS_PER_TOKEN
 
 
 def _tool_length(tool: Tool) -> int:

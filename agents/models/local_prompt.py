@@ -120,8 +120,12 @@ def _said(request: ModelRequest) -> Iterator[Row]:
     names: dict[CallId, str] = {}
     for message in request.transcript:
         match message:
-            case UserMessage(text):
+            case UserMessage(text, parts):
                 yield Row("user", text)
+                for part in parts:
+                    yield Row(
+                        "user", f"[Here {part.label} is attached. You cannot read it.]"
+                    )
             case ToolMessage(id_, text, failed):
                 what = "failed" if failed else "answered"
                 yield Row("user", f"{names.get(id_, 'A tool')} {what}:\n{text}")

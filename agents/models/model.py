@@ -53,7 +53,21 @@ class Switched:
     """Who is asked next."""
 
 
-ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Retrying | Switched
+@attrs.frozen
+class Compacted:
+    """The request was too long for the model's window, and a shorter one is asked instead."""
+
+    messages: int
+    """How many were shortened or summarized; the transcript itself keeps them whole."""
+    characters: int
+    """By how many characters the request is shorter."""
+    summarized: bool
+    """Whether a summary stands for the older messages; else only tool results were shortened."""
+
+
+ModelEvent: TypeAlias = (
+    TextDelta | ReasoningDelta | CallDelta | Retrying | Switched | Compacted
+)
 
 
 def tell_nobody(_: ModelEvent) -> None:

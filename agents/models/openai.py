@@ -5,12 +5,23 @@ from typing import Any, Final
 
 import msgspec
 
-from agents.messages import AssistantMessage, Usage
+from agents.messages import AssistantMessage, Part, Usage
 from agents.models.draft import Draft
 from agents.models.failures import failed_midway
 from agents.models.http import SILENCE, Endpoint
 from agents.models.model import ModelRequest
-from agents.models.projection import Exchange, Said, Told, as_json, projected
+from agents.models.projection import (
+    IMAGES,
+    PDF,
+    Exchange,
+    Said,
+    Told,
+    address_of,
+    as_json,
+    projected,
+    quoted,
+    unsendable,
+)
 from agents.models.schemas import WRAPPED_IN, Shape, shape_of
 from agents.tools.tool import Tool
 
@@ -80,10 +91,15 @@ def completion_request(
 def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
     if request.instructions.strip():
         yield {"role": "system", "content": request.instructions}
-    for part in projected(request.transcript):
-        match part:
-            case Told(text):
+    for spoken in projected(request.transcript):
+        match spoken:
+            case Told(text, ()):
                 yield {"role": "user", "content": text}
+            case Told(text, parts):
+                content = [_part(part) for part in parts]
+                if text:
+                    content.append({"type": "text", "text": text})
+                yield {"role": "user", "content": content}
             case Said(text, ()):
                 yield {"role": "assistant", "content": text}
             case Said(text, exchanges):
@@ -98,6 +114,26 @@ def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
                         "tool_call_id": exchange.id,
                         "content": exchange.answer,
                     }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if part.media_type in IMAGES:
+        return {"type": "image_url", "image_url": {"url": address_of(part)}}
+    if part.media_type != PDF and not part.is_text:
+        raise unsendable(
+            part,
+            "chat completions take PNG, JPEG, GIF and WebP images, PDFs and texts",
+        )
+    if part.url:
+        raise unsendable(
+            part,
+            "chat completions fetch images only; give its bytes as data",
+        )
+    if part.is_text:
+        return {"type": "text", "text": quoted(part)}
+    # Without a name it is refused.
+    file = {"filename": part.name or "file.pdf", "file_data": address_of(part)}
+    return {"type": "file", "file": file}
 
 
 def _call(exchange: Exchange) -> dict[str, Any]:

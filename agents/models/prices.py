@@ -35,7 +35,8 @@ class PriceTable:
         return attrs.evolve(self, models={**self.models, **prices})
 
     def price_of(self, name: str) -> Price | None:
-        return self.models.get(name)
+        # The same models at the same price, asked in another protocol.
+        return self.models.get(name.replace("openai-responses:", "openai:", 1))
 
 
 def priced(model: Model, table: PriceTable) -> Model:

@@ -2,18 +2,22 @@
 
 A provider refuses a whole conversation for one open call, one empty message or one odd name. So
 what is sent is made anew from the transcript for each request, and the transcript stays as it is.
+What a protocol has no way to say is refused before anything is sent.
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 import attrs
 import msgspec
 
+from agents.errors import Failure, ModelError
 from agents.messages import (
     AssistantMessage,
     CallId,
+    Part,
     ToolCall,
     ToolMessage,
     Transcript,
@@ -23,6 +27,10 @@ from agents.messages import (
 
 GO_ON: Final = "Go on."
 NOTHING: Final = "(nothing)"
+
+PDF: Final = "application/pdf"
+# The images that all three protocols take, and the only ones.
+IMAGES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 
 # The shortest that any provider allows, and the letters that all of them do.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -43,9 +51,10 @@ class Exchange:
 
 @attrs.frozen
 class Told:
-    """Something the model is told."""
+    """Something the model is told: a text, parts, or both."""
 
     text: str
+    parts: tuple[Part, ...] = ()
 
 
 @attrs.frozen
@@ -56,21 +65,21 @@ class Said:
     exchanges: tuple[Exchange, ...] = ()
 
 
-Part: TypeAlias = Told | Said
+Spoken: TypeAlias = Told | Said
 
 
-def projected(transcript: Transcript) -> list[Part]:
+def projected(transcript: Transcript) -> list[Spoken]:
     """Return a conversation that begins with the user and that the model is to go on with."""
-    parts = _paired(transcript)
-    if not parts or isinstance(parts[0], Said):
-        parts.insert(0, Told(GO_ON))
-    match parts[-1]:
+    spoken = _paired(transcript)
+    if not spoken or isinstance(spoken[0], Said):
+        spoken.insert(0, Told(GO_ON))
+    match spoken[-1]:
         case Said(exchanges=()):
             # Providers take a last word of the model for one that it must continue, or refuse it.
-            parts.append(Told(GO_ON))
+            spoken.append(Told(GO_ON))
         case _:
             pass
-    return parts
+    return spoken
 
 
 class _OpenCall:
@@ -79,14 +88,14 @@ class _OpenCall:
         self.answer: ToolMessage | None = None
 
 
-def _paired(transcript: Transcript) -> list[Part]:
+def _paired(transcript: Transcript) -> list[Spoken]:
     rows: list[Told | tuple[str, list[_OpenCall]]] = []
     waiting: dict[CallId, list[_OpenCall]] = {}
     for message in transcript:
         match message:
-            case UserMessage(text):
-                if text.strip():
-                    rows.append(Told(text))
+            case UserMessage(text, parts):
+                if parts or text.strip():
+                    rows.append(Told(text if text.strip() else "", parts))
             case AssistantMessage(text, calls):
                 opened = [_OpenCall(call) for call in calls]
                 # An answer belongs to the latest call of its id.
@@ -134,6 +143,36 @@ def _exchange(opened: _OpenCall, ids: _WireIds) -> Exchange:
         answer.text if answer.text.strip() else NOTHING,
         answer.failed,
     )
+
+
+def base64_of(part: Part) -> str:
+    return b64encode(part.data).decode()
+
+
+def address_of(part: Part) -> str:
+    """Return the URL at which a part is found, which may be one that holds the part itself."""
+    return part.url or f"data:{part.media_type};base64,{base64_of(part)}"
+
+
+def text_of(part: Part) -> str:
+    """Return what a file of text says."""
+    try:
+        text = part.data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise unsendable(
+            part, "its text is no UTF-8; send it in that encoding"
+        ) from exc
+    return text if text.strip() else NOTHING
+
+
+def quoted(part: Part) -> str:
+    """Return a file of text as a text of its own, for protocols that know no such files."""
+    # They put texts together as they are, so this one ends where a line ends.
+    return f"This is {part.label}:\n\n{text_of(part)}\n\n"
+
+
+def unsendable(part: Part, why: str) -> ModelError:
+    return ModelError(f"{part.label} cannot be sent: {why}", kind=Failure.BAD_REQUEST)
 
 
 def as_json(value: object) -> bytes:

@@ -1,19 +1,44 @@
 """OpenAI's responses, asked without letting OpenAI keep the conversation."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from agents.messages import AssistantMessage, Usage
+from agents.messages import AssistantMessage, Part, Usage
 from agents.models.draft import Draft
 from agents.models.failures import failed_midway
 from agents.models.http import SILENCE, Endpoint
 from agents.models.model import ModelRequest
 from agents.models.openai import BASE_URL, bearer
-from agents.models.projection import Exchange, Said, Told, as_json, projected
+from agents.models.projection import (
+    IMAGES,
+    PDF,
+    Exchange,
+    Said,
+    Told,
+    address_of,
+    as_json,
+    projected,
+    quoted,
+    unsendable,
+)
 from agents.models.schemas import WRAPPED_IN, Shape, shape_of
 from agents.tools.tool import Tool
+
+# The documents that are taken, each with how the name of such a file ends.
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument"
+DOCUMENTS: Final = {
+    PDF: "pdf",
+    "application/msword": "doc",
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/rtf": "rtf",
+    "application/vnd.oasis.opendocument.text": "odt",
+    "application/vnd.ms-powerpoint": "ppt",
+    f"{_OFFICE}.presentationml.presentation": "pptx",
+    "application/vnd.ms-excel": "xls",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+}
 
 
 class ResponsesModel:
@@ -75,10 +100,15 @@ def response_request(
 
 
 def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    for part in projected(request.transcript):
-        match part:
-            case Told(text):
+    for spoken in projected(request.transcript):
+        match spoken:
+            case Told(text, ()):
                 yield {"type": "message", "role": "user", "content": text}
+            case Told(text, parts):
+                content = [_part(part) for part in parts]
+                if text:
+                    content.append({"type": "input_text", "text": text})
+                yield {"type": "message", "role": "user", "content": content}
             case Said(text, exchanges):
                 if text:
                     yield {"type": "message", "role": "assistant", "content": text}
@@ -89,6 +119,26 @@ def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
                         "call_id": exchange.id,
                         "output": exchange.answer,
                     }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if part.media_type in IMAGES:
+        image = {"image_url": address_of(part), "detail": "auto"}
+        return {"type": "input_image", **image}
+    if part.media_type not in DOCUMENTS and not part.is_text:
+        raise unsendable(
+            part,
+            "responses take PNG, JPEG, GIF and WebP images, PDFs, office documents and"
+            " texts",
+        )
+    if part.url:
+        return {"type": "input_file", "file_url": part.url}
+    if part.is_text:
+        # As a file, a long table would be cut.
+        return {"type": "input_text", "text": quoted(part)}
+    # Without a name it is refused.
+    name = part.name or f"file.{DOCUMENTS[part.media_type]}"
+    return {"type": "input_file", "filename": name, "file_data": address_of(part)}
 
 
 def _call(exchange: Exchange) -> dict[str, Any]:

@@ -6,9 +6,20 @@ A tool gets the whole call, so that it can tell two equal calls apart by their i
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import suppress
+from copy import deepcopy
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar, get_type_hints, overload
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_type_hints,
+    overload,
+)
 
 import attrs
 import msgspec
@@ -16,11 +27,19 @@ import trio
 
 from agents.errors import DefinitionError, ToolError
 from agents.messages import ToolCall
+from agents.tools.results import Spill, as_text, shortened_and_saved
 
 ArgumentsT = TypeVar("ArgumentsT")
+Asynchronous: TypeAlias = Callable[..., Awaitable[Any]]
 
 # What every provider accepts.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+# What is longer would fill a model's window: 50,000 characters are some 12,000 tokens.
+CHARACTERS: Final = 50_000
+THREADS: Final = 40
+# Above this, not every whole number is a float of its own.
+EXACT: Final = 2**53
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +59,12 @@ class Tool:
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, name: str | None = None, idempotent: bool = False
+    *,
+    name: str | None = None,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    limit: int = CHARACTERS,
+    spill: Spill | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -48,39 +72,79 @@ def tool(
     *,
     name: str | None = None,
     idempotent: bool = False,
+    timeout: float | None = None,
+    limit: int = CHARACTERS,
+    spill: Spill | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async, from its type hints and docstring.
 
     A sync function runs in a worker thread. What the function returns is the answer: text as it
     is, anything else as JSON.
+
+    Args:
+        function: what the tool does.
+        name: how the model calls it, if not by the name of the function.
+        idempotent: it is safe to run it again when a crash leaves it unknown whether it ran.
+        timeout: after so many seconds the model reads that there is no answer. An async function
+            is cancelled; a thread cannot be, so it is abandoned, also when its task is cancelled.
+        limit: of an answer with more characters the model reads the beginning, the end, and in
+            which file the whole is; 0 is no limit.
+        spill: where such answers are saved, if not among the temporary files.
     """
-    if function is None:
-        return partial(_tool_from, name=name, idempotent=idempotent)
-    return _tool_from(function, name=name, idempotent=idempotent)
+    make = partial(
+        _tool_from,
+        name=name,
+        idempotent=idempotent,
+        timeout=timeout,
+        limit=limit,
+        spill=spill or Spill(),
+    )
+    return make if function is None else make(function)
 
 
 def _tool_from(
-    function: Callable[..., Any], *, name: str | None, idempotent: bool
+    function: Callable[..., Any],
+    *,
+    name: str | None,
+    idempotent: bool,
+    timeout: float | None,
+    limit: int,
+    spill: Spill,
 ) -> Tool:
+    if isinstance(function, type | partial) or not hasattr(function, "__name__"):
+        raise DefinitionError(
+            f"{function!r} cannot be a tool, because it is no function: write one with"
+            " type hints that calls it"
+        )
     name = name if name is not None else function.__name__
     if not NAME.fullmatch(name):
         raise DefinitionError(
             f"{name!r} cannot be the name of a tool: models write it, so it has 1 to 64 of"
             " the letters a to z, digits, '-' and '_'"
         )
+    if timeout is not None and not timeout > 0:
+        raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")
+    if limit < 0:
+        raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
     description, about = _documentation(function)
     arguments = _arguments_type(name, function, about)
+    called = _within_seconds(name, function, timeout)
 
     async def run(call: ToolCall) -> str:
         given = read_arguments(call, arguments)
         keywords = {
             field: getattr(given, field) for field in arguments.__struct_fields__
         }
-        if inspect.iscoroutinefunction(function):
-            result = await function(**keywords)
-        else:
-            result = await trio.to_thread.run_sync(partial(function, **keywords))
-        return result if isinstance(result, str) else _as_json(name, result)
+        try:
+            text = as_text(name, await called(**keywords))
+        except ToolError as exc:
+            if is_short(str(exc)):
+                raise
+            raise ToolError(await shortened_and_saved(str(exc), limit, spill)) from exc
+        return text if is_short(text) else await shortened_and_saved(text, limit, spill)
+
+    def is_short(text: str) -> bool:
+        return not limit or len(text) <= limit
 
     return Tool(
         name=name,
@@ -89,6 +153,50 @@ def _tool_from(
         run=run,
         idempotent=idempotent,
     )
+
+
+def _within_seconds(
+    name: str, function: Callable[..., Any], seconds: float | None
+) -> Asynchronous:
+    is_async = inspect.iscoroutinefunction(function)
+    called = function if is_async else _in_a_thread(function, seconds is not None)
+    if seconds is None:
+        return called
+
+    async def call(**keywords: Any) -> Any:
+        # Not `fail_after`: what the function itself finds too slow is its own error.
+        with trio.move_on_after(seconds):
+            return await called(**keywords)
+        raise ToolError(
+            f"{name} did not answer within {seconds:g} second{'s' * (seconds != 1)} and was"
+            + (
+                " stopped; ask it for less, or go on without it"
+                if is_async
+                else " abandoned; it may still be running, so what it does may yet happen"
+            )
+        )
+
+    return call
+
+
+def _in_a_thread(function: Callable[..., Any], can_abandon: bool) -> Asynchronous:
+    # An abandoned thread keeps its place until it ends. So a tool has places of its own:
+    # however many of its calls hang, the journal still finds a thread to write in.
+    places: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("places")
+
+    async def call(**keywords: Any) -> Any:
+        try:
+            limiter = places.get()
+        except LookupError:
+            limiter = trio.CapacityLimiter(THREADS)
+            places.set(limiter)
+        return await trio.to_thread.run_sync(
+            partial(function, **keywords),
+            abandon_on_cancel=can_abandon,
+            limiter=limiter,
+        )
+
+    return call
 
 
 def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
@@ -107,7 +215,22 @@ def read_arguments(call: ToolCall, arguments: type[ArgumentsT]) -> ArgumentsT:
         # In JSON every key is text, also where the tool wants a number.
         return msgspec.convert(call.arguments, arguments, str_keys=True)
     except msgspec.ValidationError as exc:
+        # JSON knows one kind of number, and some models write 1.0 for 1.
+        with suppress(msgspec.ValidationError):
+            whole = _with_whole_numbers(call.arguments)
+            return msgspec.convert(whole, arguments, str_keys=True)
         raise ToolError(f"the arguments of {call.name} do not fit: {exc}") from exc
+
+
+def _with_whole_numbers(value: object) -> object:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT:
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in cast("list[object]", value)]
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value).items()
+        return {key: _with_whole_numbers(item) for key, item in items}
+    return value
 
 
 def _documentation(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
@@ -125,31 +248,19 @@ def _arguments_type(
 ) -> type[msgspec.Struct]:
     try:
         hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
     except NameError as exc:
         raise DefinitionError(f"tool {name!r} has a type hint of which {exc}") from exc
-    fields: list[Any] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind not in {
-            parameter.POSITIONAL_OR_KEYWORD,
-            parameter.KEYWORD_ONLY,
-        }:
-            raise DefinitionError(
-                f"tool {name!r}: parameter {str(parameter)!r} cannot be given by name"
-            )
-        if parameter.name not in hints:
-            raise DefinitionError(
-                f"tool {name!r}: parameter {parameter.name!r} has no type hint"
-            )
-        hint: Any = hints[parameter.name]
-        if description := about.get(parameter.name):
-            hint = Annotated[hint, msgspec.Meta(description=description)]
-        if parameter.default is parameter.empty:
-            fields.append((parameter.name, hint))
-        else:
-            fields.append((parameter.name, hint, parameter.default))
+    except ValueError as exc:
+        raise DefinitionError(
+            f"tool {name!r} does not say what it takes: {exc}"
+        ) from exc
     try:
         arguments = msgspec.defstruct(
-            name, fields, kw_only=True, forbid_unknown_fields=True
+            name,
+            [_field(name, parameter, hints, about) for parameter in parameters],
+            kw_only=True,
+            forbid_unknown_fields=True,
         )
         arguments_schema(arguments)
     except (TypeError, NameError) as exc:
@@ -159,10 +270,30 @@ def _arguments_type(
     return arguments
 
 
-def _as_json(name: str, result: object) -> str:
-    try:
-        return msgspec.json.encode(result).decode()
-    except (TypeError, msgspec.MsgspecError) as exc:
+def _field(
+    name: str,
+    parameter: inspect.Parameter,
+    hints: Mapping[str, Any],
+    about: Mapping[str, str],
+) -> Any:
+    if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
         raise DefinitionError(
-            f"tool {name!r} returned {type(result).__name__}, which JSON cannot carry: {exc}"
-        ) from exc
+            f"tool {name!r}: parameter {str(parameter)!r} cannot be given by name"
+        )
+    if parameter.name not in hints:
+        raise DefinitionError(
+            f"tool {name!r}: parameter {parameter.name!r} has no type hint"
+        )
+    hint: Any = hints[parameter.name]
+    if description := about.get(parameter.name):
+        hint = Annotated[hint, msgspec.Meta(description=description)]
+    default = parameter.default
+    if default is parameter.empty:
+        return parameter.name, hint
+    if isinstance(default, Hashable):
+        return parameter.name, hint, default
+    # What can be changed is made anew for each call; of a factory, the schema shows nothing.
+    shown = {"default": msgspec.to_builtins(default, str_keys=True)}
+    hint = Annotated[hint, msgspec.Meta(extra_json_schema=shown)]
+    made = msgspec.field(default_factory=partial(deepcopy, default))
+    return parameter.name, hint, made

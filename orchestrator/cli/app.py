@@ -15,12 +15,14 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.table import Table
 from rich.text import Text
 
-from agents import DefinitionError, model_named
+from agents import DefinitionError
+from agents.models.named import model_named
 from delegation import SessionRecord, one_line, usd
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.chat import chat_in_terminal
 from orchestrator.cli.demo import companion
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.models import ask_model, print_providers
 from orchestrator.cli.past import find_run, read_ledger
 from orchestrator.cli.running import run_goal, show_demo, show_local_demo
 from orchestrator.cli.terminal import Terminal
@@ -186,6 +188,26 @@ def tree(
     console.print(Text(f"run {session.id}", style="bold"))
     print_tree(session.tree, console)
     print_reasons(session.tree, console)
+
+
+@app.command
+def models() -> None:
+    """List whose models can be named, and what each needs: a key, an extra."""
+    print_providers(Terminal(), os.environ)
+
+
+@app.command
+def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
+    """Ask a model one question. The answer goes to stdout as it comes, its cost to stderr.
+
+    Args:
+        model: Its name, such as openai:gpt-5-mini; with 'a | b', b is asked where a fails.
+        question: What to ask.
+        reasoning: Show what the model thinks too, on stderr.
+    """
+    return trio.run(
+        lambda: ask_model(model, question, reasoning=reasoning, environ=os.environ)
+    )
 
 
 def _journal(named: Path | None) -> Path:

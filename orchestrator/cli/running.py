@@ -9,7 +9,8 @@ from typing import Any, Final
 import trio
 from rich.text import Text
 
-from agents import Agent, NamedModel, raising_one_error
+from agents import Agent, raising_one_error
+from agents.models.named import NamedModel
 from delegation import Outcome, Tree, printable
 from orchestrator.cli.demo import QUESTION, team
 from orchestrator.cli.local_demo import LOCAL_NOTE, local_team

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from agents import Agent, Usage, read_output, well_formed
+from agents import Agent, Part, Usage, UserMessage, read_output, well_formed
 from delegation import DeliveryCapability, Outcome, SessionId, Tree
 from delegation.events import MessageReceived, SessionOpened
 from orchestrator.errors import RunFailedError
@@ -45,12 +45,15 @@ class Run(Generic[OutputT_co]):
         return self.tree.total
 
 
-async def run_once(house: House, agent: Agent[Any], goal: str) -> Run[Any]:
+async def run_once(
+    house: House, agent: Agent[Any], goal: str, parts: tuple[Part, ...]
+) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree has ended."""
+    message = UserMessage(well_formed(goal), parts)
     id_ = house.new_session_id()
     house.roster.enter(id_, agent)
     house.book.post(SessionOpened(id_, agent.name))
-    house.book.post(MessageReceived(id_, well_formed(goal)))
+    house.book.post(MessageReceived(id_, message.text, message.parts, message.id))
     session = house.book.ledger.sessions[id_]
     house.turns.begin(session, CAPABILITY)
     try:

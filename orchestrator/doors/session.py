@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from agents import Agent, well_formed
+from agents import Agent, Part, UserMessage, well_formed
 from delegation import DeliveryCapability, Reply, SessionId, Tree
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
@@ -32,14 +32,22 @@ class Session:
         """The tree of all that this session has delegated; it grows."""
         return self._record.tree
 
-    async def ask(self, text: str) -> Reply:
+    async def ask(self, text: str, *parts: Part, workspace: str = "") -> Reply:
         """Say something, and wait for the reply of the turn that reads it.
 
         If this is cancelled the message stays said, and its reply comes on `replies`.
+
+        Args:
+            text: what to say.
+            parts: images and files that go with it.
+            workspace: the folder that this very message is about; it may change from one to
+                the next, so it is said with each.
         """
         book = self._house.book
         self._require_open()
-        book.post(MessageReceived(self.id, well_formed(text)))
+        said = f"[Workspace: {workspace}]\n{text}" if workspace else text
+        message = UserMessage(well_formed(said), parts)
+        book.post(MessageReceived(self.id, message.text, message.parts, message.id))
         seq = book.ledger.last_seq
         question = self._questions[seq] = _Question()
         is_taken = False

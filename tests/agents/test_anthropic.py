@@ -17,10 +17,10 @@ from agents import (
     ToolMessage,
     Usage,
     UserMessage,
-    model_named,
     tool,
 )
 from agents.models.anthropic import AnthropicModel
+from agents.models.named import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime

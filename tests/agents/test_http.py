@@ -17,7 +17,6 @@ from agents import (
     ModelError,
     ModelEvent,
     ModelRequest,
-    NamedModel,
     ReasoningDelta,
     TextDelta,
     ToolCall,
@@ -27,6 +26,7 @@ from agents import (
 from agents.models import http
 from agents.models.anthropic import AnthropicModel
 from agents.models.http import CALLS_PER_POOL, KEPT_ALIVE, Events, Pools, is_on_loopback
+from agents.models.named import NamedModel
 from agents.models.openai import OpenAIModel
 from agents.models.responses import ResponsesModel
 from tests.fake_provider import (

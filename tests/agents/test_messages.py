@@ -1,11 +1,18 @@
-"""Usage adds up, and a transcript knows which of its calls are open."""
+"""Usage adds up, messages keep their ids, and a transcript knows which calls are open."""
+
+import json
+from pathlib import Path
 
 import attrs
 import pytest
+import trio
 
 from agents import (
     AssistantMessage,
     CallId,
+    Message,
+    ModelRequest,
+    ScriptedModel,
     ToolCall,
     ToolMessage,
     Transcript,
@@ -13,6 +20,10 @@ from agents import (
     UserMessage,
     unanswered_calls,
 )
+from agents.messages import MessageId, Part
+from agents.models.cassette import RecordingModel, ReplayModel
+from delegation import TaskId, decode, encode
+from delegation.events import ModelAnswered, ToolAnswered
 
 USER = UserMessage("go")
 A, B, C = (ToolCall("look", id=CallId(name)) for name in "abc")
@@ -69,3 +80,100 @@ def test_only_the_last_answer_has_open_calls() -> None:
 def test_what_was_said_cannot_be_changed() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         USER.text = "stop"  # type: ignore[misc]
+
+
+MESSAGES: list[Message] = [
+    UserMessage("go", (Part("image/png", data=b"png"),)),
+    AssistantMessage("so", (A,), Usage(calls=1), "openai:m"),
+    answer_to(A),
+]
+
+
+def test_every_message_has_an_id_from_its_birth() -> None:
+    ids = {UserMessage("go").id for _ in range(1000)}
+
+    assert len(ids) == 1000
+    assert all(id_.startswith("m_") and len(id_) == 12 for id_ in ids)
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_two_messages_that_say_the_same_are_equal(message: Message) -> None:
+    other = attrs.evolve(message, id=MessageId("m_other"))
+
+    assert other == message
+    assert other.id != message.id
+    assert repr(other) == repr(message)
+
+
+def test_equal_messages_are_one_in_a_set() -> None:
+    assert len({UserMessage("go"), UserMessage("go")}) == 1
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_that_is_changed_stays_the_same_message(message: Message) -> None:
+    assert attrs.evolve(message, text="else").id == message.id
+
+
+def test_the_fields_of_a_message_are_matched_in_their_order() -> None:
+    """The id is not among them, so that patterns of before still fit."""
+    assert UserMessage.__match_args__ == ("text", "parts")
+    assert AssistantMessage.__match_args__ == ("text", "calls", "usage", "model")
+    assert ToolMessage.__match_args__ == ("call", "text", "failed")
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        ModelAnswered(TaskId("a"), AssistantMessage("so", (A,))),
+        ToolAnswered(TaskId("a"), answer_to(A)),
+    ],
+)
+def test_a_journal_keeps_the_id_of_a_message(
+    fact: ModelAnswered | ToolAnswered,
+) -> None:
+    read = decode(encode(fact))
+
+    assert read == fact
+    assert isinstance(read, ModelAnswered | ToolAnswered)
+    assert read.message.id == fact.message.id
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        ModelAnswered(TaskId("a"), AssistantMessage("so", (A,))),
+        ToolAnswered(TaskId("a"), answer_to(A)),
+    ],
+)
+def test_a_journal_from_before_there_were_ids_can_be_read(
+    fact: ModelAnswered | ToolAnswered,
+) -> None:
+    written = encode(fact)
+    body = json.loads(written.body)
+    del body["message"]["id"]
+
+    read = decode(attrs.evolve(written, body=json.dumps(body).encode()))
+
+    assert read == fact
+    assert isinstance(read, ModelAnswered | ToolAnswered)
+    assert read.message.id.startswith("m_")
+
+
+@pytest.mark.realtime
+async def test_a_cassette_is_asked_for_what_was_said_and_not_by_which_message(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "one.jsonl"
+    asked = ModelRequest(instructions="", transcript=MESSAGES, tools=())
+    first = await RecordingModel(ScriptedModel(["42"]), file).answer(asked)
+    others: list[Message] = [
+        attrs.evolve(message, id=MessageId(f"m_{number}"))
+        for number, message in enumerate(MESSAGES)
+    ]
+
+    again = await ReplayModel(file).answer(attrs.evolve(asked, transcript=others))
+
+    assert again == first
+    # It is said once more, so it is another message.
+    assert again.id != first.id
+    assert "m_" not in await trio.Path(file).read_text()

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from agents import DefinitionError, model_named
+from agents import DefinitionError
+from agents.models.named import model_named
 
 KEY = {"OPENAI_API_KEY": "sk-secret"}
 

@@ -21,10 +21,10 @@ from agents import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    model_named,
     take_turn,
     tool,
 )
+from agents.models.named import model_named
 from agents.models.openai import OpenAIModel
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from agents import (
     AssistantMessage,
     CallId,
+    Failure,
     Message,
+    ModelError,
     ModelRequest,
     Tool,
     ToolCall,
@@ -21,7 +23,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.messages import BROKEN_OFF
+from agents.messages import BROKEN_OFF, Part
 from agents.models.anthropic import message_request
 from agents.models.openai import completion_request
 from agents.models.projection import (
@@ -68,6 +70,41 @@ calls = st.builds(
     st.dictionaries(texts, values, max_size=2),
     ids,
 )
+# Images, texts and documents, some of which one protocol takes and another does not.
+media_types = st.sampled_from(
+    [
+        "image/png",
+        "image/tiff",
+        "application/pdf",
+        "application/msword",
+        "application/json",
+        "text/plain",
+        "text/csv",
+        "audio/wav",
+    ]
+)
+contents = st.sampled_from([b" ", b"%PDF", "ä".encode(), b"\xff\xfe", b"a,b\n1,2"])
+urls = st.sampled_from(["https://example.org/a", "http://localhost:8000/a"])
+parts = st.builds(
+    lambda kind, source, name: Part(kind, **source, name=name),
+    media_types,
+    st.fixed_dictionaries({"data": contents}) | st.fixed_dictionaries({"url": urls}),
+    texts | st.just("x" * 600),
+)
+welcome_parts = st.builds(
+    lambda kind, name: Part(kind, data=b"abc", name=name),
+    st.sampled_from(["image/png", "application/pdf", "text/csv", "application/json"]),
+    texts,
+)
+
+
+def histories(
+    parts: st.SearchStrategy[Part],
+) -> st.SearchStrategy[list[Message]]:
+    told = st.builds(UserMessage, texts, st.lists(parts, max_size=2).map(tuple))
+    return st.lists(messages | told, max_size=12)
+
+
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(UserMessage, texts),
     st.builds(AssistantMessage, texts, st.lists(calls, max_size=3).map(tuple)),
@@ -94,7 +131,7 @@ def request(
 
 @settings(deadline=None)
 @given(
-    st.lists(messages, max_size=12),
+    histories(welcome_parts),
     texts,
     st.sampled_from([(), (look,)]),
     st.sampled_from([None, {"type": "integer"}, {"type": "object"}]),
@@ -113,20 +150,43 @@ def test_whatever_the_history_the_request_is_valid(
 
         body = build("some-model", asked, shape)
 
-        check(json.loads(as_json(body)))
+        sent = as_json(body)
+        check(json.loads(sent))
+        assert not any(message.id.encode() in sent for message in transcript)
         assert ("response_format" in body or "text" in body) <= (output is not None)
 
 
 @settings(deadline=None)
-@given(st.lists(messages, max_size=12))
+@given(histories(parts))
+def test_whatever_is_attached_the_request_is_valid_or_refused(
+    transcript: list[Message],
+) -> None:
+    for build, check in PROTOCOLS:
+        match built(build, transcript):
+            case ModelError() as error:
+                assert error.kind is Failure.BAD_REQUEST
+                assert "cannot be sent: " in str(error)
+            case body:
+                check(json.loads(as_json(body)))
+
+
+def built(build: Build, transcript: list[Message]) -> dict[str, Any] | ModelError:
+    try:
+        return build("some-model", request(transcript), None)
+    except ModelError as exc:
+        return exc
+
+
+@settings(deadline=None)
+@given(histories(parts))
 def test_what_is_in_order_is_sent_as_it_is(transcript: list[Message]) -> None:
     """Projecting what a projection says changes nothing more."""
     once = projected(transcript)
     again: list[Message] = []
     for part in once:
         match part:
-            case Told(text):
-                again.append(UserMessage(text))
+            case Told(text, attached):
+                again.append(UserMessage(text, attached))
             case Said(text, exchanges):
                 again.append(
                     AssistantMessage(
@@ -146,6 +206,7 @@ def test_what_is_in_order_is_sent_as_it_is(transcript: list[Message]) -> None:
 
 
 LOOK = ToolCall("look", id=CallId("a"))
+IMAGE = Part("image/png", data=b"png")
 OPEN = Exchange("a", "look", {}, BROKEN_OFF, failed=True)
 
 
@@ -154,6 +215,8 @@ OPEN = Exchange("a", "look", {}, BROKEN_OFF, failed=True)
     [
         ([], [Told(GO_ON)]),
         ([UserMessage(" ")], [Told(GO_ON)]),
+        # What has no words may still show something.
+        ([UserMessage(" ", (IMAGE,))], [Told("", (IMAGE,))]),
         ([AssistantMessage("hi")], [Told(GO_ON), Said("hi"), Told(GO_ON)]),
         ([UserMessage("x"), AssistantMessage("")], [Told("x")]),
         # A call that nobody answers, at the end or before something else.

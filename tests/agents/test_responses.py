@@ -18,9 +18,9 @@ from agents import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    model_named,
     tool,
 )
+from agents.models.named import model_named
 from agents.models.responses import ResponsesModel
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 

@@ -2,6 +2,8 @@
 
 import contextvars
 import enum
+import functools
+import queue
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -9,6 +11,7 @@ import attrs
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from agents import (
     CallId,
@@ -195,6 +198,48 @@ async def test_a_default_is_not_shared_between_calls() -> None:
     assert [await use(collect), await use(collect)] == ["[1]", "[1]"]
 
 
+async def test_a_default_that_can_be_changed_is_made_anew_for_each_call() -> None:
+    @attrs.define
+    class Basket:
+        fruit: list[str] = attrs.Factory(lambda: ["apple"])
+
+    @tool
+    async def collect(
+        tags: list[str] = ["a"],  # noqa: B006
+        basket: Basket = Basket(),  # noqa: B008
+    ) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        tags.append("b")
+        basket.fruit.append("pear")
+        return tags + basket.fruit
+
+    properties = collect.parameters["properties"]
+    assert properties["tags"]["default"] == ["a"]
+    assert properties["basket"]["default"] == {"fruit": ["apple"]}
+    for _ in range(2):
+        assert await use(collect) == '["a","b","apple","pear"]'
+    assert await use(collect, tags=[], basket={"fruit": []}) == '["b","pear"]'
+
+
+async def test_a_whole_number_may_be_written_as_a_fraction() -> None:
+    """JSON knows one kind of number, and some models write 1.0 for 1."""
+
+    @tool
+    async def add(pages: dict[int, list[int]], factor: float, note: Any) -> list[Any]:
+        await trio.lowlevel.checkpoint()
+        return [pages, factor, note]
+
+    added = await use(add, pages={"2": [3.0, 4]}, factor=2.0, note="x")
+
+    assert added == '[{"2":[3,4]},2.0,"x"]'
+
+
+@pytest.mark.parametrize("coats", [1.5, 1e300, float("inf"), float("nan")])
+async def test_a_fraction_is_no_whole_number(coats: float) -> None:
+    with pytest.raises(ToolError, match=r"Expected `int`, got `float` - at `\$.coats`"):
+        await use(paint, what="wall", coats=coats)
+
+
 async def test_keys_that_are_numbers_arrive_as_numbers() -> None:
     """In JSON every key is text, so the model has no other way to write them."""
 
@@ -323,6 +368,133 @@ async def test_a_sync_function_may_say_no() -> None:
         await use(refuse, why="not today")
 
 
+async def test_a_call_that_takes_too_long_is_stopped() -> None:
+    stopped: list[str] = []
+
+    @tool(timeout=5)
+    async def lookup(word: str) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            stopped.append(word)
+
+    with pytest.raises(ToolError) as caught:
+        await use(lookup, word="trio")
+
+    assert trio.current_time() == pytest.approx(5, abs=0.1)
+    assert stopped == ["trio"]
+    assert str(caught.value) == (
+        "lookup did not answer within 5 seconds and was stopped;"
+        " ask it for less, or go on without it"
+    )
+
+
+async def test_a_call_that_is_quick_enough_is_answered() -> None:
+    @tool(timeout=5)
+    async def lookup() -> str:
+        await trio.sleep(4.9)
+        return "found"
+
+    assert await use(lookup) == "found"
+
+
+@pytest.mark.parametrize("error", [TimeoutError("slow net"), trio.TooSlowError()])
+async def test_what_a_tool_itself_finds_too_slow_is_its_own_error(
+    error: Exception,
+) -> None:
+    @tool(timeout=5)
+    async def lookup() -> None:
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await use(lookup)
+
+    assert caught.value is error
+
+
+async def test_a_cancelled_call_is_not_a_slow_one() -> None:
+    @tool(timeout=5)
+    async def lookup() -> None:
+        await trio.sleep_forever()
+
+    with trio.move_on_after(1) as scope:
+        await use(lookup)
+
+    assert scope.cancelled_caught
+
+
+@pytest.mark.realtime
+async def test_a_thread_that_takes_too_long_is_abandoned() -> None:
+    """Nobody can stop a thread, so the model reads that its work may yet be done."""
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @tool(timeout=0.01)
+    def lookup() -> None:
+        gate.get(timeout=60)
+        ended.put("yet happened")
+
+    with pytest.raises(ToolError) as caught:
+        await use(lookup)
+
+    assert str(caught.value) == (
+        "lookup did not answer within 0.01 seconds and was abandoned;"
+        " it may still be running, so what it does may yet happen"
+    )
+    gate.put(None)
+    assert ended.get(timeout=60) == "yet happened"
+
+
+@pytest.mark.realtime
+async def test_calls_that_hang_take_no_thread_from_anybody_else() -> None:
+    """The journal is written in a thread as well."""
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    @tool(timeout=0.01)
+    def hang() -> None:
+        gate.get(timeout=60)
+
+    async def use_in_vain() -> None:
+        with pytest.raises(ToolError, match="hang did not answer"):
+            await use(hang)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(use_in_vain)
+
+    places = trio.to_thread.current_default_thread_limiter()
+    assert places.borrowed_tokens == 0
+    for _ in range(50):
+        gate.put(None)
+
+
+@pytest.mark.realtime
+async def test_a_thread_without_a_timeout_is_waited_for() -> None:
+    """Cancel means joined."""
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+    ended: list[str] = []
+
+    @tool
+    def write() -> None:
+        gate.get(timeout=60)
+        ended.append("written")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(use, write)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        gate.put(None)
+
+    assert ended == ["written"]
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_timeout_that_nothing_can_keep_is_refused(timeout: float) -> None:
+    with pytest.raises(DefinitionError, match="'look_at': its timeout"):
+        tool(timeout=timeout)(look_at)
+
+
 async def test_a_method_is_a_function_too() -> None:
     class Shelf:
         async def take(self, book: str) -> str:
@@ -340,6 +512,7 @@ def unknown(word: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa:
 def imaginary(number: complex) -> None: ...
 def two_kinds(place: Place | Colour | bytes) -> None: ...
 def opaque(event: trio.Event) -> None: ...
+def unencodable(words: list[Any] = [1j]) -> None: ...  # noqa: B006
 def look_at(words: list[str]) -> None: ...
 
 
@@ -354,6 +527,8 @@ def look_at(words: list[str]) -> None: ...
         (imaginary, "has a parameter that JSON cannot carry"),
         (opaque, "has a parameter that JSON cannot carry"),
         (two_kinds, "has a parameter that JSON cannot carry"),
+        (unencodable, "has a parameter that JSON cannot carry"),
+        (min, "does not say what it takes"),
     ],
 )
 def test_a_function_that_no_model_can_call_is_refused(
@@ -364,6 +539,20 @@ def test_a_function_that_no_model_can_call_is_refused(
 
     assert str(caught.value).startswith(f"tool {function.__name__!r}")
     assert complaint in str(caught.value)
+
+
+class Looking:
+    def __call__(self, words: list[str]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "not_a_function", [functools.partial(look_at, words=[]), Looking(), Looking, 1]
+)
+@pytest.mark.parametrize("make", [tool, tool(name="look")])
+def test_what_is_no_function_is_refused(make: Any, not_a_function: object) -> None:
+    """It has no type hints of its own, or no name."""
+    with pytest.raises(DefinitionError, match="is no function: write one"):
+        make(not_a_function)
 
 
 @pytest.mark.parametrize("name", ["", "look up", "<lambda>", "läuft", "a.b", "x" * 65])

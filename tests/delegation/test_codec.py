@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import AssistantMessage, CallId, ToolCall
+from agents import AssistantMessage, CallId, Part, ToolCall
 from delegation import (
     Encoded,
     TaskId,
@@ -31,6 +31,10 @@ arguments = st.dictionaries(st.text(), json_values, max_size=3)
 # Arguments are whatever JSON can say, which no type hint tells.
 st.register_type_strategy(
     ToolCall, st.builds(ToolCall, st.text(), arguments, id=st.text().map(CallId))
+)
+
+st.register_type_strategy(
+    Part, st.builds(Part, st.just("image/png"), data=st.binary(min_size=1))
 )
 
 

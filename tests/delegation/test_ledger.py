@@ -155,8 +155,8 @@ def test_the_fact_that_starts_a_turn_reads_the_mail(ledger: Ledger, tell: Tell) 
     assert session.root.transcript == [UserMessage("one"), UserMessage("two")]
     assert session.turn is not None
     assert session.turn.read == (3, 5)
-    assert session.mail == {7: "three"}
-    assert ledger.sessions[OTHER].mail == {4: "not yours"}
+    assert session.mail == {7: UserMessage("three")}
+    assert ledger.sessions[OTHER].mail == {4: UserMessage("not yours")}
 
 
 def test_only_a_detached_task_that_settles_is_mail(
@@ -169,7 +169,7 @@ def test_only_a_detached_task_that_settles_is_mail(
     session = ledger.sessions[S]
 
     assert list(session.mail) == [ledger.last_seq]
-    assert "/editor/researcher[2] (b)" in session.mail[ledger.last_seq]
+    assert "/editor/researcher[2] (b)" in session.mail[ledger.last_seq].text
     assert not session.outstanding
 
 

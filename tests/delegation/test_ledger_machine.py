@@ -390,7 +390,7 @@ class Facts(RuleBasedStateMachine):
             record = self.ledger.sessions[session.id]
             said = record.root.transcript
             heard = [it.text for it in said if isinstance(it, UserMessage)]
-            letters = [*heard, *record.mail.values()]
+            letters = [*heard, *(it.text for it in record.mail.values())]
             words = [*session.read.values(), *session.mail.values()]
             assert list(record.mail) == list(session.mail)
             assert len(letters) == len(words)

@@ -90,7 +90,7 @@ def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
     tell(requested(A, mode=Mode.DETACHED), TaskStarted(A))
     tell(ModelAnswered(A, AssistantMessage(usage=usage)), TaskSettled(A, outcome))
 
-    assert ledger.sessions[S].mail[8] == (
+    assert ledger.sessions[S].mail[8].text == (
         "A task that you handed on in the background has ended:"
         " /editor/researcher[1] (a).\n"
         "Asked: 1970-01-01 00:00:05 UTC, in turn 1.\n"

@@ -14,11 +14,13 @@ from agents import (
     DefinitionError,
     Limits,
     ModelRequest,
+    Part,
     ScriptedModel,
     ToolCall,
     ToolMessage,
     Transcript,
     Usage,
+    UserMessage,
     tool,
 )
 from delegation import Ending
@@ -412,3 +414,35 @@ async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(
                 children = session.tree.children(session.tree.root)
                 statuses = {session.tree[child]["status"] for child in children}
                 assert statuses <= {"cancelled"}
+
+
+async def test_files_and_the_workspace_go_with_a_message_and_survive_a_restart() -> (
+    None
+):
+    picture = Part("image/png", data=b"png", name="map.png")
+    journal = MemoryJournal()
+    model = Saying(AssistantMessage("seen"))
+    agent = Agent("a", model=model)
+    async with open_orchestrator(journal) as orchestrator:
+        await orchestrator.run(agent, "look", picture)
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("and here?", picture, workspace="/maps")
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            await again.ask("again")
+
+    first, second, third = model.requests
+    assert first.transcript[0] == UserMessage("look", (picture,))
+    told = UserMessage("[Workspace: /maps]\nand here?", (picture,))
+    assert second.transcript[0] == third.transcript[0] == told
+    assert second.transcript[0].id == third.transcript[0].id
+
+
+async def test_what_is_no_part_is_refused_before_it_is_written() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        before = len(journal.entries)
+        with pytest.raises(DefinitionError):
+            await orchestrator.run(sleepy(), "look", "map.png")  # type: ignore[arg-type]
+
+        assert len(journal.entries) == before

@@ -221,7 +221,7 @@ async def test_an_answer_is_read_as_the_type_that_the_agent_promises() -> None:
 
 
 async def test_an_answer_of_another_type_fails_and_says_where() -> None:
-    model = ScriptedModel(['{"title": "Trio"}'])
+    model = ScriptedModel.always('{"title": "Trio"}')
     finished = await run(Agent("writer", model=model, output=dict[str, int]))
 
     assert finished.outcome.ending is Ending.FAILED

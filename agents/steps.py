@@ -1,0 +1,167 @@
+"""The steps of a turn: what a model says is checked, what it calls is run, both are kept."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import attrs
+import msgspec
+import trio
+
+from agents.errors import DefinitionError, ToolError
+from agents.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    Usage,
+    broken_off,
+    mended,
+    well_formed,
+)
+from agents.models.model import Model
+from agents.nurseries import raising_one_error
+from agents.tools.tool import Tool
+
+
+class Steps:
+    """The transcript of a turn, and the tools that add to it."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        tools: Sequence[Tool],
+        record: Callable[[AssistantMessage | ToolMessage], None],
+        ready: Callable[[], Awaitable[None]],
+        *,
+        repeats: int,
+    ) -> None:
+        self.history = mended(transcript)
+        self._tools = {tool.name: tool for tool in tools}
+        self._record = record
+        self._ready = ready
+        self._repeats = repeats
+        self._answers: dict[bytes, tuple[str, int]] = {}
+        """What each call was answered last, and how often in a row."""
+
+    def take(self, step: AssistantMessage | ToolMessage) -> None:
+        self._record(step)
+        self.history.append(step)
+
+    async def mend(self, interrupted: Sequence[ToolCall]) -> None:
+        """Answer the calls that a crash left open: by running them again where that is safe."""
+        await self._ready()
+        repeatable = [call for call in interrupted if self._is_repeatable(call)]
+        for call in interrupted:
+            if call not in repeatable:
+                self.take(broken_off(call))
+        if repeatable:
+            await self.run_calls(repeatable)
+
+    async def run_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Run calls at the same time, and keep each answer as it comes."""
+        if len(calls) == 1:
+            await self._run_call(calls[0])
+            return
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                for call in calls:
+                    nursery.start_soon(self._run_call, call)
+
+    async def _run_call(self, call: ToolCall) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            tool = self._tool(call)
+            if not tool.idempotent:
+                # It must be known for ever that this may have happened.
+                await self._ready()
+            said = await tool.run(call)
+            if not _are([said], str):
+                raise DefinitionError(f"tool {call.name!r} answered {said!r}, not text")
+            answer = ToolMessage(call.id, well_formed(said))
+        except ToolError as exc:
+            answer = ToolMessage(call.id, well_formed(str(exc)), failed=True)
+        self._note(call, answer.text)
+        self.take(answer)
+
+    def _tool(self, call: ToolCall) -> Tool:
+        if call.name not in self._tools:
+            known = ", ".join(self._tools) or "none"
+            raise ToolError(f"there is no tool {call.name!r}; there are: {known}")
+        _, times = self._answers.get(_fingerprint(call), ("", 0))
+        if times >= self._repeats:
+            raise ToolError(
+                f"you have made this very call {times} times and always got the same"
+                " answer: do something else, or give your final answer"
+            )
+        return self._tools[call.name]
+
+    def _note(self, call: ToolCall, text: str) -> None:
+        made = _fingerprint(call)
+        last, times = self._answers.get(made, ("", 0))
+        if times < self._repeats:
+            self._answers[made] = (text, times + 1 if text == last else 1)
+
+    def _is_repeatable(self, call: ToolCall) -> bool:
+        return call.name in self._tools and self._tools[call.name].idempotent
+
+
+def checked(
+    answer: object, model: Model, history: Sequence[Message]
+) -> AssistantMessage:
+    """Return what a model said if it can be kept, with ids that are used only once."""
+    if not (
+        isinstance(answer, AssistantMessage)
+        and _are([answer.text], str)
+        and _are(answer.calls, ToolCall)
+        and _are(_counts(answer.usage), int)
+    ):
+        raise DefinitionError(
+            f"model {model.name!r} answered {answer!r}, which is no AssistantMessage of"
+            " text, calls and whole numbers"
+        )
+    if answer.calls:
+        answer = attrs.evolve(answer, calls=_with_own_ids(answer.calls, history))
+    if not answer.text.isascii():
+        answer = attrs.evolve(answer, text=well_formed(answer.text))
+    return answer
+
+
+def _with_own_ids(
+    calls: tuple[ToolCall, ...], history: Sequence[Message]
+) -> tuple[ToolCall, ...]:
+    used = {
+        call.id
+        for message in history
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    }
+    ids = [call.id for call in calls]
+    if "" not in ids and len(set(ids)) == len(ids) and used.isdisjoint(ids):
+        return calls
+    return tuple(
+        attrs.evolve(call, id=CallId(f"{call.id}~{len(history)}.{index}"))
+        for index, call in enumerate(calls)
+    )
+
+
+def _counts(usage: Usage) -> tuple[object, ...]:
+    # Spelled out: attrs takes apart a value in ten times the time, and this is every answer.
+    return (
+        usage.calls,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cost,
+        usage.unpriced,
+        usage.cached_tokens,
+        usage.reasoning_tokens,
+    )
+
+
+def _fingerprint(call: ToolCall) -> bytes:
+    return msgspec.json.encode([call.name, call.arguments])
+
+
+def _are(values: Iterable[object], kind: type[object]) -> bool:
+    """Tell what no type checker has looked at."""
+    return all(isinstance(value, kind) for value in values)

@@ -1,0 +1,232 @@
+"""What a tool answers is of a length that a model can read, and the rest is kept."""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents import CallId, DefinitionError, Tool, ToolCall, ToolError, tool
+from agents.tools.results import Spill, as_text, shortened
+
+LONG = "".join(f"line {number} ä\n" for number in range(1000))
+
+
+@attrs.frozen
+class Place:
+    town: str
+    floor: int
+    code: str
+    _secret: str = "hidden"
+
+
+async def use(used: Tool) -> str:
+    return await used.run(ToolCall(used.name, {}, id=CallId("1")))
+
+
+def answering(text: str, **options: Any) -> Tool:
+    async def answer() -> str:
+        await trio.lowlevel.checkpoint()
+        return text
+
+    return tool(**options)(answer)
+
+
+def saved_in(answer: str) -> tuple[Path, int, int]:
+    """Return what the model is told: where the whole is, and from where on to read it."""
+    _, _, told = answer.partition("in the file ")
+    file, _, rest = told.partition("; what is left out starts there at character ")
+    character, _, rest = rest.partition(" (byte ")
+    return Path(file), int(character), int(rest.partition(")")[0])
+
+
+@pytest.fixture(name="spill")
+def spill_in_a_new_folder(tmp_path: Path) -> Spill:
+    return Spill(tmp_path / "results")
+
+
+@pytest.fixture(name="full_disk")
+def disk_that_takes_no_more(tmp_path: Path) -> Spill:
+    """Stand in for a full disk: a file is where the folder should be."""
+    (tmp_path / "results").write_text("")
+    return Spill(tmp_path / "results")
+
+
+@pytest.mark.realtime
+async def test_of_a_long_answer_the_model_reads_both_ends_and_where_the_rest_is(
+    spill: Spill,
+) -> None:
+    answer = await use(answering(LONG, limit=400, spill=spill))
+
+    assert answer.startswith(LONG[:300] + "\n\n[")
+    assert answer.endswith(".]\n\n" + LONG[-100:])
+    assert f"[{len(LONG) - 400} of {len(LONG)} characters are left out here." in answer
+
+
+@pytest.mark.realtime
+async def test_nothing_of_a_long_answer_is_lost(spill: Spill) -> None:
+    file, character, byte = saved_in(await use(answering(LONG, limit=400, spill=spill)))
+
+    assert file.read_text() == LONG
+    assert file.read_text()[character:] == LONG[300:]
+    assert file.read_bytes()[byte:].decode() == LONG[300:]
+
+
+@pytest.mark.realtime
+async def test_an_error_is_kept_as_an_answer_is(spill: Spill) -> None:
+    """A program that fails may say more than one that succeeds."""
+
+    @tool(limit=400, spill=spill)
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise ToolError(LONG)
+
+    with pytest.raises(ToolError) as caught:
+        await use(fail)
+
+    assert saved_in(str(caught.value))[0].read_text() == LONG
+
+
+@pytest.mark.realtime
+async def test_an_answer_comes_also_when_it_cannot_be_kept(full_disk: Spill) -> None:
+    answer = await use(answering(LONG, limit=400, spill=full_disk))
+
+    assert answer.startswith(LONG[:300])
+    assert "They could not be kept: [Errno 17] File exists" in answer
+    assert answer.endswith(LONG[-100:])
+
+
+@pytest.mark.realtime
+async def test_what_stands_for_no_character_can_be_kept(spill: Spill) -> None:
+    answer = await use(answering("\udcff" * 500, limit=400, spill=spill))
+
+    assert saved_in(answer)[0].read_text() == "?" * 500
+
+
+@pytest.mark.parametrize("limit", [0, len(LONG)])
+async def test_an_answer_within_the_limit_is_as_it_is(
+    limit: int, full_disk: Spill
+) -> None:
+    assert await use(answering(LONG, limit=limit, spill=full_disk)) == LONG
+
+
+@pytest.mark.realtime
+async def test_there_is_a_limit_unless_it_is_lifted(spill: Spill) -> None:
+    text = "x" * 50_000
+
+    assert await use(answering(text, spill=spill)) == text
+    assert "[1 of 50001 characters" in await use(answering(text + "x", spill=spill))
+
+
+def test_a_limit_below_nothing_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="tool 'answer': no answer has -1"):
+        answering("", limit=-1)
+
+
+def test_only_the_user_can_read_what_is_kept(spill: Spill) -> None:
+    file = spill.save("mine")
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_the_same_text_is_kept_once(spill: Spill) -> None:
+    first, other, again = (spill.save(text) for text in ("a", "b", "a"))
+
+    assert first == again != other
+    assert sorted(first.parent.iterdir()) == sorted([first, other])
+
+
+def test_a_file_that_is_not_whole_is_written_anew(spill: Spill) -> None:
+    """The machine may have stopped before all of it was on the disk."""
+    spill.save("whole").write_text("")
+
+    assert spill.save("whole").read_text() == "whole"
+
+
+def test_a_write_that_fails_leaves_nothing_behind(spill: Spill) -> None:
+    file = spill.save("whole")
+    file.unlink()
+    file.mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        spill.save("whole")
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_nothing_is_kept_where_others_can_write(tmp_path: Path) -> None:
+    """Among the temporary files, anybody may have made the folder before us."""
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    leading_elsewhere = tmp_path / "link"
+    leading_elsewhere.symlink_to(tmp_path)
+
+    for folder in (open_to_all, leading_elsewhere):
+        with pytest.raises(PermissionError, match="that we alone can write to"):
+            Spill(folder).save("mine")
+
+
+def test_the_model_is_told_a_path_that_holds_everywhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert Spill(Path("results")).save("mine").parent == tmp_path / "results"
+
+
+def test_without_a_folder_it_is_the_users_own_temporary_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    folder = Spill().save("mine").parent
+
+    assert folder == tmp_path / f"orchestrator-results-{os.getuid()}"
+
+
+@given(st.text(min_size=2), st.data())
+def test_what_is_shown_and_what_is_left_out_make_the_whole(
+    text: str, data: st.DataObject
+) -> None:
+    limit = data.draw(st.integers(1, len(text) - 1))
+
+    answer = shortened(text, limit, Path("file"))
+    _, start, byte = saved_in(answer[limit - limit // 4 :])
+
+    assert answer.startswith(text[:start])
+    assert text.encode()[byte:].decode() == text[start:]
+    assert answer.endswith(text[len(text) - (limit - start) :])
+
+
+def test_fields_come_in_the_order_they_were_declared() -> None:
+    ulm = Place("Ulm", 0, "x")
+    shown = '{"town":"Ulm","floor":0,"code":"x"}'
+
+    assert as_text("look", ulm) == shown
+    assert as_text("look", {"at": [(ulm, 1)]}) == f'{{"at":[[{shown},1]]}}'
+
+
+def test_a_field_that_has_no_value_is_left_out() -> None:
+    """As msgspec does it."""
+
+    @attrs.define
+    class Parcel:
+        weight: int
+        arrived: str = attrs.field(init=False)
+
+    assert as_text("look", Parcel(3)) == '{"weight":3}'
+
+
+def test_what_contains_itself_is_the_developers_error() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+
+    with pytest.raises(DefinitionError, match="tool 'look' returned list"):
+        as_text("look", endless)

