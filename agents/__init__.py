@@ -3,7 +3,7 @@
 Knows nothing of delegation and nothing of the orchestrator.
 """
 
-from agents.agent import Agent, Limits, Occasion
+from agents.agent import Agent, Compaction, Limits, Occasion
 from agents.errors import (
     AgentError,
     DefinitionError,
@@ -30,6 +30,7 @@ from agents.messages import (
 )
 from agents.models.model import (
     CallDelta,
+    Compacted,
     Model,
     ModelEvent,
     ModelRequest,
@@ -55,6 +56,8 @@ __all__ = [
     "AssistantMessage",
     "CallDelta",
     "CallId",
+    "Compacted",
+    "Compaction",
     "DefinitionError",
     "Failure",
     "LimitExceededError",

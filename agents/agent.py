@@ -40,6 +40,18 @@ class Limits:
 
 
 @attrs.frozen(kw_only=True)
+class Compaction:
+    """How a transcript is kept within what a model can read. The original is kept whole."""
+
+    window: int
+    """How many tokens the model reads at most."""
+    summarizer: str | Model | None = None
+    """Who writes summaries; the agent's own model if nobody else is named."""
+    keep_last: int = 4
+    """How many of the newest messages stay as they are."""
+
+
+@attrs.frozen(kw_only=True)
 class Occasion:
     """What an agent acts for: instructions may depend on it."""
 
@@ -89,6 +101,8 @@ class Agent(Generic[OutputT_co]):
     )
     """The type of the final answer; any type but `str` is read from JSON."""
     limits: Limits = attrs.field(default=Limits(), kw_only=True)
+    compaction: Compaction | None = attrs.field(default=None, kw_only=True)
+    """What to do when the transcript nears the end of the model's window; nothing if None."""
 
     def __attrs_post_init__(self) -> None:
         if not _is(self.name, str) or not NAME.fullmatch(self.name):

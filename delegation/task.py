@@ -86,6 +86,8 @@ class Outcome:
     ending: Ending
     output: str = ""
     error: str = ""
+    kind: str = ""
+    """How a provider failed, if that is what ended it: `rate_limit`, `auth`, `refused`, ..."""
 
     @property
     def succeeded(self) -> bool:

@@ -17,6 +17,7 @@ from agents import (
     AssistantMessage,
     DefinitionError,
     LimitExceededError,
+    ModelError,
     Step,
     Tool,
     take_turn,
@@ -110,6 +111,8 @@ class Acting:
             raise
         except LimitExceededError as exc:
             ending, error = Ending.OVER_BUDGET, str(exc)
+        except ModelError as exc:
+            return _unfinished(record, Ending.FAILED, str(exc), exc)
         except (AgentError, DefinitionError, UnwritableFactError) as exc:
             ending, error = Ending.FAILED, str(exc)
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
@@ -166,14 +169,19 @@ class Acting:
         return [*agent.tools, delegate]
 
 
-def _unfinished(record: TaskRecord, ending: Ending, error: str) -> Outcome:
+def _unfinished(
+    record: TaskRecord, ending: Ending, error: str, failed: ModelError | None = None
+) -> Outcome:
     """Return the outcome of a task that gave no final answer, with the last thing it said."""
-    said = (
+    said = [
         message.text
-        for message in reversed(record.transcript)
+        for message in record.transcript
         if isinstance(message, AssistantMessage) and message.text
-    )
-    return Outcome(ending, next(said, ""), error)
+    ]
+    if failed is not None and failed.partial:
+        said.append(failed.partial)
+    kind = "" if failed is None else failed.kind.value
+    return Outcome(ending, said[-1] if said else "", error, kind)
 
 
 def _failure(exc: BaseException) -> BaseException:

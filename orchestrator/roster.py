@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from agents import Agent, DefinitionError, Model
+from agents import Agent, Compaction, DefinitionError, Model
 from delegation import SessionId, TaskRecord
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Roster:
         self._prices = prices
         self._agents: dict[SessionId, Agent[Any]] = {}
         self._models: dict[str, Model] = {}
+        # One for each model, so that summaries are made once; it holds the model, and so its id.
+        self._compacting: dict[tuple[int, Compaction], Model] = {}
         self._open: list[NamedModel] = []
 
     def enter(self, session: SessionId, agent: Agent[Any]) -> None:
@@ -65,11 +67,29 @@ class Roster:
         )
 
     def model_of(self, agent: Agent[Any]) -> Model:
-        if not isinstance(agent.model, str):
-            return agent.model
-        if agent.model not in self._models:
-            self._models[agent.model] = self._made(agent.model)
-        return self._models[agent.model]
+        model = self._resolved(agent.model)
+        if (compaction := agent.compaction) is None:
+            return model
+        wrapped = (id(model), compaction)
+        if wrapped not in self._compacting:
+            from agents.models.compacting import compacting
+
+            self._compacting[wrapped] = compacting(
+                model,
+                window=compaction.window,
+                summarizer=None
+                if compaction.summarizer is None
+                else self._resolved(compaction.summarizer),
+                keep_last=compaction.keep_last,
+            )
+        return self._compacting[wrapped]
+
+    def _resolved(self, model: str | Model) -> Model:
+        if not isinstance(model, str):
+            return model
+        if model not in self._models:
+            self._models[model] = self._made(model)
+        return self._models[model]
 
     def _made(self, name: str) -> Model:
         """Return the model of a name; `a | b` is b where a fails."""

@@ -12,12 +12,13 @@ ROOT = Path(__file__).parent.parent
 AT_MOST = 45
 
 AGENTS = """
-    Agent AgentError AssistantMessage CallDelta CallId DefinitionError Failure
-    LimitExceededError Limits Message MessageId Model ModelError ModelEvent
-    ModelRequest Occasion OutputError Part Price ReasoningDelta Retrying
-    ScriptExhaustedError ScriptedModel Step Switched TextDelta Tool ToolCall ToolError
-    ToolMessage Transcript Usage UserMessage arguments_schema raising_one_error
-    read_arguments read_output take_turn tell_nobody tool unanswered_calls well_formed
+    Agent AgentError AssistantMessage CallDelta CallId Compacted Compaction
+    DefinitionError Failure LimitExceededError Limits Message MessageId Model
+    ModelError ModelEvent ModelRequest Occasion OutputError Part Price ReasoningDelta
+    Retrying ScriptExhaustedError ScriptedModel Step Switched TextDelta Tool ToolCall
+    ToolError ToolMessage Transcript Usage UserMessage arguments_schema
+    raising_one_error read_arguments read_output take_turn tell_nobody tool
+    unanswered_calls well_formed
 """
 DELEGATION = """
     Assignment Children DelegationError Delegator DeliveryCapability Detach Encoded

@@ -12,7 +12,14 @@ import trio
 
 from agents.errors import DefinitionError, ModelError
 from agents.messages import AssistantMessage
-from agents.models.model import Model, ModelEvent, ModelRequest, Retrying, Switched
+from agents.models.model import (
+    Compacted,
+    Model,
+    ModelEvent,
+    ModelRequest,
+    Retrying,
+    Switched,
+)
 
 TAKEN_BACK: Final = " (what it had said so far is taken back)"
 
@@ -60,7 +67,8 @@ class Listener:
 
     def _hear(self, event: ModelEvent) -> None:
         # Whoever tells of a failure has taken back what was told before.
-        self._has_begun = not isinstance(event, Retrying | Switched)
+        if not isinstance(event, Compacted):
+            self._has_begun = not isinstance(event, Retrying | Switched)
         self._tell(event)
 
 

@@ -1,0 +1,264 @@
+"""Agents on models by name: the same team on every provider, over real HTTP on loopback."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    CallId,
+    Compaction,
+    Failure,
+    Price,
+    Retrying,
+    ScriptedModel,
+    TextDelta,
+    ToolCall,
+    Transcript,
+    tool,
+)
+from agents.models.cassette import RecordingModel, ReplayModel
+from agents.models.limiter import Limiter
+from agents.models.named import model_named
+from agents.models.prices import PriceTable
+from delegation import Ending
+from orchestrator import open_orchestrator
+from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
+
+# Sockets live in real time.
+pytestmark = pytest.mark.realtime
+
+PROVIDERS = ["openai", "openai-responses", "anthropic"]
+KEY = "sk-0123456789abcdefghij"
+
+
+@tool(idempotent=True)
+async def lookup(word: str) -> str:
+    """Return the definition of a word."""
+    await trio.lowlevel.checkpoint()
+    return {"trio": "three of a kind"}[word]
+
+
+def environ(provider: FakeProvider) -> dict[str, str]:
+    return {
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_BASE_URL": f"{provider.url}/v1",
+        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": provider.url,
+    }
+
+
+def team(model: Any) -> Agent:
+    """Return an editor that delegates to a researcher with a tool, all on one model."""
+    researcher = Agent("researcher", model=model, tools=[lookup])
+    return Agent("editor", instructions="Edit.", model=model, delegates=[researcher])
+
+
+def script() -> list[Any]:
+    """Return what the provider says: the editor delegates, the researcher looks up, both end."""
+    delegate = ToolCall("delegate_task", {"goal": "trio?"}, id=CallId("call_a"))
+    look = ToolCall("lookup", {"word": "trio"}, id=CallId("call_b"))
+    return [
+        Say(calls=(delegate,), read=10, wrote=5),
+        Say(calls=(look,), read=10, wrote=5),
+        Say(text="three of a kind", read=10, wrote=5),
+        Say(text="A trio is three of a kind.", read=10, wrote=5),
+    ]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_the_same_team_runs_unchanged_on_every_provider(provider: str) -> None:
+    async with open_provider() as server:
+        server.replies = script()
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            run = await orchestrator.run(team(f"{provider}:any"), "What is a trio?")
+
+    assert run.output == "A trio is three of a kind."
+    assert run.usage.tokens == 60
+    assert run.usage.unpriced == 4
+    assert [run.tree[task]["status"] for task in run.tree.graph] == ["succeeded"] * 2
+
+
+async def test_the_same_team_runs_unchanged_from_a_cassette(tmp_path: Path) -> None:
+    """Recorded once over HTTP, it needs no server and no key any more."""
+    file = tmp_path / "cassette.jsonl"
+    async with open_provider() as server:
+        server.replies = [Say(text="three of a kind", read=10, wrote=5)]
+        live = model_named("openai:any", environ(server))
+        agent = Agent("scholar", model=RecordingModel(live, file))
+        async with open_orchestrator(":memory:") as orchestrator:
+            first = await orchestrator.run(agent, "What is a trio?")
+        await live.aclose()
+    async with open_orchestrator(":memory:") as orchestrator:
+        replayed = Agent("scholar", model=ReplayModel(file))
+        again = await orchestrator.run(replayed, "What is a trio?")
+
+    assert first.output == again.output == "three of a kind"
+    assert KEY not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Raw(b'{"error": {"message": "no", "code": "invalid_api_key"}}', 401), "auth"),
+        (
+            Raw(b'{"error": {"message": "x", "code": "insufficient_quota"}}', 429),
+            "quota",
+        ),
+        (
+            Raw(b'{"error": {"message": "x", "code": "context_length_exceeded"}}', 400),
+            "context_too_long",
+        ),
+        (Raw(b'{"error": {"message": "bad"}}', 400), "bad_request"),
+        (Say(refusal="I will not."), "refused"),
+    ],
+)
+async def test_every_failure_that_cannot_heal_ends_in_its_own_kind(
+    reply: Any, kind: str
+) -> None:
+    async with open_provider() as server:
+        server.replies = [reply]
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            run = await orchestrator.run(Agent("a", model="openai:any"), "go")
+
+    assert run.outcome.ending is Ending.FAILED
+    assert run.outcome.kind == kind
+    assert len(server.heard) == 1
+    assert KEY not in run.outcome.error
+
+
+async def test_what_can_heal_is_asked_again_and_whoever_listens_hears_it() -> None:
+    busy = Raw(b'{"error": {"message": "slow down"}}', 429, {"retry-after": "0"})
+    async with open_provider() as server:
+        server.replies = [busy, Say(text="at last")]
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            with orchestrator.listen() as events:
+                run = await orchestrator.run(Agent("a", model="openai:any"), "go")
+                heard = [events.receive_nowait().event for _ in range(2)]
+
+    assert run.output == "at last"
+    assert isinstance(heard[0], Retrying)
+    assert heard[0].kind is Failure.RATE_LIMIT
+    assert isinstance(heard[1], TextDelta)
+
+
+async def test_a_model_that_fails_is_replaced_by_the_next_one() -> None:
+    async with open_provider() as server:
+        server.replies = [
+            Raw(b'{"error": {"message": "no"}}', 401),
+            Say(text="I am here"),
+        ]
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            agent = Agent("a", model="openai:first | anthropic:second")
+            run = await orchestrator.run(agent, "go")
+
+    assert run.output == "I am here"
+    assert [heard.path for heard in server.heard] == [
+        "/v1/chat/completions",
+        "/v1/messages",
+    ]
+
+
+async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
+    prices = PriceTable.shipped().with_prices(
+        {"openai:any": Price(input=1000, output=2000)}
+    )
+    async with open_provider(Say(text="x", read=10, wrote=5)) as server:
+        async with open_orchestrator(
+            ":memory:", environ=environ(server), prices=prices
+        ) as orchestrator:
+            run = await orchestrator.run(Agent("a", model="openai:any"), "go")
+
+    assert (run.usage.cost, run.usage.unpriced) == (20_000, 0)
+
+
+async def test_a_stream_that_breaks_for_good_keeps_what_was_said() -> None:
+    broken = Say(text="half of the answer and more", cut=3, then=Then.HANG_UP)
+    async with open_provider(broken) as server:
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            bare = model_named("openai:any", environ(server))
+            run = await orchestrator.run(Agent("a", model=bare), "go")
+            await bare.aclose()
+
+    assert run.outcome.kind == "connection"
+    assert run.outcome.output
+    assert "half of the answer and more".startswith(run.outcome.output)
+
+
+async def test_a_limiter_holds_for_all_agents_of_an_orchestrator() -> None:
+    limiter = Limiter(in_flight=3)
+    peak: list[int] = []
+
+    async with open_provider(Say(text="x")) as server:
+        async with open_orchestrator(
+            ":memory:", environ=environ(server), limiters={"openai": limiter}
+        ) as orchestrator:
+
+            async def run() -> None:
+                await orchestrator.run(Agent("a", model="openai:any"), "go")
+                peak.append(limiter.in_flight)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(run)
+
+    assert len(server.heard) == 20
+    assert max(peak) <= 3
+
+
+async def test_a_long_transcript_is_compacted_and_the_original_kept() -> None:
+    heard: list[Transcript] = []
+
+    def say(transcript: Transcript) -> Any:
+        heard.append(list(transcript))
+        return ToolCall("dump", {"n": len(heard)}) if len(heard) < 5 else "done"
+
+    @tool(idempotent=True)
+    async def dump(n: int) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"{n}" * 4_000
+
+    agent = Agent(
+        "reader",
+        model=ScriptedModel.always(say),
+        tools=[dump],
+        compaction=Compaction(window=4_000, keep_last=2),
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(agent, "read everything")
+
+    assert run.outcome.succeeded
+    longest = max(sum(len(m.text) for m in transcript) for transcript in heard)
+    assert longest < 16_000
+
+
+async def test_a_thousand_agents_stream_at_once_through_one_process() -> None:
+    async with open_provider(
+        Say(text="a few words, streamed", read=3, wrote=4)
+    ) as server:
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            agent = Agent("a", model="openai:any")
+            outputs: list[str] = []
+
+            async def run() -> None:
+                outputs.append((await orchestrator.run(agent, "go")).output)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(1_000):
+                    nursery.start_soon(run)
+
+    assert outputs == ["a few words, streamed"] * 1_000
