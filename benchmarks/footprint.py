@@ -20,14 +20,14 @@ from benchmarks import workloads
 IMPORTING = """
 import sys, time
 before = time.process_time()
-import {module}
+{statement}
 print(time.process_time() - before, len(sys.modules))
 """
 
 
-def cpu_of_import(module: str, *, rounds: int = 7) -> float:
-    """Return the seconds that a fresh process takes to import a module."""
-    code = [sys.executable, "-c", IMPORTING.format(module=module)]
+def cpu_of(statement: str, *, rounds: int = 7) -> float:
+    """Return the seconds that an import takes in a fresh process."""
+    code = [sys.executable, "-c", IMPORTING.format(statement=statement)]
     runs = [
         subprocess.run(code, capture_output=True, text=True, check=True)
         for _ in range(rounds)

@@ -10,6 +10,7 @@ import trio
 
 from delegation import (
     Detach,
+    Encoded,
     Join,
     Ledger,
     Mode,
@@ -17,6 +18,7 @@ from delegation import (
     Rules,
     TaskRequest,
     decide,
+    decode,
     encode,
 )
 from delegation.events import Entry, Event, TaskRequested
@@ -34,11 +36,13 @@ class Bookkeeper:
         *,
         rules: Rules,
         clock: Callable[[], float],
+        secrets: Sequence[str] = (),
     ) -> None:
         self.ledger = ledger
         self.rules = rules
         self.clock = clock
         self.closed = False
+        self._secrets = [secret.encode() for secret in secrets]
         self._journal = journal
         self._posted = trio.lowlevel.ParkingLot()
         self._startable = trio.lowlevel.ParkingLot()
@@ -49,11 +53,14 @@ class Bookkeeper:
         if self.closed:
             raise ClosedError("the orchestrator is closed")
         ledger = self.ledger
+        # What cannot be written down must not become true.
+        encoded = encode(event)
+        if any(secret in encoded.body for secret in self._secrets):
+            encoded = self._without_secrets(encoded)
+            event = decode(encoded)
         entry = Entry(
             ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
         )
-        # What cannot be written down must not become true.
-        encoded = encode(event)
         ledger.post(entry)
         self._journal.append(entry, encoded)
         if self._posted:
@@ -62,6 +69,13 @@ class Bookkeeper:
             self._startable.unpark_all()
         if ledger.wakeable and self._wakeable:
             self._wakeable.unpark_all()
+
+    def _without_secrets(self, encoded: Encoded) -> Encoded:
+        """Return a fact without the keys that somebody let slip: nobody is to read them here."""
+        body = encoded.body
+        for secret in self._secrets:
+            body = body.replace(secret, b"***")
+        return Encoded(encoded.kind, encoded.version, body)
 
     def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
         """Decide what is asked for in one call, and post all of it unless it is refused."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 OutputT = TypeVar("OutputT")
 
 IN_MEMORY: Final = ":memory:"
+SHORTEST_KEY: Final = 16
 CLOSE_SECONDS: Final = 5
 """How long connections to models may take to close."""
 
@@ -140,6 +141,7 @@ async def open_orchestrator(
             ledger,
             rules=Rules() if rules is None else rules,
             clock=_steady_clock(),
+            secrets=_secrets(environ),
         )
         roster = Roster(environ, limiters, prices)
         acting = Acting(book, roster)
@@ -205,6 +207,15 @@ async def _take_over(book: Bookkeeper, acting: Acting) -> None:
         outcome = Outcome(Ending.LOST, error="its process died before it had ended")
         book.post(TurnEnded(session.id, session.turn.number, outcome))
     await book.wait_durable()
+
+
+def _secrets(environ: Mapping[str, str]) -> list[str]:
+    """Return the keys of providers that this process knows, and that no journal may."""
+    from agents.models.named import PROVIDERS
+
+    keys = {environ.get(provider.key, "").strip() for provider in PROVIDERS.values()}
+    # What is too short to be a key would be found in any text.
+    return [key for key in keys if len(key) >= SHORTEST_KEY]
 
 
 def _steady_clock() -> Callable[[], float]:

@@ -262,3 +262,39 @@ async def test_a_thousand_agents_stream_at_once_through_one_process() -> None:
                     nursery.start_soon(run)
 
     assert outputs == ["a few words, streamed"] * 1_000
+
+
+async def test_a_key_that_is_planted_everywhere_reaches_no_file(tmp_path: Path) -> None:
+    """In the goal, in what a model says and calls, in a tool's answer, in a server's error."""
+
+    @tool
+    async def show(text: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"{text} {KEY}"
+
+    replies: list[Say | Raw | Then] = [
+        Say(text=f"my key is {KEY}", calls=(ToolCall("show", {"text": KEY}),)),
+        Raw(f'{{"error": {{"message": "bad key {KEY}"}}}}'.encode(), 400),
+    ]
+    async with open_provider(Say(text="bye")) as server:
+        server.replies = replies
+        path = tmp_path / "journal.db"
+        async with open_orchestrator(path, environ=environ(server)) as orchestrator:
+            agent = Agent("a", model="openai:any", tools=[show])
+            run = await orchestrator.run(agent, f"use {KEY}")
+        again = RecordingModel(
+            model_named("openai:any", environ(server)), tmp_path / "tape", known=[KEY]
+        )
+        server.replies = replies[:1]
+        async with open_orchestrator(":memory:") as orchestrator:
+            await orchestrator.run(Agent("b", model=again), f"use {KEY}")
+
+    assert run.outcome.kind == "bad_request"
+    assert KEY not in run.tree.to_text() + str(run.outcome)
+    written = contents(tmp_path)
+    assert len(written) >= 2
+    assert KEY.encode() not in b"".join(written)
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
