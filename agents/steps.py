@@ -1,6 +1,7 @@
 """The steps of a turn: what a model says is checked, what it calls is run, both are kept."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import attrs
 import msgspec
@@ -22,6 +23,8 @@ from agents.messages import (
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
 from agents.tools.tool import Tool
+
+_COUNTS: Final = {int}
 
 
 class Steps:
@@ -76,7 +79,7 @@ class Steps:
                 # It must be known for ever that this may have happened.
                 await self._ready()
             said = await tool.run(call)
-            if not _are([said], str):
+            if not _is(said, str):
                 raise DefinitionError(f"tool {call.name!r} answered {said!r}, not text")
             answer = ToolMessage(call.id, well_formed(said))
         except ToolError as exc:
@@ -112,9 +115,9 @@ def checked(
     """Return what a model said if it can be kept, with ids that are used only once."""
     if not (
         isinstance(answer, AssistantMessage)
-        and _are([answer.text], str)
-        and _are(answer.calls, ToolCall)
-        and _are(_counts(answer.usage), int)
+        and _is(answer.text, str)
+        and all(_is(call, ToolCall) for call in answer.calls)
+        and set(map(type, _counts(answer.usage))) == _COUNTS
     ):
         raise DefinitionError(
             f"model {model.name!r} answered {answer!r}, which is no AssistantMessage of"
@@ -162,6 +165,6 @@ def _fingerprint(call: ToolCall) -> bytes:
     return msgspec.json.encode([call.name, call.arguments])
 
 
-def _are(values: Iterable[object], kind: type[object]) -> bool:
+def _is(value: object, kind: type[object]) -> bool:
     """Tell what no type checker has looked at."""
-    return all(isinstance(value, kind) for value in values)
+    return isinstance(value, kind)

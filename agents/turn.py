@@ -116,6 +116,8 @@ def _require_within(limits: Limits, history: Sequence[Message]) -> None:
     answers = _this_turn(history)
     if len(answers) >= limits.model_calls:
         raise LimitExceededError(f"{limits.model_calls} model calls")
+    if limits.tokens is None and limits.usd is None:
+        return
     used = sum((said.usage for said in answers), Usage())
     if limits.tokens is not None and used.tokens >= limits.tokens:
         raise LimitExceededError(f"{limits.tokens} tokens")

@@ -92,7 +92,6 @@ class Acting:
             self._book.post(TaskSettled(child.id, _unfinished(child, ending, error)))
 
     async def _act(self, task: TaskId, origin: Origin, delegator: Delegator) -> Outcome:
-        await trio.lowlevel.checkpoint()
         record = self._book.ledger.tasks[task]
         ending, error = Ending.CANCELLED, STOPPED
         scope = self._scopes[task] = trio.CancelScope()
@@ -123,6 +122,7 @@ class Acting:
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             del self._scopes[task]
+        # No checkpoint: whoever could not even begin has nothing to wait for.
         return _unfinished(record, ending, error)
 
     async def _answer(

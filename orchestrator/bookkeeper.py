@@ -55,7 +55,7 @@ class Bookkeeper:
         ledger = self.ledger
         # What cannot be written down must not become true.
         encoded = encode(event)
-        if any(secret in encoded.body for secret in self._secrets):
+        if self._secrets and any(map(encoded.body.__contains__, self._secrets)):
             encoded = self._without_secrets(encoded)
             event = decode(encoded)
         entry = Entry(

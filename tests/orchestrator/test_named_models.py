@@ -282,12 +282,12 @@ async def test_a_key_that_is_planted_everywhere_reaches_no_file(tmp_path: Path) 
         async with open_orchestrator(path, environ=environ(server)) as orchestrator:
             agent = Agent("a", model="openai:any", tools=[show])
             run = await orchestrator.run(agent, f"use {KEY}")
-        again = RecordingModel(
-            model_named("openai:any", environ(server)), tmp_path / "tape", known=[KEY]
-        )
+        live = model_named("openai:any", environ(server))
+        again = RecordingModel(live, tmp_path / "tape", known=[KEY])
         server.replies = replies[:1]
         async with open_orchestrator(":memory:") as orchestrator:
             await orchestrator.run(Agent("b", model=again), f"use {KEY}")
+        await live.aclose()
 
     assert run.outcome.kind == "bad_request"
     assert KEY not in run.tree.to_text() + str(run.outcome)
