@@ -71,7 +71,9 @@ async def test_the_official_openai_client_reads_chat_completions() -> None:
     assert "".join(piece or "" for piece in pieces) == "hello there"
     assert chunks[-1].usage.prompt_tokens == 7
     assert calls[0].function.name == "lookup"
-    assert "".join(call.function.arguments or "" for call in calls) == '{"word": "trio"}'
+    assert (
+        "".join(call.function.arguments or "" for call in calls) == '{"word": "trio"}'
+    )
 
 
 async def test_the_official_openai_client_reads_responses() -> None:
