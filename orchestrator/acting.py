@@ -111,7 +111,7 @@ class Acting:
         except LimitExceededError as exc:
             ending, error = Ending.OVER_BUDGET, str(exc)
         except ModelError as exc:
-            return _unfinished(record, Ending.FAILED, str(exc), exc)
+            return _unfinished(record, Ending.FAILED, str(exc), exc)  # noqa: ASYNC910
         except (AgentError, DefinitionError, UnwritableFactError) as exc:
             ending, error = Ending.FAILED, str(exc)
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
@@ -123,7 +123,7 @@ class Acting:
         finally:
             del self._scopes[task]
         # No checkpoint: whoever could not even begin has nothing to wait for.
-        return _unfinished(record, ending, error)
+        return _unfinished(record, ending, error)  # noqa: ASYNC910
 
     async def _answer(
         self,
