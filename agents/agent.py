@@ -38,6 +38,12 @@ class Limits:
     repeats: int = 5
     """How often the very same call may get the very same answer."""
 
+    def __attrs_post_init__(self) -> None:
+        for limit, allowed in attrs.asdict(self).items():
+            # Written so that it is also false of what is no number.
+            if allowed is not None and not allowed >= 0:
+                raise DefinitionError(f"a limit of {limit}={allowed} makes no sense")
+
 
 @attrs.frozen(kw_only=True)
 class Compaction:
@@ -119,6 +125,10 @@ class Agent(Generic[OutputT_co]):
             f"its model is {self.model!r}, neither a name nor a Model",
         )
         self._require(_is(self.limits, Limits), "its limits must be Limits(...)")
+        self._require(
+            self.compaction is None or _is(self.compaction, Compaction),
+            "its compaction must be Compaction(...)",
+        )
         self._require_parts(
             "tools", self.tools, Tool, "make one of a function with @tool"
         )

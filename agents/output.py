@@ -37,7 +37,7 @@ def read_output(promised: type[OutputT], text: str) -> OutputT:
     for alternative in _alternatives(promised):
         try:
             return cast("OutputT", msgspec.json.decode(text, type=alternative))
-        except (msgspec.MsgspecError, UnicodeError) as exc:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
             problems.append(str(exc))
     raise OutputError(
         f"the answer is not the {_name(promised)} it should be: {'; '.join(problems)}"

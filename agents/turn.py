@@ -84,7 +84,7 @@ async def take_turn(
             history,
         )
         steps.take(answer)
-        complaint = []
+        # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
             await steps.run_calls(answer.calls)
         elif not (complaint := _complaint(agent, answer, history)):

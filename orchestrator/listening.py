@@ -39,6 +39,8 @@ class _Listener:
             self._missed = 0
         except trio.WouldBlock:
             self._missed += 1
+        except trio.BrokenResourceError:
+            pass  # it has closed its ears before the block has ended
 
 
 class Listeners:

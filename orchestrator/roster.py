@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from agents import Agent, Compaction, DefinitionError, Model
+from agents import Agent, DefinitionError, Model
 from delegation import SessionId, TaskRecord
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Roster:
         self._prices = prices
         self._agents: dict[SessionId, Agent[Any]] = {}
         self._models: dict[str, Model] = {}
-        # One for each model, so that summaries are made once; it holds the model, and so its id.
-        self._compacting: dict[tuple[int, Compaction], Model] = {}
+        # One for each agent and its model, so that summaries are made once.
+        self._compacting: dict[tuple[str, int, int, int], Model] = {}
         self._open: list[NamedModel] = []
 
     def enter(self, session: SessionId, agent: Agent[Any]) -> None:
@@ -70,7 +70,7 @@ class Roster:
         model = self._resolved(agent.model)
         if (compaction := agent.compaction) is None:
             return model
-        wrapped = (id(model), compaction)
+        wrapped = (agent.name, id(model), compaction.window, compaction.keep_last)
         if wrapped not in self._compacting:
             from agents.models.compacting import compacting
 
@@ -109,11 +109,13 @@ class Roster:
         self._open.append(bare)
         provider, _, _ = name.partition(":")
         model: Model = bare
-        if provider in self._limiters:
-            model = limited(model, self._limiters[provider])
+        # Two protocols of one provider are one account.
+        account = provider.removesuffix("-responses")
+        if limiter := self._limiters.get(provider) or self._limiters.get(account):
+            model = limited(model, limiter)
         model = retrying(model)
-        elsewhere = provider in PROVIDERS and self._environ.get(
-            PROVIDERS[provider].base_url
+        elsewhere = provider in PROVIDERS and PROVIDERS[provider].is_elsewhere(
+            self._environ
         )
         if self._prices is None and elsewhere:
             # Somebody else's server has its own prices, whatever its models are called.

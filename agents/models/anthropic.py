@@ -21,6 +21,7 @@ from agents.models.projection import (
     Told,
     as_json,
     base64_of,
+    block_of,
     projected,
     text_of,
     unsendable,
@@ -122,7 +123,7 @@ def _blocks(spoken: Spoken) -> Iterator[tuple[str, dict[str, Any]]]:
         case Told(text, parts):
             # The model does best with what it is asked about before the question.
             for part in parts:
-                yield "user", _part(part)
+                yield "user", block_of(part, spoken, _part, text="text")
             if text:
                 yield "user", {"type": "text", "text": text}
         case Said(text, exchanges):

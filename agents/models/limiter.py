@@ -48,6 +48,7 @@ class Limiter:
         self._waiting = 0
         self._door = trio.StrictFIFOLock()
         self._changed = trio.Event()
+        self._run: trio.lowlevel.TrioToken | None = None
 
     @property
     def waiting(self) -> int:
@@ -68,6 +69,11 @@ class Limiter:
                 f"no call is let through: the limiter has {self._closed_by}=0",
                 kind=Failure.QUOTA,
             )
+        if (run := trio.lowlevel.current_trio_token()) is not self._run:
+            # Every run of trio has a clock of its own, which says nothing in another.
+            self._run = run
+            self._requests.empty_debt()
+            self._tokens.empty_debt()
         self._waiting += 1
         try:
             async with self._door:
@@ -108,6 +114,9 @@ class _Bucket:
 
     def __init__(self, per_minute: int | None) -> None:
         self._per_minute = per_minute
+        self.empty_debt()
+
+    def empty_debt(self) -> None:
         self._full_at = -float("inf")
 
     def reserved(self, amount: int) -> int:

@@ -34,6 +34,13 @@ class Provider:
     """What to install it with."""
     load: Callable[[], Maker]
     """Imports the provider, when somebody names it: its client is an extra."""
+    home: str
+    """Its own address."""
+
+    def is_elsewhere(self, environ: Mapping[str, str]) -> bool:
+        """Tell whether somebody else answers: another address is named."""
+        url = environ.get(self.base_url, "").strip().rstrip("/")
+        return url not in {"", self.home}
 
 
 def _openai() -> Maker:
@@ -56,19 +63,25 @@ def _anthropic() -> Maker:
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
     "openai": Provider(
-        key="OPENAI_API_KEY", base_url="OPENAI_BASE_URL", extra="openai", load=_openai
+        key="OPENAI_API_KEY",
+        base_url="OPENAI_BASE_URL",
+        extra="openai",
+        load=_openai,
+        home="https://api.openai.com/v1",
     ),
     "openai-responses": Provider(
         key="OPENAI_API_KEY",
         base_url="OPENAI_BASE_URL",
         extra="openai",
         load=_responses,
+        home="https://api.openai.com/v1",
     ),
     "anthropic": Provider(
         key="ANTHROPIC_API_KEY",
         base_url="ANTHROPIC_BASE_URL",
         extra="anthropic",
         load=_anthropic,
+        home="https://api.anthropic.com",
     ),
 }
 

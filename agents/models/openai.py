@@ -18,6 +18,7 @@ from agents.models.projection import (
     Told,
     address_of,
     as_json,
+    block_of,
     projected,
     quoted,
     unsendable,
@@ -96,7 +97,7 @@ def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
             case Told(text, ()):
                 yield {"role": "user", "content": text}
             case Told(text, parts):
-                content = [_part(part) for part in parts]
+                content = [block_of(part, spoken, _part, text="text") for part in parts]
                 if text:
                     content.append({"type": "text", "text": text})
                 yield {"role": "user", "content": content}

@@ -7,7 +7,7 @@ What a protocol has no way to say is refused before anything is sent.
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 import attrs
@@ -55,6 +55,8 @@ class Told:
 
     text: str
     parts: tuple[Part, ...] = ()
+    is_news: bool = attrs.field(default=False, eq=False)
+    """It is the newest thing that the model is told."""
 
 
 @attrs.frozen
@@ -79,6 +81,10 @@ def projected(transcript: Transcript) -> list[Spoken]:
             spoken.append(Told(GO_ON))
         case _:
             pass
+    for place in reversed(range(len(spoken))):
+        if isinstance(last := spoken[place], Told):
+            spoken[place] = attrs.evolve(last, is_news=True)
+            break
     return spoken
 
 
@@ -143,6 +149,21 @@ def _exchange(opened: _OpenCall, ids: _WireIds) -> Exchange:
         answer.text if answer.text.strip() else NOTHING,
         answer.failed,
     )
+
+
+def block_of(
+    part: Part, told: Told, project: Callable[[Part], dict[str, Any]], *, text: str
+) -> dict[str, Any]:
+    """Return a part as a protocol carries it.
+
+    What it cannot carry is refused when it is news. Later it is only told of: a session goes on.
+    """
+    try:
+        return project(part)
+    except ModelError as exc:
+        if told.is_news:
+            raise
+        return {"type": text, "text": f"[{exc}]"}
 
 
 def base64_of(part: Part) -> str:

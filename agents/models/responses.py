@@ -19,6 +19,7 @@ from agents.models.projection import (
     Told,
     address_of,
     as_json,
+    block_of,
     projected,
     quoted,
     unsendable,
@@ -105,7 +106,9 @@ def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
             case Told(text, ()):
                 yield {"type": "message", "role": "user", "content": text}
             case Told(text, parts):
-                content = [_part(part) for part in parts]
+                content = [
+                    block_of(part, spoken, _part, text="input_text") for part in parts
+                ]
                 if text:
                     content.append({"type": "input_text", "text": text})
                 yield {"type": "message", "role": "user", "content": content}

@@ -21,6 +21,8 @@ from agents.models.model import (
     Switched,
 )
 
+LONGEST_RETRY_AFTER: Final = 120
+"""Whoever asks for more seconds than this has failed for now: another model may be asked."""
 TAKEN_BACK: Final = " (what it had said so far is taken back)"
 
 
@@ -100,7 +102,8 @@ class _RetryingModel:
             # Who is cancelled by now was not stopped by this failure.
             await trio.lowlevel.checkpoint_if_cancelled()
             seconds = self._seconds(failures, error)
-            if seconds >= _seconds_left():
+            is_too_long = (error.retry_after or 0) > LONGEST_RETRY_AFTER
+            if is_too_long or seconds >= _seconds_left():
                 raise error
             request.tell(Retrying(error.kind, listener.complaint(error), seconds))
             await trio.sleep(seconds)

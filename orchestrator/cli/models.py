@@ -88,7 +88,10 @@ def print_providers(console: Terminal, environ: Mapping[str, str]) -> None:
 
 def _rows(environ: Mapping[str, str], priced: Mapping[str, object]) -> Iterator[_Row]:
     for prefix, provider in PROVIDERS.items():
-        known = sum(name.startswith(f"{prefix}:") for name in priced)
+        # Two protocols of one provider have one price; somebody else's server has its own.
+        account = f"{prefix.removesuffix('-responses')}:"
+        known = sum(name.startswith(account) for name in priced)
+        known = 0 if provider.is_elsewhere(environ) else known
         yield _Row(
             f"{prefix}:<model>",
             _key(provider, environ),

@@ -1,5 +1,8 @@
 """An agent is a frozen value, checked when it is made."""
 
+import math
+from typing import Any
+
 import attrs
 import pytest
 
@@ -98,3 +101,11 @@ def test_what_an_agent_is_made_of_cannot_be_changed_either() -> None:
     for part, field in parts:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(part, field, None)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"seconds": -1}, {"seconds": math.nan}, {"tokens": -5}]
+)
+def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match="makes no sense"):
+        Limits(**limits)

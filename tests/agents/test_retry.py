@@ -220,7 +220,7 @@ async def test_a_wait_that_ends_before_the_deadline_is_waited() -> None:
 async def test_a_wait_can_be_cancelled() -> None:
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask, retrying(ScriptedModel([overloaded(1000), "42"])))
+            nursery.start_soon(ask, retrying(ScriptedModel([overloaded(100), "42"])))
             await trio.sleep(5)
             scope.cancel()
 
@@ -284,3 +284,11 @@ def test_a_model_must_be_asked_at_least_once() -> None:
 async def test_it_is_a_checkpoint() -> None:
     with trio.testing.assert_checkpoints():
         await ask(retrying(ScriptedModel(["42"])))
+
+
+async def test_who_asks_to_be_left_alone_for_too_long_is_not_waited_for() -> None:
+    """A day's wait is a failure for now: a fallback may do better."""
+    with pytest.raises(ModelError):
+        await ask(retrying(ScriptedModel([overloaded(86_400), "42"])))
+
+    assert trio.current_time() == 0

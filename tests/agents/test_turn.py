@@ -572,3 +572,12 @@ async def test_instructions_may_depend_on_the_occasion() -> None:
     assert (
         model.requests[0].instructions == f"poet does: {GO.text}\n\nAnswer in German."
     )
+
+
+async def test_a_complaint_stands_while_the_repair_uses_tools() -> None:
+    model = Listener("no", ToolCall("double", {"number": 1}), "[1]")
+    turn = Turn(model, double)
+    turn.agent = Agent("lister", model=model, output=list[int])
+
+    assert await turn.take() == "[1]"
+    assert "could not be read" in model.requests[-1].transcript[-1].text

@@ -11,16 +11,19 @@ from agents import (
     CallId,
     Compaction,
     Failure,
+    ModelRequest,
+    Part,
     Price,
     Retrying,
     ScriptedModel,
     TextDelta,
     ToolCall,
     Transcript,
+    UserMessage,
     tool,
 )
 from agents.models.cassette import RecordingModel, ReplayModel
-from agents.models.limiter import Limiter
+from agents.models.limiter import Limiter, limited
 from agents.models.named import model_named
 from agents.models.prices import PriceTable
 from delegation import Ending
@@ -298,3 +301,58 @@ async def test_a_key_that_is_planted_everywhere_reaches_no_file(tmp_path: Path) 
 
 def contents(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
+
+
+async def test_a_file_that_cannot_be_sent_is_refused_once_and_the_session_goes_on() -> (
+    None
+):
+    archive = Part("application/zip", data=b"zip", name="all.zip")
+    async with open_provider(Say(text="fine")) as server:
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            async with orchestrator.open_session(
+                Agent("a", model="openai:any")
+            ) as session:
+                refused = await session.ask("look", archive)
+                after = await session.ask("never mind")
+
+    assert refused.outcome.kind == "bad_request"
+    assert after.text == "fine"
+    assert "all.zip" in str(server.heard[0].body)
+
+
+async def test_limits_of_a_provider_hold_in_both_of_its_protocols() -> None:
+    closed = {"openai": Limiter(in_flight=0)}
+    async with open_provider(Say(text="x")) as server:
+        async with open_orchestrator(
+            ":memory:", environ=environ(server), limiters=closed
+        ) as orchestrator:
+            agent = Agent("a", model="openai-responses:any")
+            run = await orchestrator.run(agent, "go")
+
+    assert run.outcome.kind == "quota"
+
+
+def test_a_limiter_may_be_used_in_one_run_of_trio_after_the_other() -> None:
+    """Every run has a clock of its own."""
+    limiter = Limiter(requests_per_minute=60, tokens_per_minute=100_000)
+    model = limited(ScriptedModel.always("x"), limiter)
+    request = ModelRequest(instructions="", transcript=[UserMessage("go")], tools=[])
+
+    async def ask() -> str:
+        with trio.fail_after(5):
+            return (await model.answer(request)).text
+
+    assert [trio.run(ask) for _ in range(6)] == ["x"] * 6
+
+
+async def test_whoever_closes_the_ears_early_disturbs_nobody() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        with orchestrator.listen() as events:
+            await events.aclose()
+            run = await orchestrator.run(
+                Agent("a", model=ScriptedModel(["said"])), "go"
+            )
+
+    assert run.output == "said"
