@@ -10,6 +10,10 @@
 """
 
 import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agents.messages import Usage
 
 
 class AgentError(Exception):
@@ -61,6 +65,7 @@ class ModelError(AgentError):
         kind: Failure = Failure.OTHER,
         retry_after: float | None = None,
         partial: str = "",
+        usage: "Usage | None" = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -68,6 +73,8 @@ class ModelError(AgentError):
         """The seconds after which the provider wants to be asked again."""
         self.partial = partial
         """What it had said when it failed."""
+        self.usage = usage
+        """What it had used by then, as far as it told: that is paid for all the same."""
 
 
 class ScriptExhaustedError(ModelError):

@@ -9,9 +9,9 @@ from typing import Final
 import attrs
 
 from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage
+from agents.messages import AssistantMessage, Usage
 from agents.models.model import Model, ModelRequest, Switched
-from agents.models.retry import Listener
+from agents.models.retry import Listener, with_lost
 
 ANOTHER_MAY_DO_BETTER: Final = frozenset(Failure) - {
     Failure.BAD_REQUEST,
@@ -43,12 +43,15 @@ class _FallbackModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         notes: list[str] = []
+        lost = Usage()
         *earlier, last = self._models
         for model, following in zip(earlier, self._models[1:], strict=True):
             listener = Listener(request)
             try:
-                return _signed(await model.answer(listener.request), model)
+                answer = _signed(await model.answer(listener.request), model)
+                return with_lost(answer, lost)
             except ModelError as exc:
+                exc.usage = lost = lost + (exc.usage or Usage())
                 if exc.kind not in self._on:
                     _note(exc, notes)
                     raise
@@ -56,8 +59,9 @@ class _FallbackModel:
                 complaint = listener.complaint(exc)
                 request.tell(Switched(exc.kind, complaint, following.name))
         try:
-            return _signed(await last.answer(request), last)
+            return with_lost(_signed(await last.answer(request), last), lost)
         except ModelError as exc:
+            exc.usage = lost + (exc.usage or Usage())
             _note(exc, notes)
             raise
 

@@ -70,7 +70,10 @@ class Endpoint:
         ) as exc:
             cause: Exception = exc
         # Raised out here, since what is raised in there drags its context along.
-        raise self._error(cause, draft.text) from self._without_the_key(cause)
+        error = self._error(cause, draft.text)
+        if draft.usage.tokens:
+            error.usage = draft.usage
+        raise error from self._without_the_key(cause)
 
     async def _converse(
         self, client: httpx2.AsyncClient, content: bytes, draft: Draft

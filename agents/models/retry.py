@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from agents.errors import DefinitionError, ModelError
-from agents.messages import AssistantMessage
+from agents.messages import AssistantMessage, Usage
 from agents.models.model import (
     Compacted,
     Model,
@@ -91,11 +91,13 @@ class _RetryingModel:
         self._jitter = jitter
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
+        lost = Usage()
         for failures in range(self._attempts - 1):
             listener = Listener(request)
             try:
-                return await self._model.answer(listener.request)
+                return with_lost(await self._model.answer(listener.request), lost)
             except ModelError as exc:
+                exc.usage = lost = lost + (exc.usage or Usage())
                 if not exc.kind.can_heal:
                     raise
                 error = exc
@@ -107,13 +109,24 @@ class _RetryingModel:
                 raise error
             request.tell(Retrying(error.kind, listener.complaint(error), seconds))
             await trio.sleep(seconds)
-        return await self._model.answer(request)
+        try:
+            return with_lost(await self._model.answer(request), lost)
+        except ModelError as exc:
+            exc.usage = lost + (exc.usage or Usage())
+            raise
 
     def _seconds(self, failures: int, error: ModelError) -> float:
         doubled = self._base_seconds * 2 ** min(failures, 32)
         longest = min(self._max_seconds, doubled)
         # On top of what the provider asks for, since it asks all its callers for the same.
         return (error.retry_after or 0) + self._jitter.uniform(0, longest)
+
+
+def with_lost(answer: AssistantMessage, lost: Usage) -> AssistantMessage:
+    """Return an answer that also says what was paid for the failures before it."""
+    if not lost.calls:
+        return answer
+    return attrs.evolve(answer, usage=answer.usage + lost)
 
 
 def _seconds_left() -> float:

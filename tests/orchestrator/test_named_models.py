@@ -356,3 +356,24 @@ async def test_whoever_closes_the_ears_early_disturbs_nobody() -> None:
             )
 
     assert run.output == "said"
+
+
+async def test_what_failed_attempts_have_used_is_counted() -> None:
+    """A limit that only saw the last attempt would be none."""
+    garbled = Raw(
+        b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
+        b'data: {"id": "1", "choices": [], "usage": {"prompt_tokens": 100,'
+        b' "completion_tokens": 50}}\n\n'
+        b"data: garbage\n\n",
+        200,
+        {"content-type": "text/event-stream"},
+    )
+    async with open_provider() as server:
+        server.replies = [garbled, Say(text="done", read=10, wrote=5)]
+        async with open_orchestrator(
+            ":memory:", environ=environ(server)
+        ) as orchestrator:
+            run = await orchestrator.run(Agent("a", model="openai:any"), "go")
+
+    assert run.output == "done"
+    assert (run.usage.calls, run.usage.tokens) == (2, 165)
