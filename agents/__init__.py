@@ -3,7 +3,7 @@
 Knows nothing of delegation and nothing of the orchestrator.
 """
 
-from agents.agent import Agent, Compaction, Limits, Occasion
+from agents.agent import Agent, Compaction, Occasion
 from agents.errors import (
     AgentError,
     DefinitionError,
@@ -14,6 +14,7 @@ from agents.errors import (
     ScriptExhaustedError,
     ToolError,
 )
+from agents.limits import Budget, Limits, Patience
 from agents.messages import (
     AssistantMessage,
     CallId,
@@ -44,6 +45,7 @@ from agents.models.model import (
 from agents.models.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
 from agents.output import read_output
+from agents.schema import require_schema
 from agents.tools.tool import Tool, arguments_schema, read_arguments, tool
 from agents.turn import Step, take_turn
 
@@ -54,6 +56,7 @@ __all__ = [
     "Agent",
     "AgentError",
     "AssistantMessage",
+    "Budget",
     "CallDelta",
     "CallId",
     "Compacted",
@@ -71,6 +74,7 @@ __all__ = [
     "Occasion",
     "OutputError",
     "Part",
+    "Patience",
     "Price",
     "ReasoningDelta",
     "Retrying",
@@ -90,6 +94,7 @@ __all__ = [
     "raising_one_error",
     "read_arguments",
     "read_output",
+    "require_schema",
     "take_turn",
     "tell_nobody",
     "tool",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import attrs
 
 from agents.errors import DefinitionError
+from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model
 from agents.output import output_schema
 from agents.tools.tool import Tool
@@ -22,27 +23,6 @@ else:
 
 # A name is a step of a path (`/editor/researcher[3]`) and an argument that models write.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-
-
-@attrs.frozen(kw_only=True)
-class Limits:
-    """What one task of an agent may use."""
-
-    model_calls: int = 100
-    seconds: float | None = None
-    """How long one task may take, waiting for its joined children included."""
-    tokens: int | None = None
-    """How many tokens its own model calls may read and write."""
-    usd: float | None = None
-    """How much its own model calls may cost."""
-    repeats: int = 5
-    """How often the very same call may get the very same answer."""
-
-    def __attrs_post_init__(self) -> None:
-        for limit, allowed in attrs.asdict(self).items():
-            # Written so that it is also false of what is no number.
-            if allowed is not None and not allowed >= 0:
-                raise DefinitionError(f"a limit of {limit}={allowed} makes no sense")
 
 
 @attrs.frozen(kw_only=True)
@@ -102,11 +82,18 @@ class Agent(Generic[OutputT_co]):
         default=(), kw_only=True, converter=_team
     )
     """Whom it may hand work to with `delegate_task`."""
+    copies: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may hand work to copies of itself, which may do so too."""
     output: type[OutputT_co] = attrs.field(
         default=cast("type[OutputT_co]", str), kw_only=True
     )
     """The type of the final answer; any type but `str` is read from JSON."""
     limits: Limits = attrs.field(default=Limits(), kw_only=True)
+    """What its own model calls may use in one task."""
+    budget: Budget | None = attrs.field(default=None, kw_only=True)
+    """What one task of it may use together with all below it."""
+    patience: Patience = attrs.field(default=Patience(), kw_only=True)
+    """How long it may show no sign of life."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
     """What to do when the transcript nears the end of the model's window; nothing if None."""
 
@@ -126,6 +113,13 @@ class Agent(Generic[OutputT_co]):
         )
         self._require(_is(self.limits, Limits), "its limits must be Limits(...)")
         self._require(
+            self.budget is None or _is(self.budget, Budget),
+            "its budget must be Budget(...)",
+        )
+        self._require(
+            _is(self.patience, Patience), "its patience must be Patience(...)"
+        )
+        self._require(
             self.compaction is None or _is(self.compaction, Compaction),
             "its compaction must be Compaction(...)",
         )
@@ -134,6 +128,14 @@ class Agent(Generic[OutputT_co]):
         )
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
         output_schema(self.output)
+
+    @property
+    def may_delegate(self) -> bool:
+        return bool(self.delegates) or self.copies
+
+    def leaf(self) -> "Agent[OutputT_co]":
+        """Return the same agent with nobody to hand work to."""
+        return attrs.evolve(self, delegates=(), copies=False)
 
     def instructed(self, occasion: Occasion) -> str:
         """Return the instructions for an occasion. Nothing is added that is not asked for."""

@@ -13,6 +13,8 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agents.messages import Usage
 
 
@@ -97,7 +99,12 @@ class LimitExceededError(AgentError):
 
 
 class OutputError(AgentError):
-    """The final answer is not what the agent promises."""
+    """The final answer is not what the agent promises, or not what it was asked for."""
+
+    def __init__(self, message: str, problems: "Sequence[str]" = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems) or (message,)
+        """What is wrong with it, one by one."""
 
 
 class ToolError(Exception):

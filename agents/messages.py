@@ -147,6 +147,8 @@ class UserMessage:
     text: str
     parts: tuple[Part, ...] = ()
     """What comes with the text."""
+    aside: bool = attrs.field(default=False, kw_only=True)
+    """It was said in the midst of a turn, and does not begin one."""
     id: MessageId = attrs.field(
         factory=new_message_id, kw_only=True, eq=False, repr=False
     )

@@ -40,7 +40,8 @@ def read_output(promised: type[OutputT], text: str) -> OutputT:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
             problems.append(str(exc))
     raise OutputError(
-        f"the answer is not the {_name(promised)} it should be: {'; '.join(problems)}"
+        f"the answer is not the {_name(promised)} it should be: {'; '.join(problems)}",
+        problems,
     )
 
 

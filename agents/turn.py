@@ -5,11 +5,12 @@ act on the world. So whoever keeps the transcript can continue it after a crash:
 wherever the transcript stands.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from agents.agent import Agent, Limits, Occasion
+from agents.agent import Agent, Occasion
 from agents.errors import LimitExceededError, OutputError
+from agents.limits import Limits
 from agents.messages import (
     AssistantMessage,
     Message,
@@ -21,6 +22,7 @@ from agents.messages import (
 )
 from agents.models.model import Model, ModelEvent, ModelRequest, tell_nobody
 from agents.output import output_schema, read_output
+from agents.schema import schema_problems
 from agents.steps import Steps, checked
 from agents.tools.tool import Tool
 
@@ -29,6 +31,11 @@ Step: TypeAlias = AssistantMessage | ToolMessage
 REPAIR: Final = (
     "Your answer could not be read: {problem}\nGive it again, as nothing but that JSON."
 )
+
+
+def hear_nothing() -> Sequence[UserMessage]:
+    """Return what was said to an agent that nobody talks to meanwhile."""
+    return ()
 
 
 async def take_turn(
@@ -40,6 +47,8 @@ async def take_turn(
     record: Callable[[Step], None],
     ready: Callable[[], Awaitable[None]],
     tell: Callable[[ModelEvent], None] = tell_nobody,
+    hear: Callable[[], Sequence[UserMessage]] = hear_nothing,
+    wanted: Mapping[str, Any] | None = None,
     path: str = "",
 ) -> str:
     """Let an agent act until it gives its final answer, and return that.
@@ -53,22 +62,25 @@ async def take_turn(
         ready: waits until all that was recorded is safe. The agent asks its model, or runs a
             tool that must not run twice, when this has returned.
         tell: hears what happens while the model answers.
+        hear: returns what was said to the agent meanwhile. It is asked before each model call.
+        wanted: the JSON schema that whoever asked wants the final answer to fit.
         path: where in its tree the agent is.
     """
     steps = Steps(transcript, tools, record, ready, repeats=agent.limits.repeats)
     history = steps.history
     goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
     instructions = agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))
-    promised = output_schema(agent.output)
+    promised = output_schema(agent.output) or wanted
     if interrupted := unanswered_calls(history):
         await steps.mend(interrupted)
     complaint: list[Message] = []
     if (final := _final_answer(history)) is not None:
         await ready()
-        if not (complaint := _complaint(agent, final, history)):
+        if not (complaint := _complaint(agent, wanted, final, history)):
             return final.text
     while True:
         _require_within(agent.limits, history)
+        history += hear()
         await ready()
         answer = checked(
             await model.answer(
@@ -87,7 +99,7 @@ async def take_turn(
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
             await steps.run_calls(answer.calls)
-        elif not (complaint := _complaint(agent, answer, history)):
+        elif not (complaint := _complaint(agent, wanted, answer, history)):
             return answer.text
 
 
@@ -97,19 +109,33 @@ def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
 
 
 def _complaint(
-    agent: Agent[Any], final: AssistantMessage, history: Sequence[Message]
+    agent: Agent[Any],
+    wanted: Mapping[str, Any] | None,
+    final: AssistantMessage,
+    history: Sequence[Message],
 ) -> list[Message]:
     """Return what to say of a final answer that is not what was promised: once in a turn.
 
     It is said and not kept: whoever resumes from the answer finds the same to complain of.
     """
     try:
-        read_output(agent.output, final.text)
+        _require_promised(agent, wanted, final.text)
     except OutputError as exc:
         if sum(not said.calls for said in _this_turn(history)) > 1:
             raise
         return [UserMessage(REPAIR.format(problem=exc))]
     return []
+
+
+def _require_promised(
+    agent: Agent[Any], wanted: Mapping[str, Any] | None, text: str
+) -> None:
+    read_output(agent.output, text)
+    if wanted is not None and (problems := schema_problems(wanted, text)):
+        raise OutputError(
+            f"the answer does not fit the schema that was asked for: {'; '.join(problems)}",
+            problems,
+        )
 
 
 def _require_within(limits: Limits, history: Sequence[Message]) -> None:
@@ -129,7 +155,7 @@ def _this_turn(history: Sequence[Message]) -> list[AssistantMessage]:
     """Return the answers since the agent was last told something, the newest first."""
     answers: list[AssistantMessage] = []
     for message in reversed(history):
-        if isinstance(message, UserMessage):
+        if isinstance(message, UserMessage) and not message.aside:
             break
         if isinstance(message, AssistantMessage):
             answers.append(message)

@@ -7,8 +7,10 @@ Nothing here waits, opens, sends or looks at a clock. The facts have a door of t
 from delegation import namesake as namesake  # looks before the others import
 
 # isort: split
-from delegation.answers import dispatched_answer, joined_answer
+from delegation.answers import dispatched_answer, joined_answer, readable, unmet
+from delegation.budget import Account, OverBudgetError, Reserved, has_room_for
 from delegation.codec import Encoded, decode, encode
+from delegation.control import Controller, Receipt, control_tool
 from delegation.errors import (
     DelegationError,
     ImpossibleEventError,
@@ -16,13 +18,17 @@ from delegation.errors import (
     UnwritableFactError,
 )
 from delegation.ledger import Ledger
-from delegation.news import usd
-from delegation.policy import Detach, Join, Refuse, Rules, Verdict, decide
+from delegation.news import Completion, usd
+from delegation.policy import Detach, Join, Refuse, Verdict, decide
 from delegation.records import Children, Reply, SessionRecord, TaskRecord, Turn
 from delegation.render import Row, one_line, printable
+from delegation.room import Room
+from delegation.rules import Rules
+from delegation.session_context import bind_session, session_strings
 from delegation.task import (
     DeliveryCapability,
     Ending,
+    Grant,
     Mode,
     Origin,
     Outcome,
@@ -37,23 +43,31 @@ from delegation.tool import Assignment, Delegator, delegate_tool
 from delegation.tree import Tree
 
 __all__ = [
+    "Account",
     "Assignment",
     "Children",
+    "Completion",
+    "Controller",
     "DelegationError",
     "Delegator",
     "DeliveryCapability",
     "Detach",
     "Encoded",
     "Ending",
+    "Grant",
     "ImpossibleEventError",
     "Join",
     "Ledger",
     "Mode",
     "Origin",
     "Outcome",
+    "OverBudgetError",
     "Reason",
+    "Receipt",
     "Refuse",
     "Reply",
+    "Reserved",
+    "Room",
     "Row",
     "Rules",
     "SessionId",
@@ -67,14 +81,20 @@ __all__ = [
     "UnreadableFactError",
     "UnwritableFactError",
     "Verdict",
+    "bind_session",
+    "control_tool",
     "decide",
     "decode",
     "delegate_tool",
     "dispatched_answer",
     "encode",
+    "has_room_for",
     "joined_answer",
     "one_line",
     "printable",
+    "readable",
     "root_of",
+    "session_strings",
+    "unmet",
     "usd",
 ]

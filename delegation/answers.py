@@ -1,41 +1,97 @@
-"""What `delegate_task` answers: JSON that a model can act on, and a person can read."""
+"""What `delegate_task` and `task` answer: JSON that a model can act on, and a person can read."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from agents import Agent, Transcript
+from delegation.news import LEAST, READ_AT_ONCE, fitted, share_of
 from delegation.records import SessionRecord, TaskRecord
+from delegation.render import one_line
 from delegation.task import Reason
 
+CHARACTERS_PER_TOKEN: Final = 4
 
-def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> str:
-    """Return the results of tasks that have ended, in the order they were asked for."""
+
+def readable(agent: Agent[Any], transcript: Transcript) -> int:
+    """Return how many characters of results an agent can still read at once.
+
+    Half of what is left of its window, where that is known: it has to answer, too.
+    """
+    if agent.compaction is None:
+        return READ_AT_ONCE
+    read = sum(len(message.text) for message in transcript)
+    left = agent.compaction.window * CHARACTERS_PER_TOKEN - read
+    return min(READ_AT_ONCE, max(LEAST, left // 2))
+
+
+def joined_answer(
+    tasks: Sequence[TaskRecord], session: SessionRecord, characters: int
+) -> str:
+    """Return the results of tasks that have ended, in the order they were asked for.
+
+    Args:
+        tasks: of one call.
+        session: theirs.
+        characters: how many of their outputs whoever asked can read at once.
+    """
+    share = share_of(len(tasks), characters)
     answer: dict[str, Any] = {
         "status": "completed",
-        "results": [_result(task, session) for task in tasks],
+        "results": [result(task, session, share) for task in tasks],
     }
     reason = Reason(session.tree[tasks[0].id]["reason"])
     if reason is not Reason.ASKED_TO_WAIT:
         answer["note"] = (
             f"This ran within the same response, not in the background: {reason.sentence}."
         )
-    return msgspec.json.encode(answer).decode()
+    return as_json(answer)
 
 
-def dispatched_answer(tasks: Sequence[TaskRecord]) -> str:
+def dispatched_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> str:
     """Return the receipt for tasks that run on their own."""
-    return msgspec.json.encode(
+    return as_json(
         {
             "status": "dispatched",
-            "tasks": [{"task_id": task.id, "path": task.path} for task in tasks],
+            "tasks": [_receipt(task, session) for task in tasks],
             "note": "They run in the background. You will be told when each ends, in a"
-            " turn of its own: go on, or end this turn. Do not wait, and do not ask again.",
+            " turn of its own: go on, or end this turn. Do not ask for them again; if you"
+            ' cannot go on without them, use task(action="wait").',
         }
-    ).decode()
+    )
 
 
-def _result(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
+def _receipt(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
+    receipt = {"task_id": task.id, "path": task.path} | waiting(task, session)
+    label = session.tree[task.id]["label"]
+    return receipt | ({"label": label} if label else {})
+
+
+def waiting(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
+    """Return what a task that has not begun waits for."""
+    if task.outcome is not None or task.acting or task.has_room:
+        return {}
+    if task.needs:
+        return {"waits_for": sorted(task.needs)}
+    if task.interrupted:
+        return {}
+    return {"position": session.room.position(task)}
+
+
+def unmet(need: TaskRecord) -> str:
+    """Return why a task never begins that needs one which did not succeed."""
+    assert need.outcome is not None, "nobody gives up before it has ended"
+    label = need.request.label if need.request is not None else ""
+    name = f"{label!r} ({need.path})" if label else need.path
+    why = f": {need.outcome.error}" if need.outcome.error else ""
+    return f"it needs {name}, which ended as {need.outcome.ending}{why}"
+
+
+def result(
+    task: TaskRecord, session: SessionRecord, share: int, *, offset: int = 0
+) -> dict[str, Any]:
+    """Return how a task ended, with as much of its output as fits."""
     node = session.tree[task.id]
     total = node["total"]
     outcome = task.outcome
@@ -46,9 +102,36 @@ def _result(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
         "agent": task.agent,
         "label": node["label"],
         "status": node["status"],
-        "output": outcome.output,
+        "output": fitted(outcome.output, share, task.id, offset=offset),
         "error": node["error"],
+        "schema_errors": list(outcome.schema_errors),
         "tokens": total.tokens,
         "cost_usd": None if total.unpriced else total.cost / 1_000_000,
         "seconds": round(node["ended"] - node["requested"], 3),
     }
+
+
+def progress(task: TaskRecord, session: SessionRecord, now: float) -> dict[str, Any]:
+    """Return what a task does now, in short."""
+    node = session.tree[task.id]
+    ended = now if node["ended"] is None else node["ended"]
+    told = [
+        {"text": one_line(said.text), "seen_at_model_call": said.seen_at}
+        for said in task.steering.values()
+    ]
+    return {
+        "task_id": task.id,
+        "path": task.path,
+        "label": node["label"],
+        "status": node["status"],
+        "goal": one_line(node["goal"]),
+        "mode": node["mode"],
+        "tokens": node["total"].tokens,
+        "seconds": round(ended - node["requested"], 3),
+        **waiting(task, session),
+        **({"messages": told} if told else {}),
+    }
+
+
+def as_json(answer: object) -> str:
+    return msgspec.json.encode(answer).decode()

@@ -11,7 +11,7 @@ import msgspec
 from delegation.errors import UnreadableFactError, UnwritableFactError
 from delegation.events import Event
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raise it when the meaning of a fact changes, and keep reading the older ones."""
 
 _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}

@@ -1,6 +1,7 @@
 """What can go wrong in the rules of delegation.
 
 * DelegationError
+  x OverBudgetError        a model call would go beyond a budget; see `budget.py`
   x ImpossibleEventError   a fact contradicts the facts before it: a bug of ours
   x UnreadableFactError    a stored fact is damaged, or newer than we are
   x UnwritableFactError    a fact holds what JSON cannot carry: whoever said it has to say better
@@ -26,3 +27,9 @@ class UnwritableFactError(DelegationError):
 
 class UnreadableFactError(DelegationError):
     """A stored fact is damaged, or newer than we are."""
+
+
+def require(condition: bool, event: object, otherwise: str) -> None:
+    """Refuse a fact that contradicts those before it."""
+    if not condition:
+        raise ImpossibleEventError(event, otherwise)

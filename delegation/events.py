@@ -2,17 +2,20 @@
 
 A session's life: it is opened; doors open onto it and close; it receives messages; its turns
 start by taking the mail, are resumed after a crash, and end; their replies are delivered.
-A task's life: it is requested, started (once more after a crash), and settled, once.
-Both say what they do in the same two facts: a model answered, a tool answered.
+A task's life: it is requested, started (once more after a crash), may be told something, may be
+quiet for a while, and is settled, once.
+Both say what they do in the same facts: a model answered or failed, a tool answered.
 """
 
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import attrs
 
-from agents import AssistantMessage, MessageId, Part, ToolMessage
+from agents import AssistantMessage, Budget, MessageId, Part, ToolMessage, Usage
 from delegation.task import (
     DeliveryCapability,
+    Grant,
     Mode,
     Outcome,
     Reason,
@@ -22,6 +25,7 @@ from delegation.task import (
 )
 
 NO_ID: Final = MessageId("")
+EMPTY: Final[Mapping[str, str]] = {}
 
 
 @attrs.frozen
@@ -35,6 +39,10 @@ class JournalOpened:
 class SessionOpened:
     session: SessionId
     agent: str
+    budget: Budget | None = None
+    """What all of it may use."""
+    grants: tuple[Grant, ...] = ()
+    """The budgets under which it was opened."""
 
 
 @attrs.frozen
@@ -59,6 +67,10 @@ class MessageReceived:
     parts: tuple[Part, ...] = ()
     id: MessageId = NO_ID
     """Its name in the transcript; facts of the first version have none."""
+    context: Mapping[str, str] = EMPTY
+    """Where it comes from: the strings of `delegation.session_context`, by their short names."""
+    grants: tuple[Grant, ...] = ()
+    """The budgets under which it was said: they hold for the turn that reads it."""
 
 
 @attrs.frozen
@@ -115,9 +127,47 @@ class ModelAnswered:
 
 
 @attrs.frozen
+class ModelFailed:
+    """A model was asked and gave no answer. What that has used is paid for all the same."""
+
+    task: TaskId
+    error: str
+    usage: Usage
+
+
+@attrs.frozen
 class ToolAnswered:
     task: TaskId
     message: ToolMessage
+    mail: tuple[int, ...] = ()
+    """The mail that the answer tells, and that is read with this very fact."""
+
+
+@attrs.frozen
+class Steered:
+    """Somebody said something to a task while it runs."""
+
+    task: TaskId
+    id: MessageId
+    text: str
+    by: str
+    """The path of whoever said it."""
+
+
+@attrs.frozen
+class SteeringSeen:
+    """A task has read what was said to it, before its next model call."""
+
+    task: TaskId
+    ids: tuple[MessageId, ...]
+
+
+@attrs.frozen
+class QuietChanged:
+    """A task has shown no sign of life for a while, or shows one again."""
+
+    task: TaskId
+    quiet: bool
 
 
 @attrs.frozen
@@ -148,7 +198,11 @@ Event: TypeAlias = (
     | TaskRequested
     | TaskStarted
     | ModelAnswered
+    | ModelFailed
     | ToolAnswered
+    | Steered
+    | SteeringSeen
+    | QuietChanged
     | CancelRequested
     | TaskSettled
 )

@@ -7,6 +7,7 @@ needs no code of its own. What the orchestrator asks again and again is kept in 
 from collections.abc import Iterator
 from typing import assert_never
 
+from delegation.budget import Account
 from delegation.events import (
     CancelRequested,
     DoorClosed,
@@ -16,8 +17,12 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelFailed,
+    QuietChanged,
     ReplyDelivered,
     SessionOpened,
+    Steered,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
@@ -28,24 +33,33 @@ from delegation.events import (
 )
 from delegation.fold import learn
 from delegation.records import SessionRecord, TaskRecord
+from delegation.rules import Rules
 from delegation.task import (
     DeliveryCapability,
     Mode,
     SessionId,
     TaskId,
-    TaskRequest,
 )
 
 
 class Ledger:
     """What is true after all the facts so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = Rules() if rules is None else rules
+        """They say who has room, and nothing of what is true."""
         self.last_seq = 0
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.sessions: dict[SessionId, SessionRecord] = {}
-        self.startable: dict[TaskId, TaskRequest] = {}
-        """Detached tasks that are due and that nobody runs, oldest first."""
+        self.accounts: dict[str, Account] = {}
+        """All budgets that were ever set, by id."""
+        self.startable: dict[TaskId, TaskRecord] = {}
+        """Detached tasks that are due, have room, and that nobody runs, oldest first."""
+        self.joinable: dict[TaskId, TaskRecord] = {}
+        """The same of joined tasks: whoever waits for them runs them."""
+        self.hopeless: dict[TaskId, TaskRecord] = {}
+        """Tasks that will never start, each with the task that it needs and that did not
+        succeed."""
         self.wakeable: dict[SessionId, SessionRecord] = {}
         """Sessions that can be told something now, and have a turn to begin or to resume."""
 
@@ -97,7 +111,16 @@ class Ledger:
         if record.mode is Mode.ROOT:
             turn = self.sessions[record.session].turn
             return turn is not None and turn.interrupted
-        return task in self.startable or record.interrupted
+        return not record.acting
+
+    def is_below(self, task: TaskId, above: TaskId) -> bool:
+        """Tell whether a task is a descendant of another."""
+        record = self.tasks.get(task)
+        while record is not None and record.parent is not None:
+            record = record.parent
+            if record.id == above:
+                return True
+        return False
 
     def unsettled_below(self, task: TaskId) -> Iterator[TaskRecord]:
         """Yield the joined tasks below one that have not ended, deepest first."""
@@ -113,10 +136,18 @@ class Ledger:
                 return SessionId("")
             case TaskRequested(request):
                 return request.origin.session
-            case TaskStarted(task) | CancelRequested(task) | TaskSettled(task):
-                return self.tasks[task].session
-            case ModelAnswered(task) | ToolAnswered(task):
-                return self.tasks[task].session
+            case (
+                ModelAnswered()
+                | ToolAnswered()
+                | TaskStarted()
+                | TaskSettled()
+                | ModelFailed()
+                | CancelRequested()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+            ):
+                return self.tasks[event.task].session
             case (
                 SessionOpened()
                 | DoorOpened()

@@ -1,33 +1,26 @@
 """May this be delegated, and who then owns it? Pure rules, decided before anything starts."""
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import attrs
 
+from delegation.budget import Account
 from delegation.ledger import Ledger
-from delegation.task import DeliveryCapability, Reason, TaskRequest
-
-
-@attrs.frozen(kw_only=True)
-class Rules:
-    """The limits of delegation. Each is its own number, and 0 means none at all."""
-
-    depth: int = 10
-    """How many levels of tasks there may be below a session."""
-    children_per_call: int = 100
-    """How many tasks one call of `delegate_task` may ask for."""
+from delegation.records import TaskRecord
+from delegation.task import DeliveryCapability, Mode, Reason, TaskRequest
 
 
 @attrs.frozen
 class Join:
-    """Run it within the call that asks."""
+    """Run it within the call that asks, as soon as there is room."""
 
     reason: Reason
 
 
 @attrs.frozen
 class Detach:
-    """Run it on its own, and tell the session later."""
+    """Run it on its own as soon as there is room, and tell the session later."""
 
     reason: Reason = Reason.CAN_BE_TOLD_LATER
 
@@ -42,17 +35,83 @@ class Refuse:
 Verdict: TypeAlias = Join | Detach | Refuse
 
 
-def decide(request: TaskRequest, ledger: Ledger, rules: Rules) -> Verdict:
-    """Decide one request. It is posted in the same synchronous step."""
-    if ledger.is_cancelled(request.parent):
-        return Refuse("this task was asked to end, and hands nothing on any more")
-    if ledger.tasks[request.parent].depth + 1 > rules.depth:
-        return Refuse(
-            f"delegation may go {rules.depth} level{'s' * (rules.depth != 1)} deep, and"
-            " this task is at the bottom: do the work yourself"
-        )
+def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Verdict:
+    """Decide what is asked for in one call, all of it alike.
+
+    It is posted in the same synchronous step, so no two calls pass the same limit.
+    """
+    request = requests[0]
+    parent = ledger.tasks[request.parent]
+    owner = _owner(request, ledger)
+    mode = Mode.DETACHED if isinstance(owner, Detach) else Mode.JOINED
+    refusal = (
+        _refused_in_kind(parent, ledger)
+        or _refused_by_budget(requests, parent, ledger)
+        or _refused_for_room(len(requests), parent, mode, ledger)
+    )
+    return Refuse(refusal) if refusal else owner
+
+
+def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:
     if request.background is False:
         return Join(Reason.ASKED_TO_WAIT)
     if request.origin.capability is DeliveryCapability.NONE:
         return Join(Reason.CANNOT_BE_TOLD_LATER)
+    if ledger.rules.detached == 0:
+        return Join(Reason.NONE_IN_BACKGROUND)
     return Detach()
+
+
+def _refused_in_kind(parent: TaskRecord, ledger: Ledger) -> str:
+    rules = ledger.rules
+    if ledger.is_cancelled(parent.id):
+        return "this task was asked to end, and hands nothing on any more"
+    if parent.depth + 1 > rules.depth:
+        return (
+            f"delegation may go {rules.depth} level{'s' * (rules.depth != 1)} deep, and"
+            " this task is at the bottom: do the work yourself"
+        )
+    if rules.live_children == 0 or rules.live_tasks == 0:
+        return "the rules allow no task to run at all: do the work yourself"
+    return ""
+
+
+def _refused_by_budget(
+    requests: Sequence[TaskRequest], parent: TaskRecord, ledger: Ledger
+) -> str:
+    # Of one call, all are asked for under the same budgets.
+    accounts = [
+        *parent.accounts,
+        *(
+            ledger.accounts.get(grant.id)
+            or Account(grant, path=parent.path, depth=parent.depth, at=0)
+            for grant in requests[0].grants
+        ),
+    ]
+    for account in accounts:
+        depth, tasks = account.budget.depth, account.budget.tasks
+        if depth is not None and parent.depth + 1 - account.depth > depth:
+            return (
+                f"{account.describe()} allows {depth} level{'s' * (depth != 1)} of tasks,"
+                " and this task is at the bottom: do the work yourself"
+            )
+        if tasks is not None and account.tasks + len(requests) > tasks:
+            return (
+                f"{account.describe()} allows {tasks} tasks; {account.tasks} were handed on,"
+                f" and this call asks for {len(requests)}. None was started"
+            )
+    return ""
+
+
+def _refused_for_room(
+    asked: int, parent: TaskRecord, mode: Mode, ledger: Ledger
+) -> str:
+    room = ledger.sessions[parent.session].room
+    waiting = asked - min(asked, room.free(parent, mode))
+    if not waiting or room.waiting + waiting <= ledger.rules.queue:
+        return ""
+    return (
+        f"there is no room: {room.working} tasks of this tree work now, {room.waiting} wait,"
+        f" and no more than {ledger.rules.queue} may wait; none was started. Ask for fewer,"
+        " or again when some have ended"
+    )

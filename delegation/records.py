@@ -3,13 +3,19 @@
 Only the ledger writes these; everybody else reads.
 """
 
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import attrs
 
-from agents import Message, UserMessage
+from agents import Message, MessageId, UserMessage
+from delegation.budget import Account
+from delegation.news import Completion
+from delegation.room import Room
+from delegation.rules import Rules
 from delegation.task import (
     DeliveryCapability,
+    Grant,
     Mode,
     Outcome,
     SessionId,
@@ -23,7 +29,7 @@ from delegation.tree import Tree
 class Children:
     """The tasks that one task asked for."""
 
-    __slots__ = ("asked", "names", "unsettled")
+    __slots__ = ("asked", "joined_running", "names", "running", "unsettled")
 
     def __init__(self) -> None:
         self.asked: dict[str, TaskId] = {}
@@ -32,29 +38,52 @@ class Children:
         """Those that have not ended, oldest first."""
         self.names: dict[str, int] = {}
         """How often each agent was asked for: that numbers them."""
+        self.running = 0
+        """How many have a place to run in."""
+        self.joined_running = 0
+        """How many of these it waits for."""
 
 
 # Most tasks never have any; this one is theirs, and is never written.
 NO_CHILDREN: Final = Children()
 
 
+@attrs.frozen
+class Steering:
+    """Something that was said to a task while it ran."""
+
+    text: str
+    by: str
+    """The path of whoever said it."""
+    seen_at: int | None = None
+    """Before which of its model calls the task saw it."""
+
+
+NO_STEERING: Final[Mapping[MessageId, Steering]] = {}
+
+
 class TaskRecord:
     """One node of a tree: a session's root, or a task somebody asked for."""
 
     __slots__ = (
+        "accounts",
         "acting",
         "agent",
         "cancel_requested",
         "children",
         "depth",
+        "has_room",
         "id",
         "interrupted",
         "mode",
+        "needed_by",
+        "needs",
         "outcome",
         "parent",
         "path",
         "request",
         "session",
+        "steering",
         "transcript",
     )
 
@@ -85,7 +114,21 @@ class TaskRecord:
         self.cancel_requested = False
         self.interrupted = False
         """The process that ran it is gone."""
+        self.has_room = False
+        """It has a place to run in, and runs or is about to."""
         self.children = NO_CHILDREN
+        self.accounts: tuple[Account, ...] = ()
+        """The budgets that all it uses is booked on, its own last."""
+        self.needs: Collection[TaskId] = ()
+        """The tasks that must have succeeded before it starts, and have not."""
+        self.needed_by: Sequence[TaskRecord] = ()
+        self.steering: Mapping[MessageId, Steering] = NO_STEERING
+        """What was said to it while it ran."""
+
+    @property
+    def is_due(self) -> bool:
+        """It has not ended, nobody runs it, and it waits for nothing but room."""
+        return not (self.outcome or self.acting or self.has_room or self.needs)
 
 
 @attrs.frozen
@@ -118,15 +161,23 @@ class Reply:
         return f"{self.outcome.ending}: {self.outcome.error}"
 
 
+Mail: TypeAlias = UserMessage | Completion
+"""What a session will read: something that somebody said, or how a task of it ended."""
+
+
 class SessionRecord:
     """A conversation: the root of a tree, its mail and its turns."""
 
     __slots__ = (
+        "accounts",
+        "context",
         "door",
+        "grants",
         "id",
         "last_outcome",
         "mail",
         "outstanding",
+        "room",
         "root",
         "tree",
         "turn",
@@ -134,13 +185,20 @@ class SessionRecord:
         "undelivered",
     )
 
-    def __init__(self, id: SessionId, root: TaskRecord) -> None:  # noqa: A002
+    def __init__(self, id: SessionId, root: TaskRecord, rules: Rules) -> None:  # noqa: A002
         self.id = id
         self.root = root
+        self.room = Room(rules)
+        self.accounts: tuple[Account, ...] = ()
+        """The budgets that hold for all its turns."""
+        self.context: Mapping[str, str] = {}
+        """What its last message said of where it came from."""
+        self.grants: dict[int, tuple[Grant, ...]] = {}
+        """The budgets under which its unread mail was written."""
         self.tree = Tree(root_of(id))
         self.door: DeliveryCapability | None = None
         """What the door that is open now can do."""
-        self.mail: dict[int, UserMessage] = {}
+        self.mail: dict[int, Mail] = {}
         """What it has not read yet, by the sequence number of the fact that says it."""
         self.outstanding: dict[TaskId, TaskRecord] = {}
         """The detached tasks that it still has to be told about, oldest first."""
@@ -149,6 +207,12 @@ class SessionRecord:
         self.last_outcome: Outcome | None = None
         self.undelivered: dict[int, Reply] = {}
         """What no door has taken yet, by turn."""
+
+    def completions(self) -> Iterator[tuple[int, TaskId]]:
+        """Yield the unread news of tasks that have ended: its number, and which task."""
+        for seq, mail in self.mail.items():
+            if isinstance(mail, Completion):
+                yield seq, mail.request.id
 
     @property
     def idle(self) -> bool:

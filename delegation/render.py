@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 GLYPHS: Final[dict[str, str]] = {
     Status.QUEUED: "·",
     Status.RUNNING: "◐",
+    Status.QUIET: "◔",
     Status.WAITING: "◌",
     Status.INTERRUPTED: "!",
     Ending.SUCCEEDED: "✓",
@@ -22,6 +23,7 @@ GLYPHS: Final[dict[str, str]] = {
     Ending.CANCELLED: "⊘",
     Ending.TIMED_OUT: "✗",
     Ending.OVER_BUDGET: "✗",
+    Ending.REFUSED: "⊘",
     Ending.LOST: "✗",
 }
 MERMAID_NODES: Final = 120
@@ -139,7 +141,8 @@ def one_line(words: str) -> str:
 
 
 def mermaid(tree: "Tree") -> str:
-    """Return a flowchart: solid arrows to joined tasks, dotted ones to detached tasks.
+    """Return a flowchart: solid arrows to joined tasks, dotted ones to detached tasks, thick
+    ones from a task to those that need it.
 
     A large tree is cut after `MERMAID_NODES` tasks, and the chart says so.
     """
@@ -152,9 +155,15 @@ def mermaid(tree: "Tree") -> str:
         name = drawn[row.task] = f"n{len(drawn)}"
         label = f"{row.glyph} {row.name}<br/>{_escaped(row.about)}"
         lines.append(f'  {name}["{label}"]')
-        for parent in tree.graph.pred[row.task]:
+        if (parent := tree[row.task]["parent"]) is not None:
             arrow = "-.->" if row.mode == Mode.DETACHED else "-->"
             lines.append(f"  {drawn[parent]} {arrow} {name}")
+    lines += (
+        f"  {drawn[need]} ==> {drawn[task]}"
+        for task in drawn
+        for need in tree.needs(task)
+        if need in drawn
+    )
     return "\n".join(lines)
 
 

@@ -1,9 +1,12 @@
 """The words of delegation: who asks whom for what, and how it ends."""
 
 import enum
-from typing import NewType
+from collections.abc import Mapping
+from typing import Any, NewType
 
 import attrs
+
+from agents import Budget
 
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)
@@ -41,6 +44,7 @@ class Reason(enum.StrEnum):
 
     ASKED_TO_WAIT = "asked_to_wait"
     CANNOT_BE_TOLD_LATER = "cannot_be_told_later"
+    NONE_IN_BACKGROUND = "none_in_background"
     CAN_BE_TOLD_LATER = "can_be_told_later"
 
     @property
@@ -51,6 +55,7 @@ class Reason(enum.StrEnum):
 _SENTENCES = {
     Reason.ASKED_TO_WAIT: "the caller asked to wait for it",
     Reason.CANNOT_BE_TOLD_LATER: "whoever asked cannot be told anything after its turn ends",
+    Reason.NONE_IN_BACKGROUND: "the rules allow nothing in the background",
     Reason.CAN_BE_TOLD_LATER: "the session that asked can be told later",
 }
 
@@ -63,6 +68,8 @@ class Ending(enum.StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     OVER_BUDGET = "over_budget"
+    REFUSED = "refused"
+    """It never began: a task that it needs did not succeed."""
     LOST = "lost"
     """Its process died, and nobody is left to be told."""
 
@@ -71,8 +78,10 @@ class Status(enum.StrEnum):
     """What a task is doing while it has not ended."""
 
     QUEUED = "queued"
-    """Asked for, and not begun."""
+    """Asked for, and not begun: it waits for room, or for a task that it needs."""
     RUNNING = "running"
+    QUIET = "quiet"
+    """It runs, and has shown no sign of life for a while."""
     WAITING = "waiting"
     """A session with nothing to do but wait for its detached tasks."""
     INTERRUPTED = "interrupted"
@@ -87,7 +96,10 @@ class Outcome:
     output: str = ""
     error: str = ""
     kind: str = ""
-    """How a provider failed, if that is what ended it: `rate_limit`, `auth`, `refused`, ..."""
+    """How a provider failed, if that is what ended it (`rate_limit`, `auth`, ...), or what of a
+    budget ran out (`usd`, `tokens`, `calls`, `seconds`)."""
+    schema_errors: tuple[str, ...] = ()
+    """Where the final answer does not fit what was asked for, if that is what ended it."""
 
     @property
     def succeeded(self) -> bool:
@@ -102,6 +114,14 @@ class Origin:
     turn: int
     capability: DeliveryCapability
     """What the door of this very turn can do; another turn of the session may differ."""
+
+
+@attrs.frozen
+class Grant:
+    """A budget that was set in one place: whatever is asked for under it shares it."""
+
+    id: str
+    budget: Budget
 
 
 @attrs.frozen(kw_only=True)
@@ -119,3 +139,13 @@ class TaskRequest:
     label: str = ""
     background: bool | None = None
     """True asks for detached, False asks to wait, None leaves it to the session."""
+    copy: bool = False
+    """Whoever asks has it done by a copy of itself."""
+    output_schema: Mapping[str, Any] | None = None
+    """The JSON schema that the answer must fit."""
+    needs: tuple[TaskId, ...] = ()
+    """The tasks that must succeed before it starts. It gets their outputs."""
+    budget: Budget | None = None
+    """What it may use together with all below it."""
+    grants: tuple[Grant, ...] = ()
+    """The budgets under which it is asked for, besides those of the task that asks."""

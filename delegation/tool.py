@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
@@ -15,11 +16,20 @@ from agents import (
     ToolError,
     arguments_schema,
     read_arguments,
+    require_schema,
 )
-from delegation.policy import Rules
+from delegation.records import TaskRecord
+from delegation.rules import Rules
 from delegation.task import Origin, TaskId
 
 NAME: Final = "delegate_task"
+
+Schema = Annotated[
+    dict[str, Any] | None,
+    msgspec.Meta(
+        description="A JSON schema that the answer must fit; left out: any text."
+    ),
+]
 
 
 class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,7 +45,15 @@ class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, msgspec.Meta(description="All it must know to achieve that.")
     ] = ""
     agent: Annotated[str, msgspec.Meta(description="Who shall do it.")] = ""
+    output_schema: Schema = None
     label: Annotated[str, msgspec.Meta(description="A short name for people.")] = ""
+    depends_on: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="Labels of tasks in this list: it starts when all of them have"
+            " succeeded, and is told their outputs."
+        ),
+    ] = ()
 
 
 class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +74,7 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Who shall do it; for several tasks, who shall do each."
         ),
     ] = ""
+    output_schema: Schema = None
     label: Annotated[
         str, msgspec.Meta(description="One task: a short name for people.")
     ] = ""
@@ -84,33 +103,36 @@ class Delegator(Protocol):
         call: CallId,
         background: bool | None,
     ) -> str:
-        """Hand work on, and return what the model reads."""
+        """Hand work on, and return what the model reads.
+
+        An assignment without an agent is for a copy of whoever asks.
+        """
         ...
 
 
 def delegate_tool(
     agent: Agent[Any],
     *,
-    parent: TaskId,
+    parent: TaskRecord,
     origin: Origin,
     rules: Rules,
     delegator: Delegator,
 ) -> Tool:
     """Return the tool for one task of one agent. It shows the limits that hold now."""
-    if any(tool.name == NAME for tool in agent.tools):
-        raise DefinitionError(
-            f"agent {agent.name!r} has a tool of its own called {NAME!r}"
-        )
+    require_free(agent, NAME)
     names = [delegate.name for delegate in agent.delegates]
+    # Somebody who has just one to ask means that one.
+    usual = names[0] if len(names) == 1 and not agent.copies else ""
 
     async def run(call: ToolCall) -> str:
         asked = read_arguments(call, DelegateTask)
+        assignments = _assignments(asked, rules, usual)
+        for assignment in assignments:
+            _require_known(assignment, names)
+        _require_order(assignments)
         return await delegator.delegate(
-            [
-                _with_agent(assignment, names)
-                for assignment in _assignments(asked, rules)
-            ],
-            parent=parent,
+            assignments,
+            parent=parent.id,
             origin=origin,
             call=call.id,
             background=asked.background,
@@ -118,12 +140,20 @@ def delegate_tool(
 
     return Tool(
         name=NAME,
-        description=_description(agent, rules),
+        description=_description(agent, rules, levels=rules.depth - parent.depth),
         parameters=_parameters(),
         run=run,
         # A call that a crash interrupted finds the tasks it asked for, and waits for them.
         idempotent=True,
     )
+
+
+def require_free(agent: Agent[Any], name: str) -> None:
+    """Refuse an agent that has a tool of ours as its own."""
+    if any(tool.name == name for tool in agent.tools):
+        raise DefinitionError(
+            f"agent {agent.name!r} has a tool of its own called {name!r}"
+        )
 
 
 @cache
@@ -132,14 +162,28 @@ def _parameters() -> Mapping[str, Any]:
     return arguments_schema(DelegateTask)
 
 
-def _description(agent: Agent[Any], rules: Rules) -> str:
-    team = "\n".join(
-        f"- {delegate.name}: {_about(delegate)}" for delegate in agent.delegates
-    )
-    return (
+def _description(agent: Agent[Any], rules: Rules, levels: int) -> str:
+    lines = [
         "Hand work on to another agent. Give either one `goal` or a list of `tasks`,"
-        f" at most {rules.children_per_call} in one call.\nAgents:\n{team}"
-    )
+        f" at most {rules.children_per_call} in one call. {_limits(rules, levels)}",
+        "Agents:",
+        *(f"- {delegate.name}: {_about(delegate)}" for delegate in agent.delegates),
+    ]
+    if len(agent.delegates) != 1 or agent.copies:
+        lines.append("- left out: a copy of yourself, with the tools that you have")
+    return "\n".join(lines)
+
+
+def _limits(rules: Rules, levels: int) -> str:
+    limits = [f"Below this task there may be {levels} more level{'s' * (levels != 1)}"]
+    if rules.live_children is not None:
+        limits.append(f"{rules.live_children} of its tasks run at once")
+    if rules.live_tasks is not None:
+        limits.append(f"{rules.live_tasks} of the whole tree work at once")
+    if rules.detached is not None:
+        limits.append(f"{rules.detached} of the session in the background")
+    more = "others wait for their turn" if rules.queue else "more are refused"
+    return f"{', '.join(limits)}; {more}."
 
 
 def _about(agent: Agent[Any]) -> str:
@@ -148,7 +192,7 @@ def _about(agent: Agent[Any]) -> str:
     return "no description"
 
 
-def _assignments(asked: DelegateTask, rules: Rules) -> Sequence[Assignment]:
+def _assignments(asked: DelegateTask, rules: Rules, usual: str) -> Sequence[Assignment]:
     if asked.tasks and asked.goal:
         raise ToolError("give either one goal or a list of tasks, not both")
     # What is said once for a batch holds for each of its tasks that does not say otherwise.
@@ -156,7 +200,8 @@ def _assignments(asked: DelegateTask, rules: Rules) -> Sequence[Assignment]:
         msgspec.structs.replace(
             task,
             context=task.context or asked.context,
-            agent=task.agent or asked.agent,
+            agent=task.agent or asked.agent or usual,
+            output_schema=task.output_schema or asked.output_schema,
             label=task.label or asked.label,
         )
         for task in asked.tasks or (Assignment(asked.goal),)
@@ -171,10 +216,40 @@ def _assignments(asked: DelegateTask, rules: Rules) -> Sequence[Assignment]:
     return assignments
 
 
-def _with_agent(assignment: Assignment, names: list[str]) -> Assignment:
-    if not assignment.agent and len(names) == 1:
-        return msgspec.structs.replace(assignment, agent=names[0])
-    if assignment.agent not in names:
-        asked_for = repr(assignment.agent) if assignment.agent else "left out"
-        raise ToolError(f"agent is {asked_for}; it must be one of: {', '.join(names)}")
-    return assignment
+def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
+    if assignment.agent and assignment.agent not in names:
+        known = ", ".join(names) or "nobody but copies of yourself: leave it out"
+        raise ToolError(f"agent is {assignment.agent!r}; it must be one of: {known}")
+    if assignment.output_schema is not None:
+        try:
+            require_schema(assignment.output_schema)
+        except DefinitionError as exc:
+            raise ToolError(f"output_schema: {exc}; no task was started") from exc
+
+
+def _require_order(assignments: Sequence[Assignment]) -> None:
+    """Refuse a batch of tasks that wait for each other, or for one that is not there."""
+    if not any(assignment.depends_on for assignment in assignments):
+        return
+    labels = [assignment.label for assignment in assignments]
+    for needed in {need for each in assignments for need in each.depends_on}:
+        if labels.count(needed) != 1:
+            count = "no task" if needed not in labels else "more than one task"
+            raise ToolError(
+                f"depends_on names {needed!r}, and {count} of this call has that label;"
+                " none was started"
+            )
+    order = TopologicalSorter(
+        {
+            place: [labels.index(need) for need in each.depends_on]
+            for place, each in enumerate(assignments)
+        }
+    )
+    try:
+        order.prepare()
+    except CycleError as exc:
+        cycle: list[int] = exc.args[1]
+        names = " -> ".join(labels[place] for place in reversed(cycle))
+        raise ToolError(
+            f"these tasks wait for each other: {names}; none was started"
+        ) from exc

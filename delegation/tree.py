@@ -3,7 +3,7 @@
 The fold keeps it up to date, fact by fact; it is never rebuilt. Work per fact is O(depth).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from agents import Usage
@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 
 NOTHING_USED: Final = Usage()
+DELEGATES: Final = "delegates"
+"""The edge from who asked to who was asked."""
+NEEDS: Final = "needs"
+"""The edge from a task to one that starts when it has succeeded."""
 
 
 class Tree:
     """Who asked whom for what, and what came of it.
+
+    Edges have a `kind`: `delegates` from parent to child, `needs` from a task to a sibling that
+    starts when it has succeeded.
 
     Every node has the attributes `parent, agent, goal, label, path, mode, reason, status,
     requested, started, ended, usage, cost, total, error`. `usage` and `cost` (micro-dollars)
@@ -56,7 +63,13 @@ class Tree:
 
     def children(self, task: TaskId) -> list[TaskId]:
         """Return the tasks that this one asked for, in the order it asked."""
-        return list(self.graph.succ[task])
+        below = self.graph.succ[task].items()
+        return [child for child, edge in below if edge["kind"] == DELEGATES]
+
+    def needs(self, task: TaskId) -> list[TaskId]:
+        """Return the tasks that had to succeed before this one could start."""
+        above = self.graph.pred[task].items()
+        return [need for need, edge in above if edge["kind"] == NEEDS]
 
     def counts(self) -> dict[str, int]:
         """Return how many tasks have each status."""
@@ -94,6 +107,7 @@ class Tree:
         goal: str = "",
         label: str = "",
         reason: Reason | None = None,
+        needs: Iterable[TaskId] = (),
     ) -> None:
         """Add a task that has not started."""
         self.graph.add_node(
@@ -116,7 +130,9 @@ class Tree:
         )
         self._nodes[task] = self.graph.nodes[task]
         if parent is not None:
-            self.graph.add_edge(parent, task, kind="delegates")
+            self.graph.add_edge(parent, task, kind=DELEGATES)
+        for need in needs:
+            self.graph.add_edge(need, task, kind=NEEDS)
 
     def mark(self, task: TaskId, **attributes: object) -> None:
         """Change attributes of a node."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.budgets import budget
     from orchestrator.doors.one_shot import Run
     from orchestrator.doors.session import Session
     from orchestrator.errors import (
@@ -39,6 +40,7 @@ __all__ = [
     "Session",
     "SessionOpenError",
     "UnknownIdError",
+    "budget",
     "open_orchestrator",
 ]
 
@@ -49,6 +51,7 @@ _HOMES = {
     "Orchestrator": "runtime",
     "Run": "doors.one_shot",
     "Session": "doors.session",
+    "budget": "budgets",
     "open_orchestrator": "runtime",
 }
 

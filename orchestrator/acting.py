@@ -4,41 +4,68 @@ The one bulkhead of the house: whatever goes wrong inside an agent becomes the o
 task. What an agent is cancelled for decides whether it has ended or was merely interrupted.
 """
 
+import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import PurePath
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
+import attrs
 import trio
 
 from agents import (
     Agent,
     AgentError,
     AssistantMessage,
+    CallId,
     DefinitionError,
     LimitExceededError,
     ModelError,
+    ModelEvent,
+    OutputError,
     Step,
     Tool,
+    Usage,
+    UserMessage,
     take_turn,
 )
 from delegation import (
+    Controller,
     Delegator,
+    DeliveryCapability,
     Ending,
     Origin,
     Outcome,
+    OverBudgetError,
     TaskId,
     TaskRecord,
     UnwritableFactError,
+    bind_session,
+    control_tool,
     delegate_tool,
 )
-from delegation.events import Event, ModelAnswered, TaskSettled, ToolAnswered
+from delegation.events import (
+    Event,
+    ModelAnswered,
+    ModelFailed,
+    SteeringSeen,
+    TaskSettled,
+    ToolAnswered,
+)
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.errors import ClosedError, JournalError
 from orchestrator.listening import Listeners
 from orchestrator.roster import Roster
+from orchestrator.spending import Spending
+from orchestrator.watch import Sign, Watch
 
 STOPPED: Final = "it was stopped"
+FORESEEN: Final = (AgentError, DefinitionError, OverBudgetError, UnwritableFactError)
+
+
+class Attendant(Delegator, Controller, Protocol):
+    """Whoever takes the requests of an agent and looks after them."""
 
 
 class Acting:
@@ -47,20 +74,38 @@ class Acting:
     def __init__(self, book: Bookkeeper, roster: Roster) -> None:
         self._book = book
         self._roster = roster
+        self._spending = Spending(book)
         self.listeners = Listeners()
+        self.watch = Watch(book, self._stop_stalled)
         self._scopes: dict[TaskId, trio.CancelScope] = {}
+        self._stalled: dict[TaskId, str] = {}
+        """Why those are stopped that have shown no sign of life."""
+        self._told: dict[tuple[TaskId, CallId], Sequence[int]] = {}
+        """The mail that answers tell which are about to be kept."""
 
     def stop(self, task: TaskId) -> None:
         """Cancel an agent that acts now. Its joined children are cancelled with it."""
         if task in self._scopes:
             self._scopes[task].cancel(reason="a cancel was requested")
 
+    def _stop_stalled(self, task: TaskRecord, why: str) -> None:
+        self._stalled[task.id] = why
+        self.stop(task.id)
+
+    def telling(self, caller: TaskId, call: CallId, mail: Sequence[int]) -> None:
+        """Note that the answer to a call tells this mail: it is read with that answer."""
+        if mail:
+            self._told[caller, call] = mail
+
+    def agent_of(self, task: TaskRecord) -> Agent[Any]:
+        return self._roster.agent_of(task)
+
     async def see_through(
         self,
         task: TaskId,
         *,
         origin: Origin,
-        delegator: Delegator,
+        delegator: Attendant,
         ended: Callable[[Outcome], Event],
     ) -> Outcome:
         """Let the agent of a task act until it has an outcome, and record that.
@@ -68,7 +113,7 @@ class Acting:
         Args:
             task: who acts.
             origin: what its own requests will say of where they come from.
-            delegator: takes its requests.
+            delegator: takes its requests, and looks after them.
             ended: makes the fact that records the outcome.
         """
         outcome: Outcome | None = None
@@ -88,32 +133,33 @@ class Acting:
     def end_below(self, task: TaskId, ending: Ending) -> None:
         """Settle what a task had asked for, and what cannot go on any more without it."""
         for child in list(self._book.ledger.unsettled_below(task)):
-            error = "the task that asked for it ended first"
-            self._book.post(TaskSettled(child.id, _unfinished(child, ending, error)))
+            # Who needed one of the others has been refused meanwhile.
+            if child.outcome is None:
+                error = "the task that asked for it ended first"
+                outcome = _unfinished(child, ending, error)
+                self._book.post(TaskSettled(child.id, outcome))
 
-    async def _act(self, task: TaskId, origin: Origin, delegator: Delegator) -> Outcome:
+    async def _act(self, task: TaskId, origin: Origin, delegator: Attendant) -> Outcome:
         record = self._book.ledger.tasks[task]
-        ending, error = Ending.CANCELLED, STOPPED
+        ending, error, kind = Ending.CANCELLED, STOPPED, ""
         scope = self._scopes[task] = trio.CancelScope()
         if self._book.ledger.is_cancelled(task):
             self.stop(task)
         try:
             agent = self._roster.agent_of(record)
-            if (seconds := agent.limits.seconds) is not None:
-                scope.relative_deadline = seconds
+            seconds, over_time = self._time_left(agent, record)
+            scope.relative_deadline = seconds
             with scope:
                 return await self._answer(agent, record, origin, delegator)
             if not self._book.ledger.is_cancelled(task):
-                ending = Ending.TIMED_OUT
-                error = f"used up its limit of {seconds} seconds"
+                ending, kind = Ending.TIMED_OUT, "seconds"
+                error = self._stalled.get(task, over_time)
         except (JournalError, ClosedError):
             raise
-        except LimitExceededError as exc:
-            ending, error = Ending.OVER_BUDGET, str(exc)
-        except ModelError as exc:
-            return _unfinished(record, Ending.FAILED, str(exc), exc)  # noqa: ASYNC910
-        except (AgentError, DefinitionError, UnwritableFactError) as exc:
-            ending, error = Ending.FAILED, str(exc)
+        except FORESEEN as exc:
+            if isinstance(exc, ModelError):
+                self._book.post(ModelFailed(task, str(exc), exc.usage or Usage()))
+            return _outcome_of(exc, record)  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             ending, error = Ending.FAILED, _described(_failure(exc))
             if self._book.ledger.is_cancelled(task):
@@ -122,55 +168,135 @@ class Acting:
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             del self._scopes[task]
+            self._stalled.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
-        return _unfinished(record, ending, error)  # noqa: ASYNC910
+        return attrs.evolve(_unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
+
+    def _time_left(self, agent: Agent[Any], record: TaskRecord) -> tuple[float, str]:
+        """Return how many seconds a task has, and what to say when they are over."""
+        seconds, over_time = math.inf, ""
+        if (limit := agent.limits.seconds) is not None:
+            seconds, over_time = limit, f"used up its limit of {limit} seconds"
+        for account in record.accounts:
+            if account.deadline is not None:
+                left = max(0, account.deadline - self._book.clock())
+                if left < seconds:
+                    seconds, over_time = left, f"{account.describe()} is used up"
+        return seconds, over_time
 
     async def _answer(
         self,
         agent: Agent[Any],
         record: TaskRecord,
         origin: Origin,
-        delegator: Delegator,
+        delegator: Attendant,
     ) -> Outcome:
+        session = self._book.ledger.sessions[record.session]
+        # Nobody but those who act for another is watched: a session is somebody's own.
+        sign = None
+        if record.request is not None:
+            sign = self.watch.begin(record, agent.patience)
+        try:
+            with bind_session(
+                **session.context,
+                session_id=record.session,
+                async_delivery=origin.capability is not DeliveryCapability.NONE,
+            ):
+                text = await take_turn(
+                    agent,
+                    record.transcript,
+                    model=self._spending.paid_by(record, self._roster.model_of(agent)),
+                    tools=self._tools(agent, record, origin, delegator),
+                    record=self._keeper(record, sign),
+                    ready=self._book.wait_durable,
+                    tell=self._teller(record, sign),
+                    hear=partial(self._heard, record),
+                    wanted=None
+                    if record.request is None
+                    else record.request.output_schema,
+                    path=record.path,
+                )
+        finally:
+            if sign is not None:
+                self.watch.end(sign)
+        return Outcome(Ending.SUCCEEDED, text)
+
+    def _teller(
+        self, record: TaskRecord, sign: Sign | None
+    ) -> Callable[[ModelEvent], None]:
+        tell = self.listeners.teller(record.id)
+        if sign is None:
+            return tell
+
+        def show_life(event: ModelEvent) -> None:
+            sign.live()
+            tell(event)
+
+        return show_life
+
+    def _keeper(self, record: TaskRecord, sign: Sign | None) -> Callable[[Step], None]:
         def keep(step: Step) -> None:
             if isinstance(step, AssistantMessage):
                 self._book.post(ModelAnswered(record.id, step))
             else:
-                self._book.post(ToolAnswered(record.id, step))
+                mail = tuple(self._told.pop((record.id, step.call), ()))
+                self._book.post(ToolAnswered(record.id, step, mail))
+            if sign is not None:
+                sign.step(step)
 
-        text = await take_turn(
-            agent,
-            record.transcript,
-            model=self._roster.model_of(agent),
-            tools=self._tools(agent, record, origin, delegator),
-            record=keep,
-            ready=self._book.wait_durable,
-            tell=self.listeners.teller(record.id),
-            path=record.path,
-        )
-        return Outcome(Ending.SUCCEEDED, text)
+        return keep
+
+    def _heard(self, record: TaskRecord) -> Sequence[UserMessage]:
+        """Let a task read what was said to it meanwhile."""
+        unseen = tuple(id_ for id_, it in record.steering.items() if it.seen_at is None)
+        if not unseen:
+            return ()
+        self._book.post(SteeringSeen(record.id, unseen))
+        return cast("Sequence[UserMessage]", record.transcript[-len(unseen) :])
 
     def _tools(
         self,
         agent: Agent[Any],
         record: TaskRecord,
         origin: Origin,
-        delegator: Delegator,
+        delegator: Attendant,
     ) -> list[Tool]:
-        if not agent.delegates:
+        if not agent.may_delegate:
             return list(agent.tools)
-        delegate = delegate_tool(
-            agent,
-            parent=record.id,
-            origin=origin,
-            rules=self._book.rules,
-            delegator=delegator,
-        )
-        return [*agent.tools, delegate]
+        ledger = self._book.ledger
+        return [
+            *agent.tools,
+            delegate_tool(
+                agent,
+                parent=record,
+                origin=origin,
+                rules=ledger.rules,
+                delegator=delegator,
+            ),
+            control_tool(agent, caller=record, ledger=ledger, controller=delegator),
+        ]
+
+
+def _outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
+    """Return how a task ends by an error that was foreseen."""
+    match exc:
+        case ModelError():
+            ended = _unfinished(record, Ending.FAILED, str(exc), partial=exc.partial)
+            return attrs.evolve(ended, kind=exc.kind.value)
+        case OverBudgetError():
+            ended = _unfinished(record, Ending.OVER_BUDGET, str(exc))
+            return attrs.evolve(ended, kind=exc.ran_out)
+        case LimitExceededError():
+            return _unfinished(record, Ending.OVER_BUDGET, str(exc))
+        case OutputError():
+            ended = _unfinished(record, Ending.FAILED, str(exc))
+            return attrs.evolve(ended, schema_errors=exc.problems)
+        case _:
+            return _unfinished(record, Ending.FAILED, str(exc))
 
 
 def _unfinished(
-    record: TaskRecord, ending: Ending, error: str, failed: ModelError | None = None
+    record: TaskRecord, ending: Ending, error: str, *, partial: str = ""
 ) -> Outcome:
     """Return the outcome of a task that gave no final answer, with the last thing it said."""
     said = [
@@ -178,10 +304,8 @@ def _unfinished(
         for message in record.transcript
         if isinstance(message, AssistantMessage) and message.text
     ]
-    if failed is not None and failed.partial:
-        said.append(failed.partial)
-    kind = "" if failed is None else failed.kind.value
-    return Outcome(ending, said[-1] if said else "", error, kind)
+    last = said[-1] if said else ""
+    return Outcome(ending, partial or last, error)
 
 
 def _failure(exc: BaseException) -> BaseException:

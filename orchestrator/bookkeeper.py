@@ -4,24 +4,35 @@ Deciding and posting are one synchronous step, so no two requests pass the same 
 posts then waits until the fact is durable, and only then acts on it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import trio
 
 from delegation import (
     Detach,
     Encoded,
-    Join,
+    Ending,
     Ledger,
     Mode,
+    Outcome,
     Refuse,
-    Rules,
+    TaskId,
     TaskRequest,
     decide,
     decode,
     encode,
+    root_of,
+    unmet,
 )
-from delegation.events import Entry, Event, TaskRequested
+from delegation.events import (
+    Entry,
+    Event,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+)
 from orchestrator.errors import ClosedError
 from orchestrator.storage.journal import Journal
 
@@ -34,12 +45,10 @@ class Bookkeeper:
         journal: Journal,
         ledger: Ledger,
         *,
-        rules: Rules,
         clock: Callable[[], float],
         secrets: Sequence[str] = (),
     ) -> None:
         self.ledger = ledger
-        self.rules = rules
         self.clock = clock
         self.closed = False
         self._secrets = [secret.encode() for secret in secrets]
@@ -47,9 +56,20 @@ class Bookkeeper:
         self._posted = trio.lowlevel.ParkingLot()
         self._startable = trio.lowlevel.ParkingLot()
         self._wakeable = trio.lowlevel.ParkingLot()
+        self._joining: dict[TaskId, trio.Event] = {}
+        """Who waits for room for a joined task."""
+        self._following: dict[TaskId, set[trio.Event]] = {}
+        """Who waits for news of a task."""
 
     def post(self, event: Event) -> None:
         """Make a fact true for all decisions to come. It is not durable yet."""
+        self._post(event)
+        while self.ledger.hopeless:
+            task, need = next(iter(self.ledger.hopeless.items()))
+            outcome = Outcome(Ending.REFUSED, error=unmet(need))
+            self._post(TaskSettled(task, outcome))
+
+    def _post(self, event: Event) -> None:
         if self.closed:
             raise ClosedError("the orchestrator is closed")
         ledger = self.ledger
@@ -69,6 +89,29 @@ class Bookkeeper:
             self._startable.unpark_all()
         if ledger.wakeable and self._wakeable:
             self._wakeable.unpark_all()
+        if self._joining:
+            self._let_in(event)
+        if self._following:
+            self._tell_followers(event)
+
+    def _let_in(self, event: Event) -> None:
+        """Wake those who wait for room, and whose task has it now or has ended."""
+        for task in list(self.ledger.joinable):
+            if task in self._joining:
+                self._joining[task].set()
+        if isinstance(event, TaskSettled) and event.task in self._joining:
+            self._joining[event.task].set()
+
+    def _tell_followers(self, event: Event) -> None:
+        match event:
+            case TaskSettled(task) | SteeringSeen(task):
+                following = self._following.get(task, ())
+            case TurnEnded(session):
+                following = self._following.get(root_of(session), ())
+            case _:
+                return
+        for follower in following:
+            follower.set()
 
     def _without_secrets(self, encoded: Encoded) -> Encoded:
         """Return a fact without the keys that somebody let slip: nobody is to read them here."""
@@ -78,19 +121,43 @@ class Bookkeeper:
         return Encoded(encoded.kind, encoded.version, body)
 
     def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
-        """Decide what is asked for in one call, and post all of it unless it is refused."""
-        facts: list[TaskRequested] = []
+        """Decide what is asked for in one call, and post all of it unless it is refused.
+
+        Joined tasks that have room are started with it: whoever asked runs them.
+        """
+        verdict = decide(requests, self.ledger)
+        if isinstance(verdict, Refuse):
+            return verdict
+        mode = Mode.DETACHED if isinstance(verdict, Detach) else Mode.JOINED
         for request in requests:
-            match decide(request, self.ledger, self.rules):
-                case Refuse() as refused:
-                    return refused
-                case Join(reason):
-                    facts.append(TaskRequested(request, Mode.JOINED, reason))
-                case Detach(reason):
-                    facts.append(TaskRequested(request, Mode.DETACHED, reason))
-        for fact in facts:
-            self.post(fact)
+            self.post(TaskRequested(request, mode, verdict.reason))
+            if request.id in self.ledger.joinable:
+                self.post(TaskStarted(request.id))
         return None
+
+    async def wait_room(self, task: TaskId) -> None:
+        """Wait until a joined task has room, or has ended without it."""
+        await trio.lowlevel.checkpoint()
+        record = self.ledger.tasks[task]
+        while not (record.has_room or record.outcome):
+            waiting = self._joining[task] = trio.Event()
+            try:
+                await waiting.wait()
+            finally:
+                del self._joining[task]
+
+    async def wait_news_of(self, tasks: Collection[TaskId]) -> None:
+        """Wait until one of these has ended, or has seen what it was told."""
+        news = trio.Event()
+        for task in tasks:
+            self._following.setdefault(task, set()).add(news)
+        try:
+            await news.wait()
+        finally:
+            for task in tasks:
+                self._following[task].remove(news)
+                if not self._following[task]:
+                    del self._following[task]
 
     async def wait_durable(self) -> None:
         """Wait until everything posted so far survives a crash."""

@@ -4,11 +4,13 @@ They differ in nothing but who owns the task: the caller, or `dispatch_forever`.
 `run_child`.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import trio
 
-from agents import CallId, ToolError, raising_one_error
+from agents import Agent, CallId, MessageId, ToolError, raising_one_error
 from delegation import (
     Assignment,
     DeliveryCapability,
@@ -16,19 +18,28 @@ from delegation import (
     Mode,
     Origin,
     Outcome,
+    Receipt,
     TaskId,
     TaskRecord,
     TaskRequest,
     dispatched_answer,
     joined_answer,
+    readable,
 )
-from delegation.events import CancelRequested, TaskSettled, TaskStarted, TurnEnded
+from delegation.events import (
+    CancelRequested,
+    Steered,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+)
 from orchestrator.acting import Acting
 from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.budgets import current_grants
 
 
 class OrchestratorDelegator:
-    """Takes the requests of all agents, runs their children, and stops them."""
+    """Takes the requests of all agents, runs their children, and looks after them."""
 
     def __init__(
         self, book: Bookkeeper, acting: Acting, new_task_id: Callable[[], TaskId]
@@ -36,6 +47,8 @@ class OrchestratorDelegator:
         self._book = book
         self._acting = acting
         self._new_task_id = new_task_id
+        self.telling = acting.telling
+        self.now = book.clock
 
     async def delegate(
         self,
@@ -49,41 +62,80 @@ class OrchestratorDelegator:
         """Hand work on, and return what the model reads."""
         ledger = self._book.ledger
         caller = ledger.tasks[parent]
-        calls = [f"{call}#{index}" for index in range(len(assignments))]
-        refused = self._book.admit(
-            [
-                TaskRequest(
-                    id=self._new_task_id(),
-                    parent=parent,
-                    origin=origin,
-                    call=key,
-                    agent=assignment.agent,
-                    goal=assignment.goal,
-                    context=assignment.context,
-                    label=assignment.label,
-                    background=background,
-                )
-                for key, assignment in zip(calls, assignments, strict=True)
-                # Asked for before a crash, and still there.
-                if key not in caller.children.asked
-            ]
+        agent = self._acting.agent_of(caller)
+        requests = self._requests(
+            assignments,
+            caller=caller,
+            agent=agent,
+            origin=origin,
+            call=call,
+            background=background,
         )
-        if refused is not None:
+        # Some may have been asked for before a crash, and be still there.
+        asked = caller.children.asked
+        new = [request for request in requests if request.call not in asked]
+        if new and (refused := self._book.admit(new)) is not None:
             await trio.lowlevel.checkpoint()
             raise ToolError(refused.reason)
-        tasks = [ledger.tasks[caller.children.asked[key]] for key in calls]
+        tasks = [ledger.tasks[request.id] for request in requests]
+        session = ledger.sessions[origin.session]
         if tasks[0].mode is Mode.DETACHED:
             await trio.lowlevel.checkpoint()
-            return dispatched_answer(tasks)
+            return dispatched_answer(tasks, session)
         with raising_one_error():
             # Every child gets a task of its own, also a single one: a chain of delegations
             # would otherwise be one stack, and end where Python's recursion ends.
             async with trio.open_nursery() as children:
                 for task in tasks:
                     if task.outcome is None:
-                        self._book.post(TaskStarted(task.id))
-                        children.start_soon(self.run_child, task.id)
-        return joined_answer(tasks, ledger.sessions[origin.session])
+                        children.start_soon(self._run_joined, task)
+        return joined_answer(tasks, session, readable(agent, caller.transcript))
+
+    def _requests(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        caller: TaskRecord,
+        agent: Agent[Any],
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+    ) -> list[TaskRequest]:
+        asked = caller.children.asked
+        calls = [f"{call}#{index}" for index in range(len(assignments))]
+        ids = [asked.get(key) or self._new_task_id() for key in calls]
+        labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
+        budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
+        known = {account.id for account in caller.accounts}
+        grants = tuple(grant for grant in current_grants() if grant.id not in known)
+        return [
+            TaskRequest(
+                id=id_,
+                parent=caller.id,
+                origin=origin,
+                call=key,
+                agent=assignment.agent or agent.name,
+                goal=assignment.goal,
+                context=assignment.context,
+                label=assignment.label,
+                background=background,
+                copy=not assignment.agent,
+                output_schema=assignment.output_schema,
+                needs=tuple(labels[label] for label in assignment.depends_on),
+                budget=budgets.get(assignment.agent, agent.budget),
+                grants=grants,
+            )
+            for id_, key, assignment in zip(ids, calls, assignments, strict=True)
+        ]
+
+    async def _run_joined(self, task: TaskRecord) -> None:
+        """Run a task that its caller waits for, once there is room."""
+        if not task.acting:
+            await self._book.wait_room(task.id)
+            if task.outcome is not None:
+                return
+            self._book.post(TaskStarted(task.id))
+        await self.run_child(task.id)
 
     async def run_child(self, task: TaskId) -> None:
         """Run a task that was posted as started, until it is settled."""
@@ -102,19 +154,63 @@ class OrchestratorDelegator:
             ended=lambda outcome: TaskSettled(task, outcome),
         )
 
-    async def cancel(self, task: TaskId) -> None:
-        """End a task and all below it, and return when every one of them has ended.
+    async def wait(
+        self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
+    ) -> None:
+        """Wait until tasks have ended, or until it has taken too long."""
+        await trio.lowlevel.checkpoint()
+        records = [self._book.ledger.tasks[task] for task in tasks]
+        with trio.move_on_after(math.inf if seconds is None else seconds):
+            if any_of_them:
+                while not any(record.outcome for record in records):
+                    await self._book.wait_news_of(tasks)
+            for record in () if any_of_them else records:
+                while record.outcome is None:
+                    await self._book.wait_news_of([record.id])
 
-        A session ends its turn and all that it has in the background, and then goes on.
-        """
+    async def steer(
+        self,
+        messages: Mapping[TaskId, MessageId],
+        text: str,
+        *,
+        by: str,
+        seconds: float,
+    ) -> Mapping[TaskId, Receipt]:
+        """Say something to tasks, and wait for the receipts."""
+        await trio.lowlevel.checkpoint()
+        receipts: dict[TaskId, Receipt] = {}
+        for task, id_ in messages.items():
+            record = self._book.ledger.tasks[task]
+            if id_ in record.steering:
+                continue  # a call that a crash interrupted is made again
+            if self._has_ended(record):
+                receipts[task] = Receipt("gone")
+            else:
+                self._book.post(Steered(task, id_, text, by))
+        waited_for = [task for task in messages if task not in receipts]
+        with trio.move_on_after(seconds):
+            for task in waited_for:
+                while self._receipt(task, messages[task]).state == "waiting":
+                    await self._book.wait_news_of([task])
+        for task in waited_for:
+            receipts[task] = self._receipt(task, messages[task])
+        return {task: receipts[task] for task in messages}
+
+    def _receipt(self, task: TaskId, message: MessageId) -> Receipt:
         record = self._book.ledger.tasks[task]
-        targets = [record]
-        if record.mode is Mode.ROOT:
-            targets += self._book.ledger.sessions[record.session].outstanding.values()
-        for target in targets:
-            self._stop(target)
-        while not all(map(self._has_ended, targets)):
-            await self._book.wait_posted(after=self._book.ledger.last_seq)
+        seen_at = record.steering[message].seen_at
+        if seen_at is not None:
+            return Receipt("seen", seen_at)
+        return Receipt("too_late" if self._has_ended(record) else "waiting")
+
+    async def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """End tasks and all below them, and return when every one of them has ended."""
+        records = [self._book.ledger.tasks[task] for task in tasks]
+        for record in records:
+            self._stop(record)
+        for record in records:
+            while not self._has_ended(record):
+                await self._book.wait_news_of([record.id])
         await self._book.wait_durable()
 
     def _stop(self, record: TaskRecord) -> None:

@@ -42,6 +42,8 @@ class Roster:
         self._limiters = limiters or {}
         self._prices = prices
         self._agents: dict[SessionId, Agent[Any]] = {}
+        self._leaves: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
+        """Agents, and the same without anybody to hand work to."""
         self._models: dict[str, Model] = {}
         # One for each agent and its model, so that summaries are made once.
         self._compacting: dict[tuple[str, int, int, int], Model] = {}
@@ -59,12 +61,23 @@ class Roster:
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
         if task.parent is None:
             return self._agents[task.session]
-        for agent in self.agent_of(task.parent).delegates:
+        parent = self.agent_of(task.parent)
+        if task.request is not None and task.request.copy:
+            return self._copy_of(parent)
+        for agent in parent.delegates:
             if agent.name == task.agent:
                 return agent
         raise DefinitionError(
             f"agent {task.parent.agent!r} has no delegate {task.agent!r} any more"
         )
+
+    def _copy_of(self, agent: Agent[Any]) -> Agent[Any]:
+        """Return who does the work that an agent hands to itself."""
+        if agent.copies:
+            return agent
+        if agent.name not in self._leaves or self._leaves[agent.name][0] is not agent:
+            self._leaves[agent.name] = (agent, agent.leaf())
+        return self._leaves[agent.name][1]
 
     def model_of(self, agent: Agent[Any]) -> Model:
         model = self._resolved(agent.model)

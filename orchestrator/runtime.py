@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from agents import Agent, Part, raising_one_error
-from delegation import Ending, Outcome, Rules, SessionId, TaskId, Tree, root_of
+from agents import Agent, MessageId, Part, raising_one_error, well_formed
+from delegation import (
+    Ending,
+    Outcome,
+    Receipt,
+    Rules,
+    SessionId,
+    TaskId,
+    Tree,
+    root_of,
+)
 from delegation.events import JournalOpened, TurnEnded
 from orchestrator.acting import Acting
 from orchestrator.bookkeeper import Bookkeeper
@@ -82,12 +91,42 @@ class Orchestrator:
         """
         return self._house.listeners.listen()
 
-    async def cancel(self, task: str) -> None:
-        """End a task and all below it, and return when every one of them has ended."""
+    async def cancel(self, task: str, *, tree: bool = False) -> None:
+        """End a task and all below it, and return when every one of them has ended.
+
+        A session ends its turn, and then goes on: what it has in the background is left alone.
+
+        Args:
+            task: a task, or a session.
+            tree: of a session, end what it has in the background, too.
+        """
         await trio.lowlevel.checkpoint()
+        targets = [self._known(task)]
+        if tree and task in (sessions := self._house.book.ledger.sessions):
+            targets += sessions[SessionId(task)].outstanding
+        await self._house.delegator.cancel(targets)
+
+    async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
+        """Tell a task something while it works: it reads that before its next model call.
+
+        Args:
+            task: whom to tell.
+            message: what to say.
+            seconds: how long to wait for the task to have seen it.
+        """
+        known = self._known(task)
+        receipts = await self._house.delegator.steer(
+            {known: _new_message_id()},
+            well_formed(message),
+            by="outside",
+            seconds=seconds,
+        )
+        return receipts[known]
+
+    def _known(self, task: str) -> TaskId:
         if task not in self._house.book.ledger.tasks:
             raise UnknownIdError(f"there is no task {task!r}")
-        await self._house.delegator.cancel(TaskId(task))
+        return TaskId(task)
 
     @property
     def runs(self) -> list[SessionId]:
@@ -135,11 +174,10 @@ async def open_orchestrator(
         name = (
             journal if isinstance(journal, str | os.PathLike) else type(opened).__name__
         )
-        ledger = folded(await opened.read(), name)
+        ledger = folded(await opened.read(), name, rules)
         book = Bookkeeper(
             opened,
             ledger,
-            rules=Rules() if rules is None else rules,
             clock=_steady_clock(),
             secrets=_secrets(environ),
         )
@@ -161,6 +199,7 @@ async def open_orchestrator(
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(dispatch_forever, book, delegator)
                     nursery.start_soon(wake_forever, book, turns)
+                    nursery.start_soon(acting.watch.watch_forever)
                     try:
                         yield Orchestrator(house)
                     finally:
@@ -230,3 +269,7 @@ def _new_session_id() -> SessionId:
 
 def _new_task_id() -> TaskId:
     return TaskId(f"t_{secrets.token_hex(6)}")
+
+
+def _new_message_id() -> MessageId:
+    return MessageId(f"m_{secrets.token_hex(5)}")

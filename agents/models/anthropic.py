@@ -80,7 +80,9 @@ def message_request(
     conversation = projected(request.transcript)
     body: dict[str, Any] = {
         "model": model,
-        "max_tokens": MAX_TOKENS,
+        "max_tokens": MAX_TOKENS
+        if request.max_output is None
+        else min(MAX_TOKENS, request.max_output),
         "messages": _messages(conversation),
         "stream": True,
     }

@@ -19,8 +19,15 @@ import msgspec
 import trio
 
 from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Message
-from agents.models.model import Model, ModelRequest, TextDelta
+from agents.messages import AssistantMessage, Message, Usage
+from agents.models.model import (
+    Model,
+    ModelRequest,
+    Price,
+    TextDelta,
+    known_count,
+    known_price,
+)
 from agents.secrets import redacted_tree
 
 # What we note about a message, and no provider is shown.
@@ -47,6 +54,13 @@ class RecordingModel:
         self._file = file
         self._known = known
         self._pen = trio.Lock()
+
+    @property
+    def price(self) -> Price | None:
+        return known_price(self._model)
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return known_count(self._model, request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # Taken down now: a transcript may grow while the model thinks.
@@ -102,15 +116,18 @@ class ReplayModel:
             return self._exchanges
 
 
-class _Failed(msgspec.Struct):
+class _Failed(msgspec.Struct, omit_defaults=True):
     message: str
     kind: Failure
     retry_after: float | None
     partial: str
+    usage: Usage | None = None
 
     @classmethod
     def from_error(cls, error: ModelError) -> "_Failed":
-        return cls(str(error), error.kind, error.retry_after, error.partial)
+        return cls(
+            str(error), error.kind, error.retry_after, error.partial, error.usage
+        )
 
     def as_error(self) -> ModelError:
         return ModelError(
@@ -118,6 +135,7 @@ class _Failed(msgspec.Struct):
             kind=self.kind,
             retry_after=self.retry_after,
             partial=self.partial,
+            usage=self.usage,
         )
 
 
@@ -143,6 +161,8 @@ def _asked(request: ModelRequest) -> dict[str, Any]:
         "transcript": [_heard(message) for message in request.transcript],
         "tools": {tool.name: tool.parameters for tool in request.tools},
         "output": request.output,
+        # Only where there is one: cassettes of before know nothing of it.
+        **({} if request.max_output is None else {"max_output": request.max_output}),
     }
 
 

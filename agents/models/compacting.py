@@ -21,7 +21,14 @@ from agents.messages import (
     UserMessage,
 )
 from agents.models.limiter import CHARACTERS_PER_TOKEN, estimated_tokens
-from agents.models.model import Compacted, Model, ModelRequest
+from agents.models.model import (
+    Compacted,
+    Model,
+    ModelRequest,
+    Price,
+    known_price,
+)
+from agents.models.quote import most_read
 
 SMALLEST_WINDOW: Final = 2_000
 KEPT_OF_A_RESULT: Final = 200
@@ -90,6 +97,14 @@ class _CompactingModel:
         self._summarizer = summarizer
         self._keep_last = keep_last
         self._summaries: dict[bytes, _Summary] = {}
+
+    @property
+    def price(self) -> Price | None:
+        return known_price(self._model)
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Return the most it will read: what is longer than its window is made shorter."""
+        return min(most_read(self._model, request), self._window)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # Taken down now: a transcript may grow while the model thinks.

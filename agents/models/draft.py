@@ -4,7 +4,7 @@ What was heard is told at once and kept, so an answer that breaks off leaves wha
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import msgspec
 
@@ -12,6 +12,8 @@ from agents.errors import Failure
 from agents.messages import AssistantMessage, CallId, ToolCall, Usage
 from agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
 from agents.models.schemas import Shape
+
+CUT_OFF: Final = "was cut off at its limit of output tokens"
 
 
 class UnusableAnswerError(Exception):
@@ -106,9 +108,7 @@ class Draft(ABC):
         return number is not None and bool(self._calls[number].arguments)
 
     def was_cut(self) -> NoReturn:
-        raise UnusableAnswerError(
-            Failure.OTHER, "was cut off at its limit of output tokens"
-        )
+        raise UnusableAnswerError(Failure.OTHER, CUT_OFF)
 
     def was_refused(self, why: str) -> NoReturn:
         raise UnusableAnswerError(Failure.REFUSED, f"refused to answer: {why}")

@@ -10,7 +10,14 @@ import attrs
 
 from agents.errors import Failure, ModelError
 from agents.messages import AssistantMessage, Usage
-from agents.models.model import Model, ModelRequest, Switched
+from agents.models.model import (
+    Model,
+    ModelRequest,
+    Price,
+    Switched,
+    known_price,
+)
+from agents.models.quote import most_read
 from agents.models.retry import Listener, with_lost
 
 ANOTHER_MAY_DO_BETTER: Final = frozenset(Failure) - {
@@ -40,6 +47,25 @@ class _FallbackModel:
         self.name = " | ".join(model.name for model in models)
         self._models = models
         self._on = on
+
+    @property
+    def price(self) -> Price | None:
+        """What the dearest costs, since any of them may be who answers."""
+        prices = [known_price(model) for model in self._models]
+        known = [price for price in prices if price is not None]
+        if len(known) < len(prices):
+            return None
+        return Price(
+            input=max(price.input for price in known),
+            output=max(price.output for price in known),
+            cached=max(
+                price.input if price.cached is None else price.cached for price in known
+            ),
+        )
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Return what the one that reads most will read."""
+        return max(most_read(model, request) for model in self._models)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         notes: list[str] = []

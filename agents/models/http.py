@@ -313,10 +313,18 @@ def _named(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
 
 
+def host_of(url: str) -> str:
+    """Return whose address this is, or nothing if it is none."""
+    try:
+        return httpx2.URL(url).host
+    except httpx2.InvalidURL:
+        return ""
+
+
 def is_on_loopback(url: str) -> bool:
     """Return whether an address is on this machine."""
+    host = host_of(url)
     try:
-        host = httpx2.URL(url).host
         return host == "localhost" or ip_address(host).is_loopback
-    except (httpx2.InvalidURL, ValueError):
+    except ValueError:
         return False

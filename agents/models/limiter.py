@@ -5,14 +5,14 @@ window does more pass than a full bucket and what flows in meanwhile, which is h
 count. Whoever comes first is let through first, and who stops waiting was never there.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import trio
 
 from agents.errors import DefinitionError, Failure, ModelError
-from agents.messages import AssistantMessage, Message, Part, ToolMessage, UserMessage
-from agents.models.model import Model, ModelRequest
-from agents.tools.tool import Tool
+from agents.messages import AssistantMessage, Part, UserMessage
+from agents.models.model import Model, ModelRequest, Price, known_count, known_price
 
 CHARACTERS_PER_TOKEN: Final = 4
 OUTPUT_ALLOWANCE: Final = 1_000
@@ -145,6 +145,13 @@ class _LimitedModel:
         self._model = model
         self._limiter = limiter
 
+    @property
+    def price(self) -> Price | None:
+        return known_price(self._model)
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return known_count(self._model, request)
+
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         tokens = estimated_tokens(request)
         await self._limiter.wait_admitted(tokens)
@@ -160,24 +167,35 @@ class _LimitedModel:
 
 def estimated_tokens(request: ModelRequest) -> int:
     """Return about how many tokens a call will use, its answer included."""
-    characters = len(request.instructions) + sum(map(_length, request.transcript))
-    characters += sum(map(_tool_length, request.tools)) + len(str(request.output or ""))
-    return characters // CHARACTERS_PER_TOKEN + OUTPUT_ALLOWANCE
+    letters = sum(map(len, texts_of(request)))
+    letters += sum(map(part_length, parts_of(request)))
+    return letters // CHARACTERS_PER_TOKEN + OUTPUT_ALLOWANCE
 
 
-def _length(message: Message) -> int:
-    match message:
-        case UserMessage(text, parts):
-            return len(text) + sum(map(_part_length, parts))
-        case AssistantMessage(text, calls):
-            return len(text) + sum(
-                len(call.name) + len(str(call.arguments)) for call in calls
-            )
-        case ToolMessage():
-            return len(message.text)
+def texts_of(request: ModelRequest) -> Iterator[str]:
+    """Yield all texts that are sent with a request."""
+    yield request.instructions
+    for message in request.transcript:
+        yield message.text
+        if isinstance(message, AssistantMessage):
+            for call in message.calls:
+                yield call.name
+                yield str(call.arguments)
+    for tool in request.tools:
+        yield tool.name
+        yield tool.description
+        yield str(tool.parameters)
+    yield str(request.output or "")
 
 
-def _part_length(part: Part) -> int:
+def parts_of(request: ModelRequest) -> Iterator[Part]:
+    """Yield all images and files that are sent with a request."""
+    for message in request.transcript:
+        if isinstance(message, UserMessage):
+            yield from message.parts
+
+
+def part_length(part: Part) -> int:
     """Return how many letters would be as many tokens."""
     if part.is_text and part.data:
         return len(part.data)
@@ -185,7 +203,3 @@ def _part_length(part: Part) -> int:
     if not part.is_image:
         tokens = max(tokens, len(part.data) // BYTES_PER_TOKEN)
     return tokens * CHARACTERS_PER_TOKEN
-
-
-def _tool_length(tool: Tool) -> int:
-    return len(tool.name) + len(tool.description) + len(str(tool.parameters))

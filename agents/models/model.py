@@ -1,7 +1,7 @@
 """The port behind which every model stands."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
@@ -83,6 +83,8 @@ class ModelRequest:
     tools: Sequence[Tool]
     output: Mapping[str, Any] | None = None
     """The JSON schema of the final answer, if it must be JSON."""
+    max_output: int | None = None
+    """How many tokens the answer may have at most, where somebody counts them."""
     tell: Callable[[ModelEvent], None] = tell_nobody
     """Hears what happens while the answer is made. It returns at once, so nobody slows a model."""
 
@@ -123,3 +125,32 @@ class Price:
         )
         # Prices have few decimals: six places are the exact sum, without a float's noise.
         return round(round(cost, 6))
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """A model may also know what it costs."""
+
+    @property
+    def price(self) -> Price | None:
+        """What it costs; None if nobody knows."""
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A model may also know what it will read."""
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return how many tokens it will read, and never fewer; None if it cannot say."""
+        ...
+
+
+def known_price(model: Model) -> Price | None:
+    """Return what a model says that it costs."""
+    return model.price if isinstance(model, Priced) else None
+
+
+def known_count(model: Model, request: ModelRequest) -> int | None:
+    """Return what a model says that it will read."""
+    return model.count_tokens(request) if isinstance(model, Counting) else None

@@ -1,14 +1,15 @@
 """OpenAI's chat completions, and whatever speaks the same protocol at another address."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from agents.messages import AssistantMessage, Part, Usage
 from agents.models.draft import Draft
 from agents.models.failures import failed_midway
-from agents.models.http import SILENCE, Endpoint
+from agents.models.http import SILENCE, Endpoint, host_of
 from agents.models.model import ModelRequest
 from agents.models.projection import (
     IMAGES,
@@ -26,7 +27,8 @@ from agents.models.projection import (
 from agents.models.schemas import WRAPPED_IN, Shape, shape_of
 from agents.tools.tool import Tool
 
-BASE_URL: Final = "https://api.openai.com/v1"
+HOST: Final = "api.openai.com"
+BASE_URL: Final = f"https://{HOST}/v1"
 
 
 class OpenAIModel:
@@ -42,6 +44,7 @@ class OpenAIModel:
     ) -> None:
         self.name = f"openai:{model}"
         self._model = model
+        self._cap = cap_at(base_url or BASE_URL)
         self._endpoint = Endpoint(
             self.name,
             f"{(base_url or BASE_URL).rstrip('/')}/chat/completions",
@@ -56,7 +59,7 @@ class OpenAIModel:
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         shape = None if request.output is None else shape_of(request.output)
         return await self._endpoint.ask(
-            completion_request(self._model, request, shape),
+            completion_request(self._model, request, shape, cap=self._cap),
             _Completion(request, self.name, shape),
         )
 
@@ -66,8 +69,23 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
+def cap_at(url: str) -> str:
+    """Return what the longest answer is called at an address.
+
+    OpenAI's newer models refuse the old name, and many other servers know only that.
+    """
+    host = host_of(url)
+    # Each region has an address of its own, such as eu.api.openai.com.
+    is_home = host == HOST or host.endswith(f".{HOST}")
+    return "max_completion_tokens" if is_home else "max_tokens"
+
+
 def completion_request(
-    model: str, request: ModelRequest, shape: Shape | None
+    model: str,
+    request: ModelRequest,
+    shape: Shape | None,
+    *,
+    cap: str = "max_completion_tokens",
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
@@ -75,6 +93,8 @@ def completion_request(
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if request.max_output is not None:
+        body[cap] = request.max_output
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
     if shape is not None:
@@ -209,6 +229,7 @@ class _Chunk(msgspec.Struct):
 class _Completion(Draft):
     protocol = "chat completion"
     _has_begun = False
+    _fail: Callable[[], NoReturn] | None = None
 
     def hear(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":
@@ -252,12 +273,19 @@ class _Completion(Draft):
         match reason:
             case None | "":
                 return
+            # What it has used comes after the end, and is paid for all the same.
             case "length":
-                self.was_cut()
+                self._fail = self.was_cut
             case "content_filter":
-                self.was_refused("its filter found something")
+                self._fail = partial(self.was_refused, "its filter found something")
             case _:
-                self.is_whole = True
+                pass
+        self.is_whole = True
+
+    def finished(self) -> AssistantMessage:
+        if self._fail is not None:
+            self._fail()
+        return super().finished()
 
 
 def _usage(used: _Used) -> Usage:

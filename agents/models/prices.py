@@ -11,8 +11,9 @@ from importlib import resources
 import attrs
 import msgspec
 
-from agents.messages import AssistantMessage
-from agents.models.model import Model, ModelRequest, Price
+from agents.errors import ModelError
+from agents.messages import AssistantMessage, Usage
+from agents.models.model import Model, ModelRequest, Price, known_count, known_price
 
 
 @attrs.frozen(kw_only=True)
@@ -50,16 +51,32 @@ class _PricedModel:
         self._model = model
         self._table = table
 
+    @property
+    def price(self) -> Price | None:
+        # As for an answer: where the table knows nothing, what the model says holds.
+        price = self._table.price_of(self.name)
+        return known_price(self._model) if price is None else price
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return known_count(self._model, request)
+
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        answer = await self._model.answer(request)
+        try:
+            answer = await self._model.answer(request)
+        except ModelError as exc:
+            if exc.usage is not None:
+                exc.usage = self._paid(exc.usage, self.name)
+            raise
         # By who answered: behind one name there may be several models.
-        price = self._table.price_of(answer.model or self.name)
-        if price is None:
-            return answer
-        used = answer.usage
+        paid = self._paid(answer.usage, answer.model or self.name)
+        return answer if paid is answer.usage else attrs.evolve(answer, usage=paid)
+
+    def _paid(self, used: Usage, name: str) -> Usage:
+        if (price := self._table.price_of(name)) is None:
+            return used
         cost = price.of(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
         )
-        return attrs.evolve(answer, usage=attrs.evolve(used, cost=cost, unpriced=0))
+        return attrs.evolve(used, cost=cost, unpriced=0)

@@ -84,6 +84,8 @@ def response_request(
         # The transcript is ours, and sent whole each time.
         "store": False,
     }
+    if request.max_output is not None:
+        body["max_output_tokens"] = request.max_output
     if request.instructions.strip():
         body["instructions"] = request.instructions
     if request.tools:

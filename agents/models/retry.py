@@ -17,8 +17,11 @@ from agents.models.model import (
     Model,
     ModelEvent,
     ModelRequest,
+    Price,
     Retrying,
     Switched,
+    known_count,
+    known_price,
 )
 
 LONGEST_RETRY_AFTER: Final = 120
@@ -89,6 +92,13 @@ class _RetryingModel:
         self._base_seconds = base_seconds
         self._max_seconds = max_seconds
         self._jitter = jitter
+
+    @property
+    def price(self) -> Price | None:
+        return known_price(self._model)
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return known_count(self._model, request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         lost = Usage()

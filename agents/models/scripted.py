@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from agents.errors import DefinitionError, ScriptExhaustedError
+from agents.errors import DefinitionError, Failure, ModelError, ScriptExhaustedError
 from agents.messages import (
     AssistantMessage,
     CallId,
@@ -16,6 +16,7 @@ from agents.messages import (
     Usage,
     UserMessage,
 )
+from agents.models.draft import CUT_OFF
 from agents.models.model import ModelRequest, Price, TextDelta
 
 Said: TypeAlias = str | ToolCall | list[ToolCall] | Exception
@@ -39,7 +40,7 @@ class ScriptedModel:
     ) -> None:
         self._steps = list(steps)
         self._seconds = seconds
-        self._price = price if price is not None else Price()
+        self.price = price if price is not None else Price()
         self._repeats = False
         self._taken = 0
 
@@ -55,6 +56,12 @@ class ScriptedModel:
     def __repr__(self) -> str:
         return f"<ScriptedModel {self._taken} of {len(self._steps)} steps taken>"
 
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Return how many tokens it will read, exactly."""
+        return _tokens(request.instructions) + sum(
+            map(_message_tokens, request.transcript)
+        )
+
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # The step is taken before the wait, so calls are answered in the order they came.
         step = self._next_step()
@@ -64,7 +71,7 @@ class ScriptedModel:
             case Exception():
                 raise said
             case str():
-                request.tell(TextDelta(said))
+                request.tell(TextDelta(_within(said, request.max_output)))
                 return self._message(request, said, ())
             case ToolCall():
                 return self._message(request, "", (said,))
@@ -86,17 +93,22 @@ class ScriptedModel:
     def _message(
         self, request: ModelRequest, text: str, calls: tuple[ToolCall, ...]
     ) -> AssistantMessage:
-        read = _tokens(request.instructions) + sum(
-            map(_message_tokens, request.transcript)
-        )
         written = _tokens(text) + sum(map(_call_tokens, calls))
-        cost = self._price.of(input_tokens=read, output_tokens=written)
-        return AssistantMessage(
-            text,
-            _with_ids(calls, len(request.transcript)),
-            Usage(calls=1, input_tokens=read, output_tokens=written, cost=cost),
-            self.name,
-        )
+        most = request.max_output
+        if most is not None and written > most:
+            raise ModelError(
+                f"{self.name} {CUT_OFF}",
+                kind=Failure.OTHER,
+                partial=_within(text, most),
+                usage=self._usage(request, most),
+            )
+        calls = _with_ids(calls, len(request.transcript))
+        return AssistantMessage(text, calls, self._usage(request, written), self.name)
+
+    def _usage(self, request: ModelRequest, written: int) -> Usage:
+        read = self.count_tokens(request)
+        cost = self.price.of(input_tokens=read, output_tokens=written)
+        return Usage(calls=1, input_tokens=read, output_tokens=written, cost=cost)
 
 
 def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...]:
@@ -105,6 +117,11 @@ def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...
         call if call.id else attrs.evolve(call, id=CallId(f"call_{position}_{index}"))
         for index, call in enumerate(calls)
     )
+
+
+def _within(text: str, most: int | None) -> str:
+    """Return what is said of a text until its tokens are used up."""
+    return text if most is None else text[: most * CHARACTERS_PER_TOKEN]
 
 
 def _tokens(text: str) -> int:

@@ -38,6 +38,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # What is longer would fill a model's window: 50,000 characters are some 12,000 tokens.
 CHARACTERS: Final = 50_000
 THREADS: Final = 40
+# A thread cannot be stopped. So long it may finish what it does when its task is cancelled.
+GRACE_SECONDS: Final = 5
 # Above this, not every whole number is a float of its own.
 EXACT: Final = 2**53
 
@@ -78,15 +80,16 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async, from its type hints and docstring.
 
-    A sync function runs in a worker thread. What the function returns is the answer: text as it
-    is, anything else as JSON.
+    A sync function runs in a worker thread. When its task is cancelled, it has 5 seconds to end,
+    with or without a timeout; then it is abandoned, and what it does after that is ignored. What
+    the function returns is the answer: text as it is, anything else as JSON.
 
     Args:
         function: what the tool does.
         name: how the model calls it, if not by the name of the function.
         idempotent: it is safe to run it again when a crash leaves it unknown whether it ran.
         timeout: after so many seconds the model reads that there is no answer. An async function
-            is cancelled; a thread cannot be, so it is abandoned, also when its task is cancelled.
+            is cancelled; a thread cannot be, so it is abandoned at once.
         limit: of an answer with more characters the model reads the beginning, the end, and in
             which file the whole is; 0 is no limit.
         spill: where such answers are saved, if not among the temporary files.
@@ -159,14 +162,13 @@ def _within_seconds(
     name: str, function: Callable[..., Any], seconds: float | None
 ) -> Asynchronous:
     is_async = inspect.iscoroutinefunction(function)
-    called = function if is_async else _in_a_thread(function, seconds is not None)
     if seconds is None:
-        return called
+        return function if is_async else _in_a_thread(function, trio.to_thread.run_sync)
 
-    async def call(**keywords: Any) -> Any:
+    async def in_time(called: Asynchronous, /, *args: Any, **keywords: Any) -> Any:
         # Not `fail_after`: what the function itself finds too slow is its own error.
         with trio.move_on_after(seconds):
-            return await called(**keywords)
+            return await called(*args, **keywords)
         raise ToolError(
             f"{name} did not answer within {seconds:g} second{'s' * (seconds != 1)} and was"
             + (
@@ -176,10 +178,15 @@ def _within_seconds(
             )
         )
 
-    return call
+    if is_async:
+        return partial(in_time, function)
+    # Inside, since a thread that is too slow has no grace.
+    return _in_a_thread(function, partial(in_time, trio.to_thread.run_sync))
 
 
-def _in_a_thread(function: Callable[..., Any], can_abandon: bool) -> Asynchronous:
+def _in_a_thread(
+    function: Callable[..., Any], run_in_thread: Asynchronous
+) -> Asynchronous:
     # An abandoned thread keeps its place until it ends. So a tool has places of its own:
     # however many of its calls hang, the journal still finds a thread to write in.
     places: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("places")
@@ -190,13 +197,39 @@ def _in_a_thread(function: Callable[..., Any], can_abandon: bool) -> Asynchronou
         except LookupError:
             limiter = trio.CapacityLimiter(THREADS)
             places.set(limiter)
-        return await trio.to_thread.run_sync(
-            partial(function, **keywords),
-            abandon_on_cancel=can_abandon,
-            limiter=limiter,
-        )
+        place = _Place(limiter)
+        try:
+            return await run_in_thread(
+                partial(function, **keywords), abandon_on_cancel=True, limiter=place
+            )
+        except trio.Cancelled:
+            if place.is_taken:
+                with trio.move_on_after(GRACE_SECONDS, shield=True):
+                    await place.left.wait()
+            raise
 
     return call
+
+
+class _Place:
+    """Where one thread runs: a limiter, as trio uses it, that knows when the thread has ended.
+
+    Trio takes a place just before it starts a thread, and gives it back when that has ended,
+    abandoned or not.
+    """
+
+    def __init__(self, limiter: trio.CapacityLimiter) -> None:
+        self._limiter = limiter
+        self.is_taken = False
+        self.left = trio.Event()
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        await self._limiter.acquire_on_behalf_of(borrower)
+        self.is_taken = True
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        self._limiter.release_on_behalf_of(borrower)
+        self.left.set()
 
 
 def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from agents import Agent, Part, Usage, UserMessage, read_output, well_formed
-from delegation import DeliveryCapability, Outcome, SessionId, Tree
+from delegation import DeliveryCapability, Outcome, SessionId, Tree, session_strings
 from delegation.events import MessageReceived, SessionOpened
+from orchestrator.budgets import current_grants
 from orchestrator.errors import RunFailedError
 from orchestrator.house import House
 
@@ -52,8 +53,12 @@ async def run_once(
     message = UserMessage(well_formed(goal), parts)
     id_ = house.new_session_id()
     house.roster.enter(id_, agent)
-    house.book.post(SessionOpened(id_, agent.name))
-    house.book.post(MessageReceived(id_, message.text, message.parts, message.id))
+    house.book.post(
+        SessionOpened(id_, agent.name, agent.budget, grants=current_grants())
+    )
+    house.book.post(
+        MessageReceived(id_, message.text, message.parts, message.id, session_strings())
+    )
     session = house.book.ledger.sessions[id_]
     house.turns.begin(session, CAPABILITY)
     try:

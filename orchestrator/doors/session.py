@@ -8,8 +8,9 @@ from typing import Any
 import trio
 
 from agents import Agent, Part, UserMessage, well_formed
-from delegation import DeliveryCapability, Reply, SessionId, Tree
+from delegation import DeliveryCapability, Reply, SessionId, Tree, session_strings
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
+from orchestrator.budgets import current_grants
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.house import House
 
@@ -47,7 +48,16 @@ class Session:
         self._require_open()
         said = f"[Workspace: {workspace}]\n{text}" if workspace else text
         message = UserMessage(well_formed(said), parts)
-        book.post(MessageReceived(self.id, message.text, message.parts, message.id))
+        book.post(
+            MessageReceived(
+                self.id,
+                message.text,
+                message.parts,
+                message.id,
+                session_strings(),
+                current_grants(),
+            )
+        )
         seq = book.ledger.last_seq
         question = self._questions[seq] = _Question()
         is_taken = False
@@ -176,7 +186,7 @@ async def open_session(
     # Before the first fact: an agent whose model cannot be had leaves no trace.
     house.roster.enter(id, agent)
     if is_new:
-        book.post(SessionOpened(id, agent.name))
+        book.post(SessionOpened(id, agent.name, agent.budget, current_grants()))
     session = Session(house, id)
     house.turns.attach(id, session)
     book.post(DoorOpened(id, session.capability))

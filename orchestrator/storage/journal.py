@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from delegation import Encoded, ImpossibleEventError, Ledger
+from delegation import Encoded, ImpossibleEventError, Ledger, Rules
 from delegation.events import Entry
 from orchestrator.errors import JournalError
 
@@ -27,9 +27,17 @@ class Journal(Protocol):
         ...
 
 
-def folded(entries: Sequence[Entry], name: object) -> Ledger:
-    """Return what is true after these entries of the journal of this name."""
-    ledger = Ledger()
+def folded(
+    entries: Sequence[Entry], name: object, rules: Rules | None = None
+) -> Ledger:
+    """Return what is true after these entries of the journal of this name.
+
+    Args:
+        entries: all of them.
+        name: how the journal is called in an error.
+        rules: under which it will be written.
+    """
+    ledger = Ledger(rules)
     for entry in entries:
         try:
             ledger.post(entry)

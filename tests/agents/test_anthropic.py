@@ -19,7 +19,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.anthropic import AnthropicModel
+from agents.models.anthropic import MAX_TOKENS, AnthropicModel
 from agents.models.named import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
@@ -283,3 +283,28 @@ async def test_it_has_a_key_and_an_address_of_its_own(server: FakeProvider) -> N
     assert answer.model == model.name == name
     assert server.heard[0].headers["x-api-key"] == "sk-ant"
     await model.aclose()
+
+
+@pytest.mark.parametrize(
+    ("most", "heard"), [(None, MAX_TOKENS), (500, 500), (1_000_000, MAX_TOKENS)]
+)
+async def test_the_server_hears_how_long_the_answer_may_be(
+    server: FakeProvider, model: AnthropicModel, most: int | None, heard: int
+) -> None:
+    server.replies = [Say(text="hi")]
+
+    await ask(model, max_output=most)
+
+    assert server.heard[0].body["max_tokens"] == heard
+
+
+async def test_what_an_answer_that_is_cut_off_has_used_is_told(
+    server: FakeProvider, model: AnthropicModel
+) -> None:
+    server.replies = [Say(text="so", stop="max_tokens", read=20, wrote=5)]
+
+    with pytest.raises(ModelError) as caught:
+        await ask(model, max_output=5)
+
+    assert (caught.value.kind, caught.value.partial) == (Failure.OTHER, "so")
+    assert caught.value.usage == Usage(1, 20, 5, unpriced=1)

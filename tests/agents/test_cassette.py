@@ -435,3 +435,38 @@ async def test_every_replay_is_a_checkpoint(file: Path) -> None:
     for _ in range(2):
         with trio.testing.assert_checkpoints():
             await model.answer(REQUEST)
+
+
+async def test_how_long_an_answer_may_be_is_part_of_the_request(file: Path) -> None:
+    """An answer that was recorded without a limit may be longer than one allows."""
+    capped = attrs.evolve(REQUEST, max_output=100)
+    await record(file, "42", request=capped)
+
+    assert lines_of(file)[0]["request"]["max_output"] == 100
+    with pytest.raises(CassetteError, match='"max_output": 100'):
+        await ReplayModel(file).answer(REQUEST)
+    assert (await ReplayModel(file).answer(capped)).text == "42"
+
+
+async def test_what_a_failed_call_had_used_is_played_back(file: Path) -> None:
+    capped = attrs.evolve(REQUEST, max_output=1)
+    with pytest.raises(ModelError) as recorded:
+        await record(file, "a long answer", request=capped)
+
+    with pytest.raises(ModelError) as replayed:
+        await ReplayModel(file).answer(capped)
+
+    assert recorded.value.usage is not None
+    assert replayed.value.usage == recorded.value.usage
+
+
+async def test_a_failure_that_was_recorded_without_a_count_is_still_read(
+    file: Path,
+) -> None:
+    with pytest.raises(ModelError):
+        await record(file, ModelError("busy"))
+
+    assert "usage" not in lines_of(file)[0]["error"]
+    with pytest.raises(ModelError) as replayed:
+        await ReplayModel(file).answer(REQUEST)
+    assert replayed.value.usage is None

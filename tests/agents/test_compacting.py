@@ -462,6 +462,18 @@ async def test_a_transcript_may_grow_while_the_model_thinks() -> None:
     assert model.asked[0].transcript[2:] == tuple(transcript[count - 4 : count])
 
 
+async def test_a_shorter_request_allows_as_long_an_answer_and_a_summary_any() -> None:
+    model, writer = Listens(), Listens("a summary")
+    request = ModelRequest(
+        instructions="", transcript=steps(40, thought=2_000), tools=(), max_output=7
+    )
+
+    await compacting(model, window=WINDOW, summarizer=writer).answer(request)
+
+    assert [one.max_output for one in model.asked] == [7]
+    assert {one.max_output for one in writer.asked} == {None}
+
+
 async def test_it_is_a_checkpoint() -> None:
     with trio.testing.assert_checkpoints():
         await ask(compacting(ScriptedModel(["42"]), window=WINDOW), [GOAL])

@@ -43,6 +43,7 @@ from agents.models.local_prompt import (
     read_answer,
     rows_of,
 )
+from agents.models.quote import quote
 from delegation import Tree
 from orchestrator import open_orchestrator
 from orchestrator.cli.local_demo import local_team
@@ -459,3 +460,30 @@ async def test_a_real_model_delegates(model: LocalModel) -> None:
 
 def _agents(tree: Tree) -> list[str]:
     return [tree[task]["agent"] for task in tree.graph]
+
+
+@needs_weights
+@pytest.mark.realtime
+async def test_a_real_model_keeps_to_how_long_its_answer_may_be(
+    model: LocalModel,
+) -> None:
+    story = request(UserMessage("Write a long story."), max_output=8)
+
+    used = (await model.answer(story)).usage
+    quoted = quote(model, story, answer_tokens=8)
+
+    assert used.output_tokens <= 8
+    assert used.input_tokens <= quoted.input_tokens
+    assert (quoted.cost, quoted.unpriced) == (0, 0)
+
+
+@needs_weights
+@pytest.mark.realtime
+async def test_what_an_answer_that_is_cut_off_has_used_is_told(
+    model: LocalModel,
+) -> None:
+    with pytest.raises(ModelError, match="broke off its JSON") as caught:
+        await model.answer(request(output={"type": "string"}, max_output=2))
+
+    assert caught.value.usage is not None
+    assert caught.value.usage.output_tokens == 2

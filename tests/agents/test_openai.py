@@ -20,12 +20,18 @@ from agents import (
     Step,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
     take_turn,
     tool,
 )
 from agents.models.named import model_named
-from agents.models.openai import OpenAIModel
+from agents.models.openai import (
+    BASE_URL,
+    OpenAIModel,
+    cap_at,
+    completion_request,
+)
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime
@@ -365,3 +371,62 @@ async def test_a_server_on_this_machine_needs_no_key(server: FakeProvider) -> No
     assert (await model.answer(request)).text == "hi"
     assert "authorization" not in server.heard[0].headers
     await model.aclose()
+
+
+@pytest.mark.parametrize("most", [1, 500])
+async def test_another_server_hears_how_long_the_answer_may_be_by_the_old_name(
+    server: FakeProvider, model: OpenAIModel, most: int
+) -> None:
+    server.replies = [stream(chunk("stop", content="hi"))]
+
+    await ask(model, max_output=most)
+
+    assert server.heard[0].body["max_tokens"] == most
+    assert "max_completion_tokens" not in server.heard[0].body
+
+
+def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
+    request = ModelRequest(instructions="", transcript=[HELLO], tools=(), max_output=9)
+
+    body = completion_request("gpt-5", request, None, cap=cap_at(BASE_URL))
+
+    assert body["max_completion_tokens"] == 9
+    assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize(
+    ("url", "cap"),
+    [
+        ("https://api.openai.com/v1/", "max_completion_tokens"),
+        ("https://eu.api.openai.com/v1", "max_completion_tokens"),
+        ("https://openrouter.ai/api/v1", "max_tokens"),
+        ("http://localhost:11434/v1", "max_tokens"),
+        ("https://api.openai.com.example.org/v1", "max_tokens"),
+        ("https://not-api.openai.com/v1", "max_tokens"),
+        ("http://[", "max_tokens"),
+    ],
+)
+def test_the_old_name_is_for_everybody_else(url: str, cap: str) -> None:
+    assert cap_at(url) == cap
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize(
+    ("stop", "kind"), [("length", Failure.OTHER), ("content_filter", Failure.REFUSED)]
+)
+async def test_what_an_answer_of_no_use_has_used_is_told(
+    server: FakeProvider,
+    model: OpenAIModel,
+    stop: str,
+    kind: Failure,
+    *,
+    is_plain: bool,
+) -> None:
+    """In a stream, the count comes after the reason for the end."""
+    server.replies = [Say(text="so", stop=stop, read=20, wrote=5, is_plain=is_plain)]
+
+    with pytest.raises(ModelError) as caught:
+        await ask(model)
+
+    assert (caught.value.kind, caught.value.partial) == (kind, "so")
+    assert caught.value.usage == Usage(1, 20, 5, unpriced=1)

@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 from fractions import Fraction
 
+import attrs
 import pytest
 import trio
 from hypothesis import given, settings
@@ -194,3 +195,28 @@ def test_a_sum_of_costs_is_off_by_the_rounding_of_each_call_at_most(
         exact += exact_cost
 
     assert abs(total - exact) <= Fraction(len(used), 2)
+
+
+@pytest.mark.parametrize(("name", "cost"), [("openai:a", 300), ("openai:b", 0)])
+async def test_what_a_failed_call_has_used_is_priced_too(name: str, cost: int) -> None:
+    class Failing:
+        async def answer(self, _: ModelRequest) -> AssistantMessage:
+            await trio.lowlevel.checkpoint()
+            raise ModelError("cut off", usage=USED)
+
+        @property
+        def name(self) -> str:
+            return name
+
+    with pytest.raises(ModelError) as caught:
+        await priced(Failing(), TABLE).answer(REQUEST)
+
+    used = caught.value.usage
+    assert used == attrs.evolve(USED, cost=cost, unpriced=int(not cost))
+
+
+async def test_a_failed_call_that_has_used_nothing_costs_nothing() -> None:
+    with pytest.raises(ModelError) as caught:
+        await priced(ScriptedModel([ModelError("down")]), TABLE).answer(REQUEST)
+
+    assert caught.value.usage is None

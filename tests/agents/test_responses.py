@@ -17,6 +17,7 @@ from agents import (
     ReasoningDelta,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
     tool,
 )
@@ -271,3 +272,29 @@ async def test_it_has_a_name_of_its_own_and_the_key_of_openai() -> None:
 
     assert model.name == "openai-responses:gpt-5"
     await model.aclose()
+
+
+async def test_the_server_hears_how_long_the_answer_may_be(
+    server: FakeProvider, model: ResponsesModel
+) -> None:
+    whole = stream(event("response.completed", response=response()))
+    server.replies = [whole, whole]
+
+    await ask(model, max_output=500)
+    await ask(model)
+
+    first, second = (heard.body for heard in server.heard)
+    assert first["max_output_tokens"] == 500
+    assert "max_output_tokens" not in second
+
+
+async def test_what_an_answer_that_is_cut_off_has_used_is_told(
+    server: FakeProvider, model: ResponsesModel
+) -> None:
+    server.replies = [Say(text="so", stop="max_output_tokens", read=20, wrote=5)]
+
+    with pytest.raises(ModelError) as caught:
+        await ask(model)
+
+    assert (caught.value.kind, caught.value.partial) == (Failure.OTHER, "so")
+    assert caught.value.usage == Usage(1, 20, 5, unpriced=1)

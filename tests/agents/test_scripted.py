@@ -251,3 +251,43 @@ async def test_a_model_shows_how_far_it_is() -> None:
     await ask(model)
 
     assert repr(model) == "<ScriptedModel 1 of 2 steps taken>"
+
+
+@pytest.mark.parametrize("step", ["y" * 41, ToolCall("look", {"at": "y" * 41})])
+async def test_an_answer_that_is_too_long_is_cut_off_and_paid_for(step: Any) -> None:
+    model = ScriptedModel([step], price=Price(input=3, output=10))
+    told: list[ModelEvent] = []
+    request = ModelRequest(
+        instructions="x" * 80, transcript=(), tools=(), max_output=5, tell=told.append
+    )
+
+    with pytest.raises(ModelError, match="scripted was cut off at its limit") as caught:
+        await model.answer(request)
+
+    said = "y" * 20 if isinstance(step, str) else ""
+    assert (caught.value.kind, caught.value.partial) == (Failure.OTHER, said)
+    assert caught.value.usage == Usage(1, 20, 5, cost=60 + 50)
+    assert told == ([TextDelta(said)] if said else [])
+
+
+@pytest.mark.parametrize("step", ["y" * 20, ToolCall("y" * 8, {"at": "y"})])
+async def test_an_answer_that_just_fits_is_whole(step: Any) -> None:
+    fits = ModelRequest(instructions="", transcript=(), tools=(), max_output=5)
+
+    answer = await ScriptedModel([step]).answer(fits)
+
+    assert answer.usage.output_tokens == 5
+    assert answer.text == (step if isinstance(step, str) else "")
+
+
+async def test_it_counts_what_it_will_read_and_says_what_it_costs() -> None:
+    price = Price(input=3)
+    model = ScriptedModel(["42"], price=price)
+    request = ModelRequest(
+        instructions="Be brief.", transcript=[UserMessage("go")], tools=()
+    )
+
+    counted = model.count_tokens(request)
+
+    assert counted == (await model.answer(request)).usage.input_tokens
+    assert (model.price, ScriptedModel([]).price) == (price, Price())

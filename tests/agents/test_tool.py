@@ -3,6 +3,7 @@
 import contextvars
 import enum
 import functools
+import importlib
 import queue
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -398,6 +399,15 @@ async def test_a_call_that_is_quick_enough_is_answered() -> None:
     assert await use(lookup) == "found"
 
 
+async def test_a_parameter_may_have_any_name() -> None:
+    @tool(timeout=5)
+    async def ring(called: str, name: str, seconds: int, function: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"{called} {name} {seconds} {function}"
+
+    assert await use(ring, called="a", name="b", seconds=1, function="c") == "a b 1 c"
+
+
 @pytest.mark.parametrize("error", [TimeoutError("slow net"), trio.TooSlowError()])
 async def test_what_a_tool_itself_finds_too_slow_is_its_own_error(
     error: Exception,
@@ -469,24 +479,167 @@ async def test_calls_that_hang_take_no_thread_from_anybody_else() -> None:
         gate.put(None)
 
 
+@pytest.fixture
+def set_grace(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    # By its module: `agents.tools.tool` may also mean the function.
+    module = importlib.import_module("agents.tools.tool")
+    return functools.partial(monkeypatch.setattr, module, "GRACE_SECONDS")
+
+
 @pytest.mark.realtime
-async def test_a_thread_without_a_timeout_is_waited_for() -> None:
+@pytest.mark.parametrize("seconds", [None, 60])
+async def test_a_cancelled_thread_is_waited_for(
+    seconds: float | None, set_grace: Callable[[float], None]
+) -> None:
     """Cancel means joined."""
+    set_grace(60)
     gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+    ended: list[str] = []
+    answers: list[str] = []
+
+    @tool(timeout=seconds)
+    def write() -> str:
+        gate.get(timeout=60)
+        ended.append("written")
+        return "not used"
+
+    async def keep_the_answer() -> None:
+        answers.append(await use(write))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_the_answer)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        await wait_until_it_is_waited_for()
+        assert ended == []
+        gate.put(None)
+
+    assert (ended, answers) == (["written"], [])
+
+
+async def wait_until_it_is_waited_for() -> None:
+    with trio.CancelScope(shield=True):
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("seconds", [None, 60])
+@pytest.mark.parametrize("late", ["a return", "an error"])
+async def test_a_cancelled_thread_that_does_not_end_is_abandoned(
+    late: str, seconds: float | None, set_grace: Callable[[float], None]
+) -> None:
+    """Every cleanup is bounded; what comes later is ignored."""
+    set_grace(0.01)
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @tool(timeout=seconds)
+    def hang() -> str:
+        gate.get(timeout=60)
+        ended.put(late)
+        if late == "an error":
+            raise ValueError(late)
+        return late
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(use, hang)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+    assert ended.empty()
+    gate.put(None)
+    assert ended.get(timeout=60) == late
+    await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.realtime
+async def test_a_thread_may_ask_whether_it_is_cancelled(
+    set_grace: Callable[[float], None],
+) -> None:
+    """So one that works on for long ends within its grace."""
+    set_grace(60)
+    cancelled: queue.SimpleQueue[None] = queue.SimpleQueue()
     ended: list[str] = []
 
     @tool
-    def write() -> None:
+    def work() -> None:
+        cancelled.get(timeout=60)
+        try:
+            trio.from_thread.check_cancelled()
+        finally:
+            ended.append("early")
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(use, work)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            await wait_until_it_is_waited_for()
+            cancelled.put(None)
+
+    assert ended == ["early"]
+
+
+@pytest.mark.realtime
+async def test_a_call_that_has_no_thread_yet_is_cancelled_at_once(
+    set_grace: Callable[[float], None],
+) -> None:
+    set_grace(60)
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+    begun: list[int] = []
+
+    @tool
+    def wait(number: int) -> None:
+        begun.append(number)
         gate.get(timeout=60)
-        ended.append("written")
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(use, write)
+        for number in range(40):
+            nursery.start_soon(functools.partial(use, wait, number=number))
         await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-        gate.put(None)
+        with trio.fail_after(30), trio.CancelScope() as scope:
+            scope.cancel()
+            await use(wait, number=98)
+        with trio.fail_after(30), trio.move_on_after(0.01):
+            await use(wait, number=99)
+        for _ in range(40):
+            gate.put(None)
 
-    assert ended == ["written"]
+    assert sorted(begun) == list(range(40))
+
+
+@pytest.mark.realtime
+async def test_a_thread_that_is_too_slow_has_no_grace(
+    set_grace: Callable[[float], None],
+) -> None:
+    set_grace(60)
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    @tool(timeout=0.01)
+    def hang() -> None:
+        gate.get(timeout=60)
+
+    with trio.fail_after(30):
+        with pytest.raises(ToolError, match="hang did not answer"):
+            await use(hang)
+    gate.put(None)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("seconds", [None, 60])
+async def test_what_a_thread_raises_comes_out_as_itself(seconds: float | None) -> None:
+    error = ValueError("oops")
+
+    @tool(timeout=seconds)
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(ValueError, match="oops") as caught:
+        await use(fail)
+
+    assert caught.value is error
+    assert (error.__cause__, error.__context__) == (None, None)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])

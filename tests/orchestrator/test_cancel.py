@@ -112,7 +112,7 @@ async def test_cancelling_a_session_ends_its_turn_and_all_it_has_in_the_backgrou
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.ask, "go")
                 await trio.sleep(10)
-                await orchestrator.cancel(session.id)
+                await orchestrator.cancel(session.id, tree=True)
 
                 assert statuses(orchestrator)["/top/worker[1]"] == "cancelled"
                 assert statuses(orchestrator)["/top/worker[2]"] == "cancelled"
@@ -158,7 +158,7 @@ async def test_a_task_that_a_crash_interrupted_can_be_cancelled() -> None:
             "/top/worker[1]": "interrupted",
             "/top/worker[2]": "interrupted",
         }
-        await orchestrator.cancel(session.id)
+        await orchestrator.cancel(session.id, tree=True)
 
         assert statuses(orchestrator) == {
             "/top": "cancelled",

@@ -409,7 +409,7 @@ async def test_a_task_that_was_asked_to_end_hands_nothing_on_any_more(
                 nursery.start_soon(session.ask, "go")
                 for _ in range(ticks):
                     await trio.lowlevel.checkpoint()
-                await orchestrator.cancel(session.id)
+                await orchestrator.cancel(session.id, tree=True)
 
                 children = session.tree.children(session.tree.root)
                 statuses = {session.tree[child]["status"] for child in children}

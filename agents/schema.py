@@ -1,0 +1,334 @@
+"""Answers that are checked against a JSON Schema which a model wrote.
+
+Schema and answer are both the text of strangers, so nothing in them is fetched, nothing makes us
+wait, and nothing ends the process: what would is refused before the library sees it.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from urllib.parse import unquote
+
+import msgspec
+
+from agents.errors import DefinitionError
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+PROBLEMS: Final = 10
+CHARACTERS: Final = 100_000
+LINE: Final = 300
+# The library follows a schema, and an answer, on the stack of its thread: half a megabyte of it
+# holds 2,000 parts that refer to each other in a chain, and does not hold 5,000.
+PARTS: Final = 2_000
+DEEPEST: Final = 100
+LEVELS: Final = 500
+# What is visited twice for each level of 30 is visited a billion times: that is a minute, or hours.
+VISITS: Final = 100_000
+VISITS_A_CHARACTER: Final = 4
+# Bytes of one compiled regular expression: its size times the length of a text is what it costs.
+EXPRESSION: Final = 100_000
+
+# Where a schema has others: those for the very same value, and those for the values in it.
+_SAME: Final = frozenset(
+    {
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "dependentSchemas",
+        "dependencies",
+    }
+)
+_INSIDE: Final = frozenset(
+    {
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "contains",
+        "unevaluatedItems",
+        "additionalProperties",
+        "patternProperties",
+        "unevaluatedProperties",
+    }
+)
+_UNEVALUATED: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+_NAMED: Final = frozenset({"dependentSchemas", "dependencies", "patternProperties"})
+
+
+def require_schema(schema: object) -> None:
+    """Raise `DefinitionError` if this is no JSON Schema that an answer can be checked against.
+
+    Without `$schema` it is read as draft 2020-12. It may refer to its own parts only.
+    """
+    plain = _plain(schema)
+    _validator(plain)
+    if not _Walk(plain, VISITS).ends(None):
+        raise _refused(
+            "it leads through its own parts too often or too deep: make it simpler"
+        )
+
+
+def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
+    """Return what is wrong with a final answer, a line each: nothing if it is JSON that fits.
+
+    Raises:
+        DefinitionError: it is not the answer that is wrong, but the schema.
+    """
+    plain = _plain(schema)
+    validator = _validator(plain)
+    try:
+        answer = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError) as exc:
+        return (f"it is not JSON: {exc}",)
+    except RecursionError:
+        return (f"it is nested more than {DEEPEST} levels deep",)
+    if _is_deeper(answer, DEEPEST):
+        return (f"it is nested more than {DEEPEST} levels deep",)
+    if not _Walk(plain, VISITS + VISITS_A_CHARACTER * len(text)).ends(answer):
+        return (
+            "it cannot be checked in reasonable time, because the schema leads through its own"
+            " parts too often or too deep: make the answer shorter and less nested",
+        )
+    with _WithoutPanic():
+        try:
+            errors = list(validator.iter_errors(answer))
+        except (ValueError, OverflowError, RecursionError) as exc:
+            return (_line(f"it cannot be checked: {exc}"),)
+    problems = [_problem(error) for error in errors[:PROBLEMS]]
+    if more := len(errors) - len(problems):
+        problems.append(f"and {more} more")
+    return tuple(problems)
+
+
+def _plain(schema: object) -> dict[str, Any]:
+    """Return a schema as its JSON says, so that nothing but JSON is in it."""
+    if not isinstance(schema, Mapping):
+        raise _refused(f"a JSON Schema is an object, not {type(schema).__name__}")
+    try:
+        text = msgspec.json.encode(dict(cast("Mapping[str, Any]", schema))).decode()
+        plain: dict[str, Any] = msgspec.json.decode(text)
+    except RecursionError as exc:
+        raise _refused(f"it is nested more than {DEEPEST} levels deep") from exc
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as exc:
+        raise _refused(f"it is not JSON: {exc}") from exc
+    if len(text) > CHARACTERS:
+        raise _refused(
+            f"it has {len(text)} characters, and {CHARACTERS} are allowed: leave out what"
+            " the answer can do without"
+        )
+    if _is_deeper(plain, DEEPEST):
+        raise _refused(f"it is nested more than {DEEPEST} levels deep")
+    parts = list(_objects(plain))
+    if len(parts) > PARTS:
+        raise _refused(f"it has {len(parts)} objects, and {PARTS} are allowed")
+    for part in parts:
+        _require_own_references(part, is_root=part is plain)
+    return plain
+
+
+def _require_own_references(part: dict[str, Any], *, is_root: bool) -> None:
+    ref = part.get("$ref")
+    if isinstance(ref, str) and ref != "#" and not ref.startswith("#/"):
+        raise _refused(
+            f"it refers to {ref!r}, and may refer to its own parts only, by their path:"
+            " '#/$defs/name'"
+        )
+    for keyword in ("$dynamicRef", "$recursiveRef"):
+        if isinstance(part.get(keyword), str):
+            raise _refused(f"it uses {keyword}: use $ref with the path of a part of it")
+    # A name of its own would give '#' another meaning below.
+    if not is_root and isinstance(part.get("$id"), str):
+        raise _refused("a part of it has an $id: leave that out")
+    # There, `id` is such a name.
+    if "draft-04" in str(part.get("$schema")):
+        raise _refused("it is of draft 4: write it in draft 2020-12")
+
+
+def _validator(schema: dict[str, Any]) -> "jsonschema_rs.Validator":
+    # Imported late: few tasks promise an answer by a schema of their own.
+    import jsonschema_rs
+
+    def fetch(uri: str) -> NoReturn:
+        raise PermissionError(f"{uri} is not fetched")
+
+    with _WithoutPanic():
+        try:
+            # Not `meta.validate`, which fetches an unknown `$schema`. This engine knows no
+            # look-around and no back-reference, and so it never goes back: its time is linear.
+            return jsonschema_rs.validator_for(
+                schema,
+                retriever=fetch,
+                pattern_options=jsonschema_rs.RegexOptions(size_limit=EXPRESSION),
+            )
+        except jsonschema_rs.ValidationError as exc:
+            hint = (
+                "; regular expressions here are small, without look-around and"
+                " back-references"
+                if exc.message.endswith('is not a "regex"')
+                else ""
+            )
+            raise _refused(f"{_problem(exc)}{hint}") from exc
+        except (
+            jsonschema_rs.ReferencingError,
+            ValueError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+        ) as exc:
+            raise _refused(str(exc)) from exc
+
+
+class _WithoutPanic:
+    """Translates what a fault in the library's Rust raises, which is no `Exception`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        # By its name, since it cannot be imported.
+        if type(error).__name__ == "PanicException":
+            raise _refused(f"the library that reads it failed: {error}") from error
+
+
+class _Walk:
+    """Counts, before the library goes, how often it will visit a value, and how deep it gets.
+
+    It counts each pair of schema and value once and multiplies, where the library goes anew along
+    each way. So it ends soon also where the library would not.
+    """
+
+    def __init__(self, root: dict[str, Any], visits: int) -> None:
+        self._root = root
+        self._visits = visits
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def ends(self, answer: object) -> bool:
+        """Say whether the library comes to an end with this answer."""
+        try:
+            visits, levels = self._cost(self._root, answer)
+        except (_EndlessError, RecursionError):
+            return False
+        return visits <= self._visits and levels <= LEVELS
+
+    def _cost(self, schema: object, value: object) -> tuple[int, int]:
+        here = _named(schema)
+        if not here:
+            return 1, 1
+        known = self._known
+        pair = (id(here), id(value))
+        if pair in known:
+            return known[pair]
+        if len(known) > self._visits:
+            raise _EndlessError
+        # Whoever comes back here while we are inside has come full circle, and the library ends it.
+        known[pair] = (1, 1)
+        visits, levels = _own_cost(here, value), 0
+        # To know what was left unevaluated, all the others are visited up to twice again.
+        factor = 3 if here.keys() & _UNEVALUATED else 1
+        for part, inner in self._next(here, value):
+            more, below = self._cost(part, inner)
+            visits += factor * more
+            levels = max(levels, below)
+        known[pair] = visits, levels + 1
+        return known[pair]
+
+    def _next(
+        self, schema: dict[str, Any], value: object
+    ) -> Iterable[tuple[object, object]]:
+        """Return which schemas are visited from here, each with the value that it is for."""
+        for keyword, given in schema.items():
+            if keyword == "$ref":
+                yield self._target(given), value
+            elif keyword in _SAME:
+                yield from product(_schemas(keyword, given), (value,))
+            elif keyword in _INSIDE:
+                yield from product(_schemas(keyword, given), _inside(value))
+            elif keyword == "propertyNames":
+                yield from product((given,), _named(value))
+            elif keyword == "properties":
+                parts, values = _named(given), _named(value)
+                for name in parts.keys() & values.keys():
+                    yield parts[name], values[name]
+
+    def _target(self, ref: object) -> object:
+        found: Any = self._root
+        for name in unquote(str(ref)).split("/")[1:]:
+            key = name.replace("~1", "/").replace("~0", "~")
+            try:
+                found = found[int(key) if isinstance(found, list) else key]
+            except (LookupError, TypeError, ValueError) as exc:
+                # The library has followed it: should we ever differ, this is the safe side.
+                raise _refused(f"it refers to {ref!r}, which is not there") from exc
+        return found
+
+
+class _EndlessError(Exception):
+    """There is no end in sight."""
+
+
+def _own_cost(schema: dict[str, Any], value: object) -> int:
+    """Return what one visit costs in visits: 1, and more where it is as long as what it reads."""
+    visits = 1 + len(schema.get("enum", ())) // 10
+    if isinstance(value, str) and "pattern" in schema:
+        visits += len(value) // 100
+    if patterns := _named(schema.get("patternProperties")):
+        visits += len(patterns) * sum(1 + len(name) // 100 for name in _named(value))
+    return visits
+
+
+def _schemas(keyword: str, given: object) -> Iterable[object]:
+    if isinstance(given, list):
+        return cast("list[object]", given)
+    return _named(given).values() if keyword in _NAMED else (given,)
+
+
+def _inside(value: object) -> Iterable[object]:
+    return (
+        cast("list[object]", value)
+        if isinstance(value, list)
+        else _named(value).values()
+    )
+
+
+def _named(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        level = [inner for outer in level for inner in _inside(outer)]
+    return any(isinstance(value, dict | list) for value in level)
+
+
+def _objects(value: object) -> Iterable[dict[str, Any]]:
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        waiting.extend(_inside(found))
+        if isinstance(found, dict):
+            yield cast("dict[str, Any]", found)
+
+
+def _problem(error: "jsonschema_rs.ValidationError") -> str:
+    names = (
+        str(name).replace("~", "~0").replace("/", "~1") for name in error.instance_path
+    )
+    return _line(f"/{'/'.join(names)}: {error.message}")
+
+
+def _line(text: str) -> str:
+    if len(text) > LINE:
+        half = LINE // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _refused(why: str) -> DefinitionError:
+    return DefinitionError(f"the schema cannot be used: {_line(why)}")

@@ -1,0 +1,129 @@
+"""What a tree may use, and what it has used: budgets, booked on every account up the chain.
+
+What a model call may cost at most is reserved before it is made, and what it did not use is given
+back after it. So however many tasks run at once, together they never pass a budget.
+"""
+
+import attrs
+
+from agents import Budget, Usage
+from delegation.errors import DelegationError
+from delegation.news import dollars
+from delegation.task import Grant
+
+
+class OverBudgetError(DelegationError):
+    """A model call would go beyond a budget."""
+
+    def __init__(self, account: "Account", ran_out: str, problem: str) -> None:
+        super().__init__(f"{account.describe()} is used up: {problem}")
+        self.ran_out = ran_out
+        """What there is no more of: `usd`, `tokens`, `calls`."""
+
+
+class Account:
+    """What is used under one budget. Only the fold books on it."""
+
+    __slots__ = (
+        "at",
+        "budget",
+        "calls",
+        "cost",
+        "depth",
+        "id",
+        "path",
+        "tasks",
+        "tokens",
+    )
+
+    def __init__(self, grant: Grant, *, path: str, depth: int, at: float) -> None:
+        self.id = grant.id
+        self.budget = grant.budget
+        self.path = path
+        """The task that it was set for; of several, the first."""
+        self.depth = depth
+        """How deep that task is."""
+        self.at = at
+        """When its seconds began."""
+        self.calls = 0
+        self.tokens = 0
+        self.cost = 0
+        """Micro-dollars."""
+        self.tasks = 0
+
+    def book(self, usage: Usage) -> None:
+        """Book one model call."""
+        self.calls += 1
+        self.tokens += usage.tokens
+        self.cost += usage.cost
+
+    @property
+    def deadline(self) -> float | None:
+        """When its time is up, in seconds since the epoch."""
+        seconds = self.budget.seconds
+        return None if seconds is None else self.at + seconds
+
+    def describe(self) -> str:
+        return f"the budget {self.budget} of {self.path}"
+
+
+@attrs.define
+class Reserved:
+    """What calls under way may still use of an account."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: int = 0
+
+    def add(self, quote: Usage) -> None:
+        self.calls += 1
+        self.tokens += quote.tokens
+        self.cost += quote.cost
+
+    def release(self, quote: Usage) -> None:
+        self.calls -= 1
+        self.tokens -= quote.tokens
+        self.cost -= quote.cost
+
+
+def has_room_for(account: Account, reserved: Reserved, quote: Usage) -> bool:
+    """Tell whether a call fits now, or will when what others have reserved comes back.
+
+    Raises:
+        OverBudgetError: it will not fit, whatever comes back.
+    """
+    _require_left(account, quote)
+    budget = account.budget
+    return (
+        _fits(budget.calls, account.calls + reserved.calls + 1)
+        and _fits(budget.tokens, account.tokens + reserved.tokens + quote.tokens)
+        and _fits(_cost(budget), account.cost + reserved.cost + quote.cost)
+    )
+
+
+def _require_left(account: Account, quote: Usage) -> None:
+    budget = account.budget
+    if not _fits(budget.calls, account.calls + 1):
+        problem = f"{account.calls} model calls were made"
+        raise OverBudgetError(account, "calls", problem)
+    if not _fits(budget.tokens, account.tokens + quote.tokens):
+        problem = f"{account.tokens} tokens, and the next call may use {quote.tokens}"
+        raise OverBudgetError(account, "tokens", problem)
+    if budget.usd is None:
+        return
+    if quote.unpriced:
+        problem = "nobody knows what the next call costs; open_orchestrator(prices=...) can say"
+        raise OverBudgetError(account, "usd", problem)
+    if not _fits(_cost(budget), account.cost + quote.cost):
+        problem = (
+            f"{dollars(account.cost)}, and the next call may cost {dollars(quote.cost)}"
+        )
+        raise OverBudgetError(account, "usd", problem)
+
+
+def _cost(budget: Budget) -> int | None:
+    return None if budget.usd is None else round(budget.usd * 1_000_000)
+
+
+def _fits(limit: int | None, amount: int) -> bool:
+    return limit is None or amount <= limit

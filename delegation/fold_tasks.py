@@ -1,0 +1,349 @@
+"""How the facts of a task's life change what is true."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+
+from agents import AssistantMessage, MessageId, Usage, UserMessage
+from delegation import news
+from delegation.budget import Account
+from delegation.errors import ImpossibleEventError, require
+from delegation.events import (
+    CancelRequested,
+    Entry,
+    ModelAnswered,
+    ModelFailed,
+    QuietChanged,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+)
+from delegation.news import Completion
+from delegation.records import (
+    NO_CHILDREN,
+    Children,
+    Mail,
+    SessionRecord,
+    Steering,
+    TaskRecord,
+)
+from delegation.task import Grant, Mode, Status, TaskId, TaskRequest
+
+if TYPE_CHECKING:
+    from delegation.ledger import Ledger
+
+OfATask: TypeAlias = (
+    TaskStarted
+    | ModelAnswered
+    | ModelFailed
+    | ToolAnswered
+    | Steered
+    | SteeringSeen
+    | QuietChanged
+    | CancelRequested
+    | TaskSettled
+)
+
+
+def live_task(ledger: "Ledger", event: OfATask) -> TaskRecord:
+    require(event.task in ledger.tasks, event, "there is no such task")
+    record = ledger.tasks[event.task]
+    require(record.outcome is None, event, "the task has ended already")
+    return record
+
+
+def acting_task(
+    ledger: "Ledger",
+    event: ModelAnswered | ModelFailed | ToolAnswered | SteeringSeen | QuietChanged,
+) -> TaskRecord:
+    record = live_task(ledger, event)
+    require(record.acting, event, "nobody works on it now")
+    return record
+
+
+def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
+    request = event.request
+    parent = ledger.tasks.get(request.parent)
+    if parent is None or not parent.acting:
+        raise ImpossibleEventError(event, "nobody works on the task that asks")
+    require(request.id not in ledger.tasks, event, "there is such a task already")
+    asked = parent.children.asked
+    require(request.call not in asked, event, "it was asked for already")
+    require(request.origin.session == parent.session, event, "it is another's child")
+    require(event.mode is not Mode.ROOT, event, "a session is opened, not asked for")
+    for need in request.needs:
+        is_sibling = need in ledger.tasks and ledger.tasks[need].parent is parent
+        require(is_sibling, event, f"{need} is none of its siblings")
+    if parent.children is NO_CHILDREN:
+        parent.children = Children()
+    children = parent.children
+    number = children.names[request.agent] = children.names.get(request.agent, 0) + 1
+    record = TaskRecord(
+        request.id,
+        session=parent.session,
+        agent=request.agent,
+        path=f"{parent.path}/{request.agent}[{number}]",
+        mode=event.mode,
+        parent=parent,
+        request=request,
+    )
+    children.asked[request.call] = request.id
+    children.unsettled[request.id] = record
+    ledger.tasks[request.id] = record
+    session = ledger.sessions[parent.session]
+    session.tree.add(
+        request.id,
+        parent=parent.id,
+        agent=request.agent,
+        path=record.path,
+        mode=event.mode,
+        at=at,
+        goal=request.goal,
+        label=request.label,
+        reason=event.reason,
+        needs=request.needs,
+    )
+    if event.mode is Mode.DETACHED:
+        session.outstanding[request.id] = record
+    _open_accounts(ledger, record, parent, request, at)
+    if request.needs:
+        _look_at_needs(ledger, record, request)
+    if not record.needs:
+        record.transcript.append(_told(_brief(ledger, request), request.id))
+        enter_room(ledger, session, record)
+
+
+def _open_accounts(
+    ledger: "Ledger",
+    record: TaskRecord,
+    parent: TaskRecord,
+    request: TaskRequest,
+    at: float,
+) -> None:
+    record.accounts = accounts_under(ledger, parent, request.grants, at)
+    for account in record.accounts:
+        account.tasks += 1
+    if request.budget is not None:
+        # Its own budget is for what it does and hands on: it is not one of its own tasks.
+        own = Grant(request.id, request.budget)
+        record.accounts = accounts_under(ledger, record, (own,), at)
+
+
+def accounts_under(
+    ledger: "Ledger", task: TaskRecord, grants: Iterable[Grant], at: float
+) -> tuple[Account, ...]:
+    """Return the accounts of a task and of these budgets, each once."""
+    accounts = task.accounts
+    for grant in grants:
+        if grant.id not in ledger.accounts:
+            ledger.accounts[grant.id] = Account(
+                grant, path=task.path, depth=task.depth, at=at
+            )
+        account = ledger.accounts[grant.id]
+        if account not in accounts:
+            accounts = (*accounts, account)
+    return accounts
+
+
+def _look_at_needs(ledger: "Ledger", record: TaskRecord, request: TaskRequest) -> None:
+    pending: set[TaskId] = set()
+    for id_ in request.needs:
+        need = ledger.tasks[id_]
+        if need.outcome is None:
+            need.needed_by = [*need.needed_by, record]
+        elif need.outcome.succeeded:
+            continue
+        else:
+            ledger.hopeless[record.id] = need
+        pending.add(id_)
+    record.needs = pending
+
+
+def _brief(ledger: "Ledger", request: TaskRequest) -> str:
+    if not request.needs:
+        return news.brief(request)
+    needs: list[tuple[str, str]] = []
+    for id_ in request.needs:
+        need = ledger.tasks[id_]
+        assert need.outcome is not None, "what it needs has succeeded"
+        label = need.request.label if need.request is not None else ""
+        needs.append((label or need.path, need.outcome.output))
+    return news.brief(request, needs)
+
+
+def _told(text: str, about: TaskId | int) -> UserMessage:
+    # Named by the fact that says it, so that whoever folds it again finds the same name.
+    return UserMessage(text, id=MessageId(f"m_{about}"))
+
+
+def read(mail: Mail, seq: int, share: int) -> UserMessage:
+    """Return mail as the session reads it."""
+    return mail if isinstance(mail, UserMessage) else _told(mail.text(share), seq)
+
+
+def enter_room(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -> None:
+    """Let a task that is due wait for room, or have it at once."""
+    _let_in(ledger, session.room.enter(task))
+
+
+def _let_in(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
+    for task in tasks:
+        if task.mode is Mode.DETACHED:
+            ledger.startable[task.id] = task
+        else:
+            ledger.joinable[task.id] = task
+
+
+def enter_interrupted(ledger: "Ledger", parent: TaskRecord) -> None:
+    """Let the joined children of a task that goes on after a crash wait for room again."""
+    for child in parent.children.unsettled.values():
+        if child.mode is Mode.JOINED and child.is_due:
+            enter_room(ledger, ledger.sessions[parent.session], child)
+
+
+def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
+    record = live_task(ledger, event)
+    require(record.mode is not Mode.ROOT, event, "a session takes turns instead")
+    require(not record.acting, event, "somebody works on it already")
+    require(not record.needs, event, "a task that it needs has not succeeded")
+    session = ledger.sessions[record.session]
+    if not record.has_room:
+        # Written under other rules than these.
+        session.room.take(record)
+    first_start = session.tree[event.task]["started"]
+    session.tree.mark(
+        event.task,
+        status=Status.RUNNING,
+        started=at if first_start is None else first_start,
+    )
+    record.acting = True
+    ledger.startable.pop(event.task, None)
+    ledger.joinable.pop(event.task, None)
+    if record.interrupted:
+        record.interrupted = False
+        enter_interrupted(ledger, record)
+
+
+def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
+    record = acting_task(ledger, event)
+    record.transcript.append(event.message)
+    _book(ledger, record, event.message.usage)
+
+
+def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
+    _book(ledger, acting_task(ledger, event), event.usage)
+
+
+def _book(ledger: "Ledger", record: TaskRecord, usage: Usage) -> None:
+    ledger.sessions[record.session].tree.spend(record.id, usage)
+    for account in record.accounts:
+        account.book(usage)
+
+
+def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
+    record = acting_task(ledger, event)
+    if event.mail:
+        session = ledger.sessions[record.session]
+        is_there = record is session.root and session.mail.keys() >= {*event.mail}
+        require(is_there, event, f"the mail is {list(session.mail)}")
+        for seq in event.mail:
+            del session.mail[seq]
+    record.transcript.append(event.message)
+
+
+def steered(ledger: "Ledger", event: Steered) -> None:
+    record = live_task(ledger, event)
+    is_reachable = record.mode is not Mode.ROOT or record.acting
+    require(is_reachable, event, "a session between two turns is told by mail")
+    require(event.id not in record.steering, event, "it was said already")
+    record.steering = {**record.steering, event.id: Steering(event.text, event.by)}
+
+
+def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
+    record = acting_task(ledger, event)
+    unseen = {id_ for id_, said in record.steering.items() if said.seen_at is None}
+    require(unseen >= {*event.ids}, event, f"what it has not seen is {sorted(unseen)}")
+    at = 1 + sum(isinstance(said, AssistantMessage) for said in record.transcript)
+    steering = dict(record.steering)
+    for id_ in event.ids:
+        said = steering[id_]
+        steering[id_] = attrs.evolve(said, seen_at=at)
+        text = news.aside(said.text, said.by)
+        record.transcript.append(UserMessage(text, aside=True, id=id_))
+    record.steering = steering
+
+
+def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
+    record = acting_task(ledger, event)
+    require(record.mode is not Mode.ROOT, event, "a session is not watched")
+    status = Status.QUIET if event.quiet else Status.RUNNING
+    ledger.sessions[record.session].tree.mark(record.id, status=status)
+
+
+def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
+    record = live_task(ledger, event)
+    is_under_way = record.mode is not Mode.ROOT or record.acting
+    require(is_under_way, event, "a session between two turns has nothing to end")
+    record.cancel_requested = True
+
+
+def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord:
+    record = live_task(ledger, event)
+    if record.parent is None or record.request is None:
+        raise ImpossibleEventError(event, "a session ends its turns, and goes on")
+    require(not record.children.unsettled, event, "tasks below it have not ended")
+    session = ledger.sessions[record.session]
+    outcome = event.outcome
+    record.outcome = outcome
+    record.acting = False
+    # The journal keeps what was said; a task that has ended needs it no more.
+    record.transcript.clear()
+    record.children = NO_CHILDREN
+    del record.parent.children.unsettled[event.task]
+    ledger.startable.pop(event.task, None)
+    ledger.joinable.pop(event.task, None)
+    ledger.hopeless.pop(event.task, None)
+    session.tree.mark(
+        event.task,
+        status=outcome.ending,
+        ended=entry.at,
+        error=outcome.error,
+    )
+    _let_in(ledger, session.room.leave(record))
+    for waiting in record.needed_by:
+        _tell_dependent(ledger, session, waiting, record)
+    record.needed_by = ()
+    if record.mode is Mode.DETACHED:
+        del session.outstanding[event.task]
+        node = session.tree[event.task]
+        session.mail[entry.seq] = Completion(
+            request=record.request,
+            outcome=outcome,
+            path=record.path,
+            asked_at=node["requested"],
+            settled_at=entry.at,
+            total=node["total"],
+        )
+    return session
+
+
+def _tell_dependent(
+    ledger: "Ledger", session: SessionRecord, waiting: TaskRecord, need: TaskRecord
+) -> None:
+    """Let a task that needs one that has ended go on, or see that it never will."""
+    if waiting.outcome is not None:
+        return
+    assert need.outcome is not None, "it has just ended"
+    assert waiting.request is not None, "only what was asked for can need something"
+    if not need.outcome.succeeded:
+        ledger.hopeless[waiting.id] = need
+        return
+    waiting.needs = set(waiting.needs) - {need.id}
+    if waiting.needs:
+        return
+    waiting.transcript.append(_told(_brief(ledger, waiting.request), waiting.id))
+    enter_room(ledger, session, waiting)

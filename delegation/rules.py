@@ -1,0 +1,42 @@
+"""The limits of delegation. Each is its own number, and 0 means none at all."""
+
+from typing import Final
+
+import attrs
+
+from agents import DefinitionError
+
+DEEPEST: Final = 250
+"""On Python 3.11 a cancellation that crosses some 330 nested nurseries ends trio."""
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    """How far delegation may go, and how much of it at once.
+
+    Whoever is over a limit of kind is refused, and the model reads why. Whoever is over a limit
+    of room waits for its turn: parents take turns, and each has its tasks in order.
+    """
+
+    depth: int = 10
+    """Kind: how many levels of tasks there may be below a session."""
+    children_per_call: int = 100
+    """Kind: how many tasks one call of `delegate_task` may ask for."""
+    live_children: int | None = None
+    """Room: how many tasks of one parent may run at once."""
+    live_tasks: int | None = 1_000
+    """Room: how many tasks of one tree may work at once. Who waits for its children does not."""
+    detached: int | None = 100
+    """Room: how many tasks of one session may run in the background at once."""
+    queue: int = 10_000
+    """How many tasks of one tree may wait for room; with 0, who finds none is refused."""
+
+    def __attrs_post_init__(self) -> None:
+        for rule, number in attrs.asdict(self).items():
+            if number is not None and number < 0:
+                raise DefinitionError(f"Rules({rule}={number}) makes no sense")
+        if self.depth > DEEPEST:
+            raise DefinitionError(
+                f"Rules(depth={self.depth}) is deeper than the {DEEPEST} levels that a"
+                " cancellation can cross"
+            )

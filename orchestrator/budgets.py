@@ -1,0 +1,59 @@
+"""`with budget(...)`: whatever is asked for inside shares what it allows."""
+
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from agents import Budget
+from delegation import Grant
+
+_GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
+
+
+@contextmanager
+def budget(
+    *,
+    usd: float | None = None,
+    tokens: int | None = None,
+    calls: int | None = None,
+    seconds: float | None = None,
+    tasks: int | None = None,
+    depth: int | None = None,
+    name: str = "",
+) -> Generator[None]:
+    """Bound what the runs, sessions and messages that are begun inside may use together.
+
+    Budgets nest, and an inner one only tightens: every one around must have room. What would go
+    beyond one ends with `Ending.OVER_BUDGET` and says which.
+
+    Args:
+        usd: what all model calls may cost.
+        tokens: what all model calls may read and write.
+        calls: how often models may be asked.
+        seconds: how long all of it may take, from the first that is asked for.
+        tasks: how many tasks may be handed on.
+        depth: how many levels of tasks there may be below what is asked for.
+        name: what the budget is called where it runs out.
+    """
+    allowed = Budget(
+        usd=usd,
+        tokens=tokens,
+        calls=calls,
+        seconds=seconds,
+        tasks=tasks,
+        depth=depth,
+        name=name,
+    )
+    grant = Grant(f"b_{secrets.token_hex(6)}", allowed)
+    token = _GRANTS.set((*_GRANTS.get(), grant))
+    try:
+        yield
+    finally:
+        _GRANTS.reset(token)
+
+
+def current_grants() -> tuple[Grant, ...]:
+    """Return the budgets around whoever asks, the outermost first."""
+    return _GRANTS.get()

@@ -1,0 +1,144 @@
+"""Who has shown no sign of life for too long.
+
+A word that a model streams is a sign of life, and so is an answer of a tool. Whoever waits for
+its own children is not silent. A quiet task is only shown as such; a stalled one is stopped.
+"""
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import NoReturn
+
+import trio
+
+from agents import AssistantMessage, Patience, Step
+from delegation import Mode, TaskRecord
+from delegation.events import QuietChanged
+from orchestrator.bookkeeper import Bookkeeper
+
+
+class Sign:
+    """The last sign of life of one task."""
+
+    __slots__ = (
+        "_watch",
+        "answers_due",
+        "is_over",
+        "is_quiet",
+        "last",
+        "patience",
+        "task",
+    )
+
+    def __init__(self, watch: "Watch", task: TaskRecord, patience: Patience) -> None:
+        self._watch = watch
+        self.task = task
+        self.patience = patience
+        self.last = trio.current_time()
+        self.answers_due = 0
+        """How many of its tools have not answered."""
+        self.is_quiet = False
+        self.is_over = False
+
+    def live(self) -> None:
+        """Show a sign of life."""
+        self.last = trio.current_time()
+        if self.is_quiet:
+            self.is_quiet = False
+            self._watch.tell(self)
+
+    def step(self, step: Step) -> None:
+        """Show a sign of life: a model or a tool has answered."""
+        if isinstance(step, AssistantMessage):
+            self.answers_due = len(step.calls)
+        else:
+            self.answers_due -= 1
+        self.live()
+
+    @property
+    def seconds_to_stall(self) -> float:
+        return self.patience.until_stalled(in_tool=self.answers_due > 0)
+
+
+class Watch:
+    """Everybody who acts for another, and when to look at each of them next."""
+
+    def __init__(
+        self, book: Bookkeeper, stop: Callable[[TaskRecord, str], None]
+    ) -> None:
+        self._book = book
+        self._stop = stop
+        self._looks: list[tuple[float, int, Sign]] = []
+        """A heap: when, in which order, at whom."""
+        self._count = 0
+        self._over = 0
+        self._wakes_at = math.inf
+        self._is_early = trio.Event()
+
+    def begin(self, task: TaskRecord, patience: Patience) -> Sign:
+        """Watch a task from now on."""
+        sign = Sign(self, task, patience)
+        self._look_later(sign, sign.last)
+        return sign
+
+    def end(self, sign: Sign) -> None:
+        """Watch a task no more."""
+        sign.is_over = True
+        self._over += 1
+        # Those that are over stay until their time has come, unless they are too many.
+        if self._over > 1_000 and self._over * 2 > len(self._looks):
+            self._looks = [look for look in self._looks if not look[2].is_over]
+            heapq.heapify(self._looks)
+            self._over = 0
+
+    def tell(self, sign: Sign) -> None:
+        if not self._book.closed:
+            self._book.post(QuietChanged(sign.task.id, sign.is_quiet))
+
+    async def watch_forever(self) -> NoReturn:
+        """Look at each task when it may have become quiet or stalled."""
+        while True:
+            now = trio.current_time()
+            while self._looks and self._looks[0][0] <= now:
+                _, _, sign = heapq.heappop(self._looks)
+                if sign.is_over:
+                    self._over -= 1
+                else:
+                    self._look(sign, now)
+            self._wakes_at = self._looks[0][0] if self._looks else math.inf
+            self._is_early = trio.Event()
+            with trio.move_on_at(self._wakes_at):
+                await self._is_early.wait()
+
+    def _look(self, sign: Sign, now: float) -> None:
+        if any(it.mode is Mode.JOINED for it in sign.task.children.unsettled.values()):
+            sign.live()
+        silent = now - sign.last
+        if silent >= sign.seconds_to_stall:
+            where = "in a tool" if sign.answers_due > 0 else "waiting for its model"
+            self._stop(
+                sign.task, f"stalled: no sign of life for {silent:g} seconds, {where}"
+            )
+            return
+        if silent >= sign.patience.until_quiet and not sign.is_quiet:
+            sign.is_quiet = True
+            self.tell(sign)
+        self._look_later(sign, now)
+
+    def _look_later(self, sign: Sign, now: float) -> None:
+        thresholds = (
+            sign.patience.until_quiet,
+            sign.patience.stalled,
+            sign.patience.stalled_in_tool,
+        )
+        later = [
+            sign.last + seconds
+            for seconds in thresholds
+            if seconds is not None and sign.last + seconds > now
+        ]
+        if not later or math.isinf(due := min(later)):
+            return
+        self._count += 1
+        heapq.heappush(self._looks, (due, self._count, sign))
+        if due < self._wakes_at:
+            self._is_early.set()

@@ -1,0 +1,280 @@
+"""Before a model is asked, somebody knows what the call may use at most."""
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from agents import (
+    AssistantMessage,
+    CallId,
+    Model,
+    ModelError,
+    ModelRequest,
+    Part,
+    Price,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    Usage,
+    UserMessage,
+    tool,
+)
+from agents.models.anthropic import AnthropicModel
+from agents.models.cassette import RecordingModel, ReplayModel
+from agents.models.compacting import compacting
+from agents.models.fallback import fallback
+from agents.models.limiter import TOKENS_OF_AN_IMAGE, Limiter, limited
+from agents.models.openai import OpenAIModel
+from agents.models.prices import PriceTable, priced
+from agents.models.quote import TOKENS_OF_A_FRAME, quote
+from agents.models.responses import ResponsesModel
+from agents.models.retry import retrying
+
+PRICE = Price(input=3, output=15, cached=0.3)
+TABLE = PriceTable(
+    as_of=dt.date(2026, 1, 1),
+    source="a test",
+    models={"parrot": PRICE, "openai:a": Price(input=1, output=8)},
+)
+LOOK = ToolCall("look", {"at": "the sea"}, id=CallId("1"))
+EMPTY = ModelRequest(instructions="", transcript=(), tools=())
+
+
+@tool
+def look(at: str) -> str:
+    """Look at something."""
+    return at
+
+
+class Parrot:
+    """Says what it hears; it knows neither what it costs nor what it reads."""
+
+    name = "parrot"
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        text = request.transcript[-1].text
+        return AssistantMessage(text, usage=Usage(calls=1, unpriced=1))
+
+
+class Reader(Parrot):
+    """Knows what it reads, and what it costs."""
+
+    def __init__(self, price: Price | None = PRICE, *, reads: int = 1_234) -> None:
+        self.price = price
+        self._reads = reads
+
+    def count_tokens(self, _: ModelRequest) -> int:
+        return self._reads
+
+
+WRAPPED: list[Callable[[Model], Model]] = [
+    retrying,
+    lambda model: limited(model, Limiter()),
+    lambda model: compacting(model, window=100_000),
+    fallback,
+    lambda model: priced(model, attrs.evolve(TABLE, models={})),
+]
+
+
+def asked(*transcript: Any, **more: Any) -> ModelRequest:
+    return attrs.evolve(EMPTY, transcript=transcript, **more)
+
+
+def test_a_quote_is_one_call_of_so_many_tokens_at_the_full_price() -> None:
+    assert quote(Reader(), EMPTY, answer_tokens=100) == Usage(
+        calls=1, input_tokens=1_234, output_tokens=100, cost=1_234 * 3 + 100 * 15
+    )
+
+
+@pytest.mark.parametrize("model", [Parrot(), Reader(None)])
+def test_a_price_that_nobody_knows_is_not_guessed(model: Model) -> None:
+    quoted = quote(model, EMPTY, answer_tokens=100)
+
+    assert (quoted.cost, quoted.unpriced) == (0, 1)
+
+
+def test_a_model_that_costs_nothing_is_known_to_cost_nothing() -> None:
+    quoted = quote(ScriptedModel([]), EMPTY, answer_tokens=100)
+
+    assert (quoted.cost, quoted.unpriced) == (0, 0)
+
+
+def test_who_does_not_count_is_thought_to_read_a_token_for_three_bytes() -> None:
+    frame = TOKENS_OF_A_FRAME
+    said = AssistantMessage("x" * 300, (ToolCall("look", {"at": "x" * 300}),))
+    requests = [
+        EMPTY,
+        attrs.evolve(EMPTY, instructions="x" * 300),
+        asked(UserMessage("x" * 300)),
+        asked(UserMessage("海" * 100)),
+        asked(ToolMessage(CallId("1"), "x" * 300), UserMessage("")),
+        asked(said),
+        attrs.evolve(EMPTY, tools=(look,)),
+        attrs.evolve(EMPTY, output={"x": "y" * 300}),
+    ]
+
+    read = [quote(Parrot(), one, answer_tokens=0).input_tokens for one in requests]
+
+    assert read[:5] == [0, 100, 100 + frame, 100 + frame, 100 + 2 * frame]
+    assert read[5] > 200 + frame
+    assert read[6] > len("look" + "Look at something.") // 3 + frame
+    assert read[7] > 100
+
+
+def test_half_a_character_is_counted_too() -> None:
+    quoted = quote(Parrot(), asked(UserMessage("\ud83c")), answer_tokens=0)
+
+    assert quoted.input_tokens == 1 + TOKENS_OF_A_FRAME
+
+
+@pytest.mark.parametrize(
+    ("part", "tokens"),
+    [
+        (Part("image/png", data=b"x"), TOKENS_OF_AN_IMAGE),
+        (Part("text/csv", data=b"x" * 30_000), 10_000),
+        (Part("application/pdf", data=b"x" * 1_000_000), 50_000),
+        (Part("application/pdf", url="https://example.org/a.pdf"), TOKENS_OF_AN_IMAGE),
+    ],
+)
+def test_what_comes_with_a_message_is_part_of_the_quote(
+    part: Part, tokens: int
+) -> None:
+    without = quote(Parrot(), asked(UserMessage("")), answer_tokens=0)
+    quoted = quote(Parrot(), asked(UserMessage("", (part,))), answer_tokens=0)
+
+    assert quoted.input_tokens - without.input_tokens >= tokens
+
+
+TRANSCRIPTS: dict[str, Transcript] = {
+    "empty": (),
+    "short": (UserMessage("a"),),
+    "of many words": [UserMessage("b"), AssistantMessage("c"), UserMessage("d")] * 30,
+    "with calls": (
+        UserMessage("go"),
+        AssistantMessage("one moment", (LOOK, attrs.evolve(LOOK, id=CallId("2")))),
+        ToolMessage(CallId("1"), "it is blue"),
+        ToolMessage(CallId("2"), "it is deep", failed=True),
+    ),
+    "of other scripts": (
+        UserMessage("🌊 Что такое море? 海とは何ですか"),
+        AssistantMessage("", (ToolCall("look", {"at": "𝄞海\u0000\n"}, id=LOOK.id),)),
+        ToolMessage(LOOK.id, "ä" * 99),
+    ),
+    "with a file": (UserMessage("", (Part("image/png", data=b"x"),)),),
+}
+
+
+@pytest.mark.parametrize("transcript", TRANSCRIPTS.values(), ids=TRANSCRIPTS)
+@pytest.mark.parametrize(
+    "step", ["", "42", "море " * 70, LOOK, [LOOK, LOOK]], ids=lambda s: str(s)[:9]
+)
+@pytest.mark.parametrize("wrap", [lambda model: model, *WRAPPED])
+async def test_no_answer_uses_more_than_its_quote(
+    transcript: Transcript, step: Any, wrap: Callable[[Model], Model]
+) -> None:
+    """Whether it is whole, or cut off where the quote ends."""
+    model = wrap(ScriptedModel.always(step, price=PRICE))
+    for most in (0, 1, 10, 10_000):
+        request = attrs.evolve(
+            asked(*transcript, tools=(look,)), instructions="Be brief.", max_output=most
+        )
+
+        quoted = quote(model, request, answer_tokens=most)
+        try:
+            used = (await model.answer(request)).usage
+        except ModelError as exc:
+            used = exc.usage or Usage()
+
+        for amount, value in attrs.asdict(used).items():
+            assert value <= getattr(quoted, amount), amount
+        assert used.input_tokens == quoted.input_tokens
+
+
+@pytest.mark.parametrize(
+    "wrap", [*WRAPPED, lambda model: RecordingModel(model, Path("never.jsonl"))]
+)
+def test_whoever_asks_another_model_quotes_what_that_one_does(
+    wrap: Callable[[Model], Model],
+) -> None:
+    request = asked(UserMessage("x" * 3_000))
+    for model in (Reader(), Reader(None), Parrot(), ScriptedModel([], price=PRICE)):
+        quoted = quote(model, request, answer_tokens=100)
+
+        assert quote(wrap(model), request, answer_tokens=100) == quoted
+
+
+def test_a_table_knows_the_price_of_a_model_that_does_not() -> None:
+    quoted = quote(priced(Parrot(), TABLE), EMPTY, answer_tokens=100)
+
+    assert (quoted.cost, quoted.unpriced) == (1_500, 0)
+
+
+def test_a_table_holds_against_what_a_model_says() -> None:
+    """As for its answers."""
+    quoted = quote(priced(Reader(Price()), TABLE), EMPTY, answer_tokens=100)
+
+    assert quoted.cost == 1_234 * 3 + 100 * 15
+
+
+def test_a_table_without_a_model_leaves_its_price_to_it() -> None:
+    table = attrs.evolve(TABLE, models={})
+
+    assert quote(priced(Reader(), table), EMPTY, answer_tokens=1).unpriced == 0
+    assert quote(priced(Parrot(), table), EMPTY, answer_tokens=1).unpriced == 1
+
+
+def test_of_several_models_the_dearest_counts_piece_by_piece() -> None:
+    model = fallback(
+        Reader(Price(input=3, output=1), reads=5), Reader(Price(input=1, output=8))
+    )
+
+    assert quote(model, EMPTY, answer_tokens=100) == Usage(
+        calls=1, input_tokens=1_234, output_tokens=100, cost=1_234 * 3 + 100 * 8
+    )
+
+
+def test_of_several_models_none_has_a_price_where_one_has_none() -> None:
+    model = fallback(Reader(), Parrot())
+
+    assert quote(model, EMPTY, answer_tokens=100).unpriced == 1
+
+
+def test_of_several_models_one_that_does_not_count_may_read_most() -> None:
+    long = asked(UserMessage("x" * 30_000))
+
+    quoted = quote(fallback(Reader(), Parrot()), long, answer_tokens=0)
+
+    assert quoted == quote(Parrot(), long, answer_tokens=0)
+
+
+@pytest.mark.parametrize("model", [Parrot(), ScriptedModel([])])
+def test_what_is_made_shorter_is_read_up_to_the_window(model: Model) -> None:
+    long = asked(UserMessage("x" * 300_000))
+
+    quoted = quote(compacting(model, window=2_000), long, answer_tokens=0)
+
+    assert quoted.input_tokens == 2_000
+
+
+def test_what_was_recorded_has_a_price_that_nobody_knows(tmp_path: Path) -> None:
+    quoted = quote(ReplayModel(tmp_path / "one"), EMPTY, answer_tokens=0)
+
+    assert quoted == Usage(calls=1, unpriced=1)
+
+
+@pytest.mark.parametrize("make", [OpenAIModel, ResponsesModel, AnthropicModel])
+def test_a_provider_s_model_has_the_price_of_the_table(
+    make: Callable[..., Model],
+) -> None:
+    bare = make("a", key="", base_url="http://localhost:1")
+    table = TABLE.with_prices({"anthropic:a": Price(input=1, output=8)})
+
+    assert quote(bare, EMPTY, answer_tokens=100).unpriced == 1
+    assert quote(priced(retrying(bare), table), EMPTY, answer_tokens=100).cost == 800
