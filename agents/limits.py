@@ -57,7 +57,8 @@ class Budget:
             for amount, value in attrs.asdict(self).items()
             if amount != "name" and value is not None
         ]
-        return f"{self.name or 'budget'}({', '.join(amounts)})"
+        name = f" {self.name!r}" if self.name else ""
+        return f"budget{name} ({', '.join(amounts) or 'no limit'})"
 
 
 @attrs.frozen(kw_only=True)

@@ -19,7 +19,7 @@ from delegation.errors import (
 )
 from delegation.ledger import Ledger
 from delegation.news import Completion, usd
-from delegation.policy import Detach, Join, Refuse, Verdict, decide
+from delegation.policy import Detach, Join, Refuse, Verdict, decide, in_order
 from delegation.records import Children, Reply, SessionRecord, TaskRecord, Turn
 from delegation.render import Row, one_line, printable
 from delegation.room import Room
@@ -89,6 +89,7 @@ __all__ = [
     "dispatched_answer",
     "encode",
     "has_room_for",
+    "in_order",
     "joined_answer",
     "one_line",
     "printable",

@@ -64,7 +64,7 @@ class Account:
         return None if seconds is None else self.at + seconds
 
     def describe(self) -> str:
-        return f"the budget {self.budget} of {self.path}"
+        return f"the {self.budget} of {self.path}"
 
 
 @attrs.define

@@ -1,6 +1,7 @@
 """May this be delegated, and who then owns it? Pure rules, decided before anything starts."""
 
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 from typing import TypeAlias
 
 import attrs
@@ -50,6 +51,16 @@ def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Verdict:
         or _refused_for_room(len(requests), parent, mode, ledger)
     )
     return Refuse(refusal) if refusal else owner
+
+
+def in_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest]:
+    """Return the requests of one call, each behind those that it needs."""
+    if not any(request.needs for request in requests):
+        return requests
+    by_id = {request.id: request for request in requests}
+    graph = {request.id: request.needs for request in requests}
+    # What it needs may have been asked for already, before a crash.
+    return [by_id[id_] for id_ in TopologicalSorter(graph).static_order() if id_ in by_id]
 
 
 def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:

@@ -21,6 +21,7 @@ from delegation import (
     decide,
     decode,
     encode,
+    in_order,
     root_of,
     unmet,
 )
@@ -129,7 +130,7 @@ class Bookkeeper:
         if isinstance(verdict, Refuse):
             return verdict
         mode = Mode.DETACHED if isinstance(verdict, Detach) else Mode.JOINED
-        for request in requests:
+        for request in in_order(requests):
             self.post(TaskRequested(request, mode, verdict.reason))
             if request.id in self.ledger.joinable:
                 self.post(TaskStarted(request.id))

@@ -131,7 +131,11 @@ def check_responses_part(part: dict[str, Any]) -> None:
 
 
 def check_chat(body: dict[str, Any]) -> None:
-    only(body, "model messages", "stream stream_options tools response_format")
+    only(
+        body,
+        "model messages",
+        "stream stream_options tools response_format max_tokens max_completion_tokens",
+    )
     assert body["messages"]
     if "stream_options" in body:
         assert body["stream"]
@@ -179,7 +183,7 @@ def check_chat(body: dict[str, Any]) -> None:
 
 
 def check_responses(body: dict[str, Any]) -> None:
-    only(body, "model input", "stream store instructions tools text")
+    only(body, "model input", "stream store instructions tools text max_output_tokens")
     assert body["input"]
     asked: list[str] = []
     answered: list[str] = []

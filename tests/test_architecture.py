@@ -9,28 +9,30 @@ import delegation
 import orchestrator
 
 ROOT = Path(__file__).parent.parent
-AT_MOST = 45
+AT_MOST = 60
 
 AGENTS = """
-    Agent AgentError AssistantMessage CallDelta CallId Compacted Compaction
+    Agent AgentError AssistantMessage Budget CallDelta CallId Compacted Compaction
     DefinitionError Failure LimitExceededError Limits Message MessageId Model
-    ModelError ModelEvent ModelRequest Occasion OutputError Part Price ReasoningDelta
-    Retrying ScriptExhaustedError ScriptedModel Step Switched TextDelta Tool ToolCall
-    ToolError ToolMessage Transcript Usage UserMessage arguments_schema
-    raising_one_error read_arguments read_output take_turn tell_nobody tool
-    unanswered_calls well_formed
+    ModelError ModelEvent ModelRequest Occasion OutputError Part Patience Price
+    ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step Switched TextDelta
+    Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage arguments_schema
+    raising_one_error read_arguments read_output require_schema take_turn tell_nobody
+    tool unanswered_calls well_formed
 """
 DELEGATION = """
-    Assignment Children DelegationError Delegator DeliveryCapability Detach Encoded
-    Ending ImpossibleEventError Join Ledger Mode Origin Outcome Reason Refuse Reply
-    Row Rules SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
-    UnreadableFactError UnwritableFactError Verdict decide decode delegate_tool
-    dispatched_answer encode joined_answer one_line printable root_of usd
+    Account Assignment Children Completion Controller DelegationError Delegator
+    DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
+    Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Room Row
+    Rules SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
+    UnreadableFactError UnwritableFactError Verdict bind_session control_tool decide
+    decode delegate_tool dispatched_answer encode has_room_for in_order joined_answer
+    one_line printable readable root_of session_strings unmet usd
 """
 ORCHESTRATOR = """
     ClosedError Heard Journal JournalError JournalInUseError MemoryJournal
     Orchestrator OrchestratorError Run RunFailedError Session SessionOpenError
-    UnknownIdError open_orchestrator
+    UnknownIdError budget open_orchestrator
 """
 
 
@@ -62,6 +64,7 @@ def test_importing_the_library_stays_light() -> None:
         "cyclopts",
         "httpx2",
         "docstring_parser",
+        "jsonschema_rs",
         "trio.testing",
     ]
     code = "import sys, orchestrator; print(*sys.modules)"
