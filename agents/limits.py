@@ -66,7 +66,7 @@ class Patience:
     """How long an agent may show no sign of life. None is for ever.
 
     A word that its model streams is a sign of life, and so is an answer of a tool. Whoever
-    waits for its own children is not silent.
+    waits for its own children, or in line for a limiter or a budget, is not silent.
     """
 
     quiet: float | None = attrs.field(default=60, validator=_not_negative)

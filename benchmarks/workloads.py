@@ -8,7 +8,9 @@ from agents import Agent, ScriptedModel, ToolCall
 from delegation import Rules
 from orchestrator import Journal, Orchestrator, open_orchestrator
 
-ANY_NUMBER = Rules(children_per_call=1_000_000, depth=1_000)
+ANY_NUMBER = Rules(
+    children_per_call=1_000_000, depth=250, live_tasks=None, detached=None
+)
 
 
 def hand_on(children: int, *, background: bool = False) -> ToolCall:

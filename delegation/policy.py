@@ -60,7 +60,9 @@ def in_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest]:
     by_id = {request.id: request for request in requests}
     graph = {request.id: request.needs for request in requests}
     # What it needs may have been asked for already, before a crash.
-    return [by_id[id_] for id_ in TopologicalSorter(graph).static_order() if id_ in by_id]
+    return [
+        by_id[id_] for id_ in TopologicalSorter(graph).static_order() if id_ in by_id
+    ]
 
 
 def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:

@@ -26,6 +26,7 @@ from agents import (
     OutputError,
     Step,
     Tool,
+    ToolMessage,
     Usage,
     UserMessage,
     take_turn,
@@ -80,7 +81,7 @@ class Acting:
         self._scopes: dict[TaskId, trio.CancelScope] = {}
         self._stalled: dict[TaskId, str] = {}
         """Why those are stopped that have shown no sign of life."""
-        self._told: dict[tuple[TaskId, CallId], Sequence[int]] = {}
+        self._told: dict[TaskId, dict[CallId, Sequence[int]]] = {}
         """The mail that answers tell which are about to be kept."""
 
     def stop(self, task: TaskId) -> None:
@@ -95,7 +96,7 @@ class Acting:
     def telling(self, caller: TaskId, call: CallId, mail: Sequence[int]) -> None:
         """Note that the answer to a call tells this mail: it is read with that answer."""
         if mail:
-            self._told[caller, call] = mail
+            self._told.setdefault(caller, {})[call] = mail
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
         return self._roster.agent_of(task)
@@ -169,6 +170,7 @@ class Acting:
         finally:
             del self._scopes[task]
             self._stalled.pop(task, None)
+            self._told.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
         return attrs.evolve(_unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
 
@@ -229,7 +231,7 @@ class Acting:
             return tell
 
         def show_life(event: ModelEvent) -> None:
-            sign.live()
+            sign.hear(event)
             tell(event)
 
         return show_life
@@ -239,12 +241,17 @@ class Acting:
             if isinstance(step, AssistantMessage):
                 self._book.post(ModelAnswered(record.id, step))
             else:
-                mail = tuple(self._told.pop((record.id, step.call), ()))
-                self._book.post(ToolAnswered(record.id, step, mail))
+                self._book.post(ToolAnswered(record.id, step, self._read(record, step)))
             if sign is not None:
                 sign.step(step)
 
         return keep
+
+    def _read(self, record: TaskRecord, answer: ToolMessage) -> tuple[int, ...]:
+        """Return the mail that an answer tells, and that no other has told before it."""
+        told = self._told.get(record.id, {}).pop(answer.call, ())
+        mail = self._book.ledger.sessions[record.session].mail
+        return tuple(seq for seq in told if seq in mail)
 
     def _heard(self, record: TaskRecord) -> Sequence[UserMessage]:
         """Let a task read what was said to it meanwhile."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from agents import Agent, MessageId, Part, raising_one_error, well_formed
+from agents import Agent, Part, new_message_id, raising_one_error, well_formed
 from delegation import (
     Ending,
     Outcome,
@@ -116,7 +116,7 @@ class Orchestrator:
         """
         known = self._known(task)
         receipts = await self._house.delegator.steer(
-            {known: _new_message_id()},
+            {known: new_message_id()},
             well_formed(message),
             by="outside",
             seconds=seconds,
@@ -269,7 +269,3 @@ def _new_session_id() -> SessionId:
 
 def _new_task_id() -> TaskId:
     return TaskId(f"t_{secrets.token_hex(6)}")
-
-
-def _new_message_id() -> MessageId:
-    return MessageId(f"m_{secrets.token_hex(5)}")

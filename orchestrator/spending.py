@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from agents import AssistantMessage, Model, ModelRequest, Usage
+from agents import AssistantMessage, InLine, Model, ModelRequest, Usage
 from agents.models.quote import quote
 from delegation import Account, OverBudgetError, Reserved, TaskRecord, has_room_for
 from delegation.events import ModelFailed
@@ -95,10 +95,13 @@ class _PaidModel:
                 full = self._full(accounts, cost)
                 if full is None:
                     break
+                if parked is None:
+                    request.tell(InLine(True))
                 parked = self._spending.on(full).waiting
                 await parked.park()
         finally:
             if parked is not None:
+                request.tell(InLine(False))
                 # The next one may need less, or may have to know that nothing is left.
                 parked.unpark()
         for account in accounts:

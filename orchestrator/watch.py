@@ -1,7 +1,8 @@
 """Who has shown no sign of life for too long.
 
 A word that a model streams is a sign of life, and so is an answer of a tool. Whoever waits for
-its own children is not silent. A quiet task is only shown as such; a stalled one is stopped.
+its own children, or in line for a limiter or a budget, is not silent. A quiet task is only shown
+as such; a stalled one is stopped.
 """
 
 import heapq
@@ -11,7 +12,7 @@ from typing import NoReturn
 
 import trio
 
-from agents import AssistantMessage, Patience, Step
+from agents import AssistantMessage, InLine, ModelEvent, Patience, Step
 from delegation import Mode, TaskRecord
 from delegation.events import QuietChanged
 from orchestrator.bookkeeper import Bookkeeper
@@ -23,6 +24,7 @@ class Sign:
     __slots__ = (
         "_watch",
         "answers_due",
+        "is_in_line",
         "is_over",
         "is_quiet",
         "last",
@@ -37,6 +39,8 @@ class Sign:
         self.last = trio.current_time()
         self.answers_due = 0
         """How many of its tools have not answered."""
+        self.is_in_line = False
+        """It waits for its turn, which is no silence."""
         self.is_quiet = False
         self.is_over = False
 
@@ -46,6 +50,12 @@ class Sign:
         if self.is_quiet:
             self.is_quiet = False
             self._watch.tell(self)
+
+    def hear(self, event: ModelEvent) -> None:
+        """Show a sign of life: its model does something."""
+        if isinstance(event, InLine):
+            self.is_in_line = event.waiting
+        self.live()
 
     def step(self, step: Step) -> None:
         """Show a sign of life: a model or a tool has answered."""
@@ -111,7 +121,8 @@ class Watch:
                 await self._is_early.wait()
 
     def _look(self, sign: Sign, now: float) -> None:
-        if any(it.mode is Mode.JOINED for it in sign.task.children.unsettled.values()):
+        children = sign.task.children.unsettled.values()
+        if sign.is_in_line or any(child.mode is Mode.JOINED for child in children):
             sign.live()
         silent = now - sign.last
         if silent >= sign.seconds_to_stall:

@@ -12,7 +12,14 @@ import trio
 
 from agents.errors import DefinitionError, Failure, ModelError
 from agents.messages import AssistantMessage, Part, UserMessage
-from agents.models.model import Model, ModelRequest, Price, known_count, known_price
+from agents.models.model import (
+    InLine,
+    Model,
+    ModelRequest,
+    Price,
+    known_count,
+    known_price,
+)
 
 CHARACTERS_PER_TOKEN: Final = 4
 OUTPUT_ALLOWANCE: Final = 1_000
@@ -59,6 +66,10 @@ class Limiter:
     def in_flight(self) -> int:
         """How many calls are under way."""
         return self._in_flight
+
+    def must_wait(self, tokens: int) -> bool:
+        """Tell whether a call of about so many tokens could not begin now."""
+        return self._waiting > 0 or self._ready_at(tokens) > trio.current_time()
 
     async def wait_admitted(self, tokens: int) -> None:
         """Wait until a call of about so many tokens may begin, and count it as begun."""
@@ -154,7 +165,11 @@ class _LimitedModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         tokens = estimated_tokens(request)
+        if is_in_line := self._limiter.must_wait(tokens):
+            request.tell(InLine(True))
         await self._limiter.wait_admitted(tokens)
+        if is_in_line:
+            request.tell(InLine(False))
         try:
             answer = await self._model.answer(request)
         finally:

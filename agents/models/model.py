@@ -65,8 +65,15 @@ class Compacted:
     """Whether a summary stands for the older messages; else only tool results were shortened."""
 
 
+@attrs.frozen
+class InLine:
+    """The call waits for its turn, or has come to it: for a limiter, or for a budget."""
+
+    waiting: bool
+
+
 ModelEvent: TypeAlias = (
-    TextDelta | ReasoningDelta | CallDelta | Retrying | Switched | Compacted
+    TextDelta | ReasoningDelta | CallDelta | Retrying | Switched | Compacted | InLine
 )
 
 

@@ -14,6 +14,7 @@ from agents.errors import DefinitionError, ModelError
 from agents.messages import AssistantMessage, Usage
 from agents.models.model import (
     Compacted,
+    InLine,
     Model,
     ModelEvent,
     ModelRequest,
@@ -72,7 +73,7 @@ class Listener:
 
     def _hear(self, event: ModelEvent) -> None:
         # Whoever tells of a failure has taken back what was told before.
-        if not isinstance(event, Compacted):
+        if not isinstance(event, Compacted | InLine):
             self._has_begun = not isinstance(event, Retrying | Switched)
         self._tell(event)
 

@@ -19,6 +19,7 @@ MARGIN: Final = 3
 COLOURS: Final[dict[str, str]] = {
     Status.QUEUED: "dim",
     Status.RUNNING: "cyan",
+    Status.QUIET: "yellow",
     Status.WAITING: "dim cyan",
     Status.INTERRUPTED: "yellow",
     Ending.SUCCEEDED: "green",
@@ -26,6 +27,7 @@ COLOURS: Final[dict[str, str]] = {
     Ending.CANCELLED: "yellow",
     Ending.TIMED_OUT: "red",
     Ending.OVER_BUDGET: "red",
+    Ending.REFUSED: "yellow",
     Ending.LOST: "red",
 }
 

@@ -1,17 +1,22 @@
 """What the tests of the rules share: a ledger that is told facts, and a look at all it knows."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from agents import AssistantMessage, ToolMessage, UserMessage
 from delegation import (
+    Account,
     Children,
     DeliveryCapability,
     Ledger,
     Mode,
     Origin,
     Reason,
+    Room,
+    Rules,
     SessionId,
     SessionRecord,
     TaskId,
@@ -35,8 +40,14 @@ settings.load_profile("steady")
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger()
+def rules() -> Rules:
+    """The usual limits; a test that needs others is parametrized with them."""
+    return Rules()
+
+
+@pytest.fixture
+def ledger(rules: Rules) -> Ledger:
+    return Ledger(rules)
 
 
 @pytest.fixture
@@ -80,8 +91,7 @@ def requested() -> Callable[..., TaskRequested]:
         call: str = "",
         agent: str = "researcher",
         goal: str = "find it",
-        context: str = "",
-        label: str = "",
+        **more: Any,
     ) -> TaskRequested:
         request = TaskRequest(
             id=TaskId(task),
@@ -92,8 +102,7 @@ def requested() -> Callable[..., TaskRequested]:
             call=call or f"call of {task}",
             agent=agent,
             goal=goal,
-            context=context,
-            label=label,
+            **more,
         )
         detached = mode is Mode.DETACHED
         return TaskRequested(
@@ -103,25 +112,34 @@ def requested() -> Callable[..., TaskRequested]:
     return requested
 
 
+KEPT_IN = {"tasks", "sessions", "accounts"}
+
+
 @pytest.fixture
 def snapshot() -> Callable[[Ledger], object]:
     """Return all that a ledger knows as plain values, to be compared with another time."""
-    return lambda ledger: _plain(vars(ledger), whole=True)
+    return lambda ledger: [
+        (name, _plain(known, whole=name in KEPT_IN))
+        for name, known in vars(ledger).items()
+    ]
 
 
 def _plain(value: object, *, whole: bool = False) -> object:
     # A record is spelled out where the ledger keeps it, and named wherever else it occurs.
     match value:
-        case TaskRecord() | SessionRecord() if not whole:
+        case TaskRecord() | SessionRecord() | Account() if not whole:
             return value.id
-        case TaskRecord() | SessionRecord() | Children():
+        case TaskRecord() | SessionRecord() | Account() | Children() | Room():
             return [(name, _plain(getattr(value, name))) for name in value.__slots__]
+        case UserMessage() | AssistantMessage() | ToolMessage():
+            # Its name is no part of it, and has to be the same all the same.
+            return value, value.id
         case Tree():
             nodes = [(task, dict(value[task])) for task in value.graph]
             return nodes, list(value.graph.edges(data="kind"))
         case dict():
             return [(key, _plain(known, whole=whole)) for key, known in value.items()]
-        case list():
+        case list() | tuple():
             return [_plain(known) for known in value]
         case _:
             return value
