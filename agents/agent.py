@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import attrs
 
@@ -94,6 +94,11 @@ class Agent(Generic[OutputT_co]):
     """What one task of it may use together with all below it."""
     patience: Patience = attrs.field(default=Patience(), kw_only=True)
     """How long it may show no sign of life."""
+    on_restart: Literal["resume", "restart", "lose"] = attrs.field(
+        default="resume", kw_only=True
+    )
+    """What becomes of a task of it that a crash interrupts: it goes on from its last step, begins
+    anew, or ends as lost."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
     """What to do when the transcript nears the end of the model's window; nothing if None."""
 
@@ -118,6 +123,10 @@ class Agent(Generic[OutputT_co]):
         )
         self._require(
             _is(self.patience, Patience), "its patience must be Patience(...)"
+        )
+        self._require(
+            self.on_restart in {"resume", "restart", "lose"},
+            f"on_restart is {self.on_restart!r}; it must be 'resume', 'restart' or 'lose'",
         )
         self._require(
             self.compaction is None or _is(self.compaction, Compaction),

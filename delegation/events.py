@@ -91,6 +91,8 @@ class TurnResumed:
     session: SessionId
     turn: int
     capability: DeliveryCapability
+    afresh: bool = False
+    """It begins anew, and knows nothing of what it had done before."""
 
 
 @attrs.frozen
@@ -118,6 +120,8 @@ class TaskRequested:
 @attrs.frozen
 class TaskStarted:
     task: TaskId
+    afresh: bool = False
+    """It begins anew after a crash, and knows nothing of what it had done before."""
 
 
 @attrs.frozen

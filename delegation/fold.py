@@ -174,7 +174,12 @@ def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
     require(is_there, event, f"the mail is {list(session.mail)}")
     _read_mail(ledger, session, event.mail, at)
     session.turns = event.turn
-    session.turn = Turn(event.turn, event.capability, event.mail)
+    session.turn = Turn(
+        event.turn,
+        event.capability,
+        event.mail,
+        begins=len(session.root.transcript),
+    )
     session.root.acting = True
     node = session.tree[session.root.id]
     node.update(ended=None, error="")
@@ -200,6 +205,9 @@ def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
     turn = session.turn
     if turn is None or not turn.interrupted or turn.number != event.turn:
         raise ImpossibleEventError(event, "that turn was not interrupted")
+    if event.afresh:
+        _require_joined_ended(session, event)
+        session.root.forget(turn.begins)
     session.turn = attrs.evolve(turn, capability=event.capability, interrupted=False)
     session.root.acting = True
     tasks.enter_interrupted(ledger, session.root)
@@ -211,8 +219,7 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     turn, root = session.turn, session.root
     if turn is None or turn.number != event.turn:
         raise ImpossibleEventError(event, "that turn is not under way")
-    joined = root.children.unsettled.keys() - session.outstanding.keys()
-    require(not joined, event, "tasks joined to it have not ended")
+    _require_joined_ended(session, event)
     session.turn = None
     root.acting = root.cancel_requested = False
     root.accounts = session.accounts
@@ -224,6 +231,11 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         )
     session.tree.mark(root.id, ended=at, error=event.outcome.error)
     _review(ledger, session)
+
+
+def _require_joined_ended(session: SessionRecord, event: object) -> None:
+    joined = session.root.children.unsettled.keys() - session.outstanding.keys()
+    require(not joined, event, "tasks joined to it have not ended")
 
 
 def _reply_delivered(ledger: "Ledger", event: ReplyDelivered) -> None:

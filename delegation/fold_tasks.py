@@ -210,7 +210,11 @@ def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     require(record.mode is not Mode.ROOT, event, "a session takes turns instead")
     require(not record.acting, event, "somebody works on it already")
     require(not record.needs, event, "a task that it needs has not succeeded")
+    is_clear = not (event.afresh and record.children.unsettled)
+    require(is_clear, event, "tasks of its first beginning have not ended")
     session = ledger.sessions[record.session]
+    if event.afresh:
+        record.forget(1)
     if not record.has_room:
         # Written under other rules than these.
         session.room.take(record)

@@ -125,6 +125,14 @@ class TaskRecord:
         self.steering: Mapping[MessageId, Steering] = NO_STEERING
         """What was said to it while it ran."""
 
+    def forget(self, length: int) -> None:
+        """Begin anew where the transcript had this length."""
+        del self.transcript[length:]
+        if self.children is not NO_CHILDREN:
+            # A call of the same name will be another call.
+            asked = self.children.asked
+            self.children.asked = {f"{call}~": task for call, task in asked.items()}
+
     @property
     def is_due(self) -> bool:
         """It has not ended, nobody runs it, and it waits for nothing but room."""
@@ -141,6 +149,8 @@ class Turn:
     """The mail it has read, by sequence number."""
     interrupted: bool = False
     """The process that took it is gone."""
+    begins: int = 0
+    """How long the transcript was when it had read its mail."""
 
 
 @attrs.frozen

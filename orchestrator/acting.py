@@ -62,6 +62,7 @@ from orchestrator.spending import Spending
 from orchestrator.watch import Sign, Watch
 
 STOPPED: Final = "it was stopped"
+LOST: Final = "its process died before it had ended"
 FORESEEN: Final = (AgentError, DefinitionError, OverBudgetError, UnwritableFactError)
 
 
@@ -97,6 +98,13 @@ class Acting:
         """Note that the answer to a call tells this mail: it is read with that answer."""
         if mail:
             self._told.setdefault(caller, {})[call] = mail
+
+    def on_restart(self, task: TaskRecord) -> str:
+        """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
+        try:
+            return self._roster.agent_of(task).on_restart
+        except DefinitionError:
+            return "resume"  # whoever runs it finds that its agent is gone, and says so
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
         return self._roster.agent_of(task)

@@ -33,7 +33,7 @@ from delegation.events import (
     TaskStarted,
     TurnEnded,
 )
-from orchestrator.acting import Acting
+from orchestrator.acting import LOST, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.budgets import current_grants
 
@@ -132,10 +132,20 @@ class OrchestratorDelegator:
         """Run a task that its caller waits for, once there is room."""
         if not task.acting:
             await self._book.wait_room(task.id)
-            if task.outcome is not None:
+            if task.outcome is not None or not self.start(task):
                 return
-            self._book.post(TaskStarted(task.id))
         await self.run_child(task.id)
+
+    def start(self, task: TaskRecord) -> bool:
+        """Post that a task starts; after a crash, tell whether it does at all."""
+        on_restart = self._acting.on_restart(task) if task.interrupted else "resume"
+        if on_restart != "resume":
+            self._acting.end_below(task.id, Ending.LOST)
+        if on_restart == "lose":
+            self._book.post(TaskSettled(task.id, Outcome(Ending.LOST, error=LOST)))
+            return False
+        self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
+        return True
 
     async def run_child(self, task: TaskId) -> None:
         """Run a task that was posted as started, until it is settled."""

@@ -9,7 +9,6 @@ from typing import NoReturn
 import trio
 
 from agents import raising_one_error
-from delegation.events import TaskStarted
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.turns import Turns
@@ -23,10 +22,10 @@ async def dispatch_forever(
         async with trio.open_nursery() as children:
             while True:
                 await book.wait_startable()
-                for task in list(book.ledger.startable):
+                for task in list(book.ledger.startable.values()):
                     # Posted here, so that it is due no more; the child waits until it is durable.
-                    book.post(TaskStarted(task))
-                    children.start_soon(delegator.run_child, task)
+                    if delegator.start(task):
+                        children.start_soon(delegator.run_child, task.id)
 
 
 async def wake_forever(book: Bookkeeper, turns: Turns) -> NoReturn:
@@ -37,5 +36,7 @@ async def wake_forever(book: Bookkeeper, turns: Turns) -> NoReturn:
                 await book.wait_wakeable()
                 for session in list(book.ledger.wakeable.values()):
                     assert session.door is not None, "nobody without a door is woken"
-                    turns.begin(session, session.door)
-                    under_way.start_soon(turns.take_and_reply, session)
+                    if turns.begin(session, session.door):
+                        under_way.start_soon(turns.take_and_reply, session)
+                    else:
+                        under_way.start_soon(turns.deliver, session)

@@ -26,7 +26,7 @@ from delegation import (
     root_of,
 )
 from delegation.events import JournalOpened, TurnEnded
-from orchestrator.acting import Acting
+from orchestrator.acting import LOST, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.one_shot import Run, run_once
@@ -243,7 +243,7 @@ async def _take_over(book: Bookkeeper, acting: Acting) -> None:
     for session in book.ledger.abandoned():
         assert session.turn is not None, "it is abandoned in the middle of a turn"
         acting.end_below(root_of(session.id), Ending.LOST)
-        outcome = Outcome(Ending.LOST, error="its process died before it had ended")
+        outcome = Outcome(Ending.LOST, error=LOST)
         book.post(TurnEnded(session.id, session.turn.number, outcome))
     await book.wait_durable()
 

@@ -4,6 +4,7 @@ import trio
 
 from delegation import (
     DeliveryCapability,
+    Ending,
     Origin,
     Outcome,
     Reply,
@@ -12,7 +13,7 @@ from delegation import (
     root_of,
 )
 from delegation.events import ReplyDelivered, TurnEnded, TurnResumed, TurnStarted
-from orchestrator.acting import Acting
+from orchestrator.acting import LOST, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.door import Door
@@ -45,19 +46,31 @@ class Turns:
         for door in self._doors.values():
             door.hang_up()
 
-    def begin(self, session: SessionRecord, capability: DeliveryCapability) -> None:
+    def begin(self, session: SessionRecord, capability: DeliveryCapability) -> bool:
         """Post that a session takes a turn: the one that was interrupted, or a new one.
 
-        A new turn reads all the mail there is, with the very fact that starts it.
+        A new turn reads all the mail there is, with the very fact that starts it. Returns
+        whether there is a turn to take: one that was interrupted may be lost.
         """
         if session.turn is not None:
-            fact = TurnResumed(session.id, session.turn.number, capability)
-            self._book.post(fact)
-        else:
-            mail = tuple(session.mail)
-            self._book.post(
-                TurnStarted(session.id, session.turns + 1, capability, mail)
-            )
+            return self._resume(session, session.turn.number, capability)
+        mail = tuple(session.mail)
+        self._book.post(TurnStarted(session.id, session.turns + 1, capability, mail))
+        return True
+
+    def _resume(
+        self, session: SessionRecord, turn: int, capability: DeliveryCapability
+    ) -> bool:
+        on_restart = self._acting.on_restart(session.root)
+        if on_restart != "resume":
+            self._acting.end_below(session.root.id, Ending.LOST)
+        if on_restart == "lose":
+            outcome = Outcome(Ending.LOST, error=LOST)
+            self._book.post(TurnEnded(session.id, turn, outcome))
+            return False
+        afresh = on_restart == "restart"
+        self._book.post(TurnResumed(session.id, turn, capability, afresh))
+        return True
 
     async def take(self, session: SessionRecord) -> Outcome:
         """Take the turn that has begun."""
