@@ -48,7 +48,7 @@ from agents.models.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
 from agents.output import read_output
 from agents.schema import require_schema
-from agents.tools.tool import Tool, arguments_schema, read_arguments, tool
+from agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
 from agents.turn import Step, take_turn
 
 DISTRIBUTION = "delegation-orchestrator"
@@ -61,6 +61,7 @@ __all__ = [
     "Budget",
     "CallDelta",
     "CallId",
+    "CallKey",
     "Compacted",
     "Compaction",
     "DefinitionError",

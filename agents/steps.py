@@ -22,7 +22,7 @@ from agents.messages import (
 )
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
-from agents.tools.tool import Tool
+from agents.tools.tool import CURRENT_KEY, CallKey, Tool
 
 _COUNTS: Final = {int}
 
@@ -38,8 +38,10 @@ class Steps:
         ready: Callable[[], Awaitable[None]],
         *,
         repeats: int,
+        task: str,
     ) -> None:
         self.history = mended(transcript)
+        self._task = task
         self._tools = {tool.name: tool for tool in tools}
         self._record = record
         self._ready = ready
@@ -78,6 +80,8 @@ class Steps:
             if not tool.idempotent:
                 # It must be known for ever that this may have happened.
                 await self._ready()
+            # Never put back: the next call sets its own.
+            CURRENT_KEY.set(CallKey(f"{self._task}/{call.id}"))
             said = await tool.run(call)
             if not _is(said, str):
                 raise DefinitionError(f"tool {call.name!r} answered {said!r}, not text")

@@ -49,6 +49,7 @@ async def take_turn(
     tell: Callable[[ModelEvent], None] = tell_nobody,
     hear: Callable[[], Sequence[UserMessage]] = hear_nothing,
     wanted: Mapping[str, Any] | None = None,
+    task: str = "",
     path: str = "",
 ) -> str:
     """Let an agent act until it gives its final answer, and return that.
@@ -64,9 +65,12 @@ async def take_turn(
         tell: hears what happens while the model answers.
         hear: returns what was said to the agent meanwhile. It is asked before each model call.
         wanted: the JSON schema that whoever asked wants the final answer to fit.
+        task: names the work for ever; the keys of its calls begin with it.
         path: where in its tree the agent is.
     """
-    steps = Steps(transcript, tools, record, ready, repeats=agent.limits.repeats)
+    steps = Steps(
+        transcript, tools, record, ready, repeats=agent.limits.repeats, task=task
+    )
     history = steps.history
     goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
     instructions = agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))

@@ -224,6 +224,7 @@ class Acting:
                     wanted=None
                     if record.request is None
                     else record.request.output_schema,
+                    task=record.id,
                     path=record.path,
                 )
         finally:

@@ -8,12 +8,14 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from typing import (
     Annotated,
     Any,
     Final,
+    NewType,
     TypeAlias,
     TypeVar,
     cast,
@@ -30,6 +32,13 @@ from agents.messages import ToolCall
 from agents.tools.results import Spill, as_text, shortened_and_saved
 
 ArgumentsT = TypeVar("ArgumentsT")
+CallKey = NewType("CallKey", str)
+"""Names one call for ever: the type of a parameter that no model fills in.
+
+A call that a crash interrupted is made again under the same key, so a tool that hands the key on to
+whoever does the work (`Idempotency-Key: ...`) has it done once.
+"""
+CURRENT_KEY: Final[ContextVar[CallKey]] = ContextVar("call key")
 Asynchronous: TypeAlias = Callable[..., Awaitable[Any]]
 
 # What every provider accepts.
@@ -87,7 +96,8 @@ def tool(
     Args:
         function: what the tool does.
         name: how the model calls it, if not by the name of the function.
-        idempotent: it is safe to run it again when a crash leaves it unknown whether it ran.
+        idempotent: it is safe to run it again when a crash leaves it unknown whether it ran. A
+            tool with a parameter of type `CallKey` is.
         timeout: after so many seconds the model reads that there is no answer. An async function
             is cancelled; a thread cannot be, so it is abandoned at once.
         limit: of an answer with more characters the model reads the beginning, the end, and in
@@ -130,7 +140,7 @@ def _tool_from(
     if limit < 0:
         raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
     description, about = _documentation(function)
-    arguments = _arguments_type(name, function, about)
+    arguments, keys = _arguments_type(name, function, about)
     called = _within_seconds(name, function, timeout)
 
     async def run(call: ToolCall) -> str:
@@ -138,6 +148,8 @@ def _tool_from(
         keywords = {
             field: getattr(given, field) for field in arguments.__struct_fields__
         }
+        if keys:
+            keywords |= dict.fromkeys(keys, CURRENT_KEY.get(CallKey("")))
         try:
             text = as_text(name, await called(**keywords))
         except ToolError as exc:
@@ -154,7 +166,7 @@ def _tool_from(
         description=description,
         parameters=arguments_schema(arguments),
         run=run,
-        idempotent=idempotent,
+        idempotent=idempotent or bool(keys),
     )
 
 
@@ -278,7 +290,8 @@ def _documentation(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]
 
 def _arguments_type(
     name: str, function: Callable[..., Any], about: Mapping[str, str]
-) -> type[msgspec.Struct]:
+) -> tuple[type[msgspec.Struct], list[str]]:
+    """Return what a model fills in, and the parameters that are handed the key of the call."""
     try:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
@@ -288,10 +301,15 @@ def _arguments_type(
         raise DefinitionError(
             f"tool {name!r} does not say what it takes: {exc}"
         ) from exc
+    keys = [it.name for it in parameters if hints.get(it.name) is CallKey]
     try:
         arguments = msgspec.defstruct(
             name,
-            [_field(name, parameter, hints, about) for parameter in parameters],
+            [
+                _field(name, parameter, hints, about)
+                for parameter in parameters
+                if parameter.name not in keys
+            ],
             kw_only=True,
             forbid_unknown_fields=True,
         )
@@ -300,7 +318,7 @@ def _arguments_type(
         raise DefinitionError(
             f"tool {name!r} has a parameter that JSON cannot carry: {exc}"
         ) from exc
-    return arguments
+    return arguments, keys
 
 
 def _field(

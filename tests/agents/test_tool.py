@@ -15,13 +15,18 @@ import trio
 import trio.testing
 
 from agents import (
+    Agent,
     CallId,
+    CallKey,
     DefinitionError,
+    ScriptedModel,
     Tool,
     ToolCall,
     ToolError,
+    UserMessage,
     arguments_schema,
     read_arguments,
+    take_turn,
     tool,
 )
 
@@ -740,3 +745,34 @@ def test_a_tool_of_ones_own_reads_its_arguments_alike() -> None:
         ToolError, match=r"the arguments of wish do not fit: .* `\$.goal`"
     ):
         read_arguments(ToolCall("wish", {"goal": 1}), Wish)
+
+
+async def test_a_tool_that_asks_for_the_key_of_its_call_is_safe_to_repeat() -> None:
+    keys: list[str] = []
+
+    @tool
+    async def pay(amount: int, key: CallKey) -> str:
+        """Pay.
+
+        Args:
+            amount: how much.
+        """
+        await trio.lowlevel.checkpoint()
+        keys.append(key)
+        return f"paid {amount}"
+
+    assert pay.idempotent
+    assert list(pay.parameters["properties"]) == ["amount"]
+    model = ScriptedModel([ToolCall("pay", {"amount": 3}), "done"])
+    agent = Agent("payer", model=model, tools=[pay])
+    await take_turn(
+        agent,
+        [UserMessage("pay")],
+        model=model,
+        tools=agent.tools,
+        record=lambda _: None,
+        ready=trio.lowlevel.checkpoint,
+        task="t_1",
+    )
+
+    assert keys == ["t_1/call_1_0"]
