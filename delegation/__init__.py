@@ -22,10 +22,12 @@ from delegation.news import Completion, usd
 from delegation.policy import Detach, Join, Refuse, Verdict, decide, in_order
 from delegation.records import Children, Reply, SessionRecord, TaskRecord, Turn
 from delegation.render import Row, one_line, printable
+from delegation.rest import forget, recall, remember_used, used_by
 from delegation.room import Room
 from delegation.rules import Rules
 from delegation.session_context import bind_session, session_strings
 from delegation.task import (
+    SHARED,
     DeliveryCapability,
     Ending,
     Grant,
@@ -43,6 +45,7 @@ from delegation.tool import Assignment, Delegator, delegate_tool
 from delegation.tree import Tree
 
 __all__ = [
+    "SHARED",
     "Account",
     "Assignment",
     "Children",
@@ -88,14 +91,18 @@ __all__ = [
     "delegate_tool",
     "dispatched_answer",
     "encode",
+    "forget",
     "has_room_for",
     "in_order",
     "joined_answer",
     "one_line",
     "printable",
     "readable",
+    "recall",
+    "remember_used",
     "root_of",
     "session_strings",
     "unmet",
     "usd",
+    "used_by",
 ]

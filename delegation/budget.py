@@ -31,6 +31,7 @@ class Account:
         "cost",
         "depth",
         "id",
+        "is_shared",
         "path",
         "tasks",
         "tokens",
@@ -39,6 +40,8 @@ class Account:
     def __init__(self, grant: Grant, *, path: str, depth: int, at: float) -> None:
         self.id = grant.id
         self.budget = grant.budget
+        self.is_shared = grant.is_shared
+        """Other sessions may book on it, too."""
         self.path = path
         """The task that it was set for; of several, the first."""
         self.depth = depth
@@ -56,6 +59,11 @@ class Account:
         self.calls += 1
         self.tokens += usage.tokens
         self.cost += usage.cost
+
+    def without_use(self) -> "Account":
+        """Return an account of the same budget on which nothing is booked."""
+        grant = Grant(self.id, self.budget)
+        return Account(grant, path=self.path, depth=self.depth, at=self.at)
 
     @property
     def deadline(self) -> float | None:

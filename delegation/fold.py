@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
     """Fold one fact, or raise `ImpossibleEventError` and leave everything as it was."""
     event = entry.event
-    if entry.seq != ledger.last_seq + 1:
-        raise ImpossibleEventError(entry, f"{ledger.last_seq + 1} is the next number")
+    # Not every number: what belongs to a session at rest is not folded.
+    if entry.seq <= ledger.last_seq:
+        raise ImpossibleEventError(entry, f"{ledger.last_seq} is the last number")
     match event:
         case ModelAnswered():
             tasks.model_answered(ledger, event)
@@ -127,6 +128,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     )
     ledger.tasks[root.id] = root
     ledger.sessions[event.session] = session
+    ledger.known[event.session] = None
     grants = event.grants
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))

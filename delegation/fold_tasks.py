@@ -125,8 +125,10 @@ def _open_accounts(
     at: float,
 ) -> None:
     record.accounts = accounts_under(ledger, parent, request.grants, at)
+    session = ledger.sessions[record.session]
     for account in record.accounts:
         account.tasks += 1
+        session.part_of(account).tasks += 1
     if request.budget is not None:
         # Its own budget is for what it does and hands on: it is not one of its own tasks.
         own = Grant(request.id, request.budget)
@@ -243,9 +245,11 @@ def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
 
 
 def _book(ledger: "Ledger", record: TaskRecord, usage: Usage) -> None:
-    ledger.sessions[record.session].tree.spend(record.id, usage)
+    session = ledger.sessions[record.session]
+    session.tree.spend(record.id, usage)
     for account in record.accounts:
         account.book(usage)
+        session.part_of(account).book(usage)
 
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:

@@ -51,6 +51,8 @@ class Ledger:
         self.last_seq = 0
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.sessions: dict[SessionId, SessionRecord] = {}
+        self.known: dict[SessionId, None] = {}
+        """All sessions, oldest first, also those at rest that are not remembered any more."""
         self.accounts: dict[str, Account] = {}
         """All budgets that were ever set, by id."""
         self.startable: dict[TaskId, TaskRecord] = {}
@@ -66,6 +68,10 @@ class Ledger:
     def post(self, entry: Entry) -> None:
         """Learn a fact, or raise `ImpossibleEventError` and stay as it was."""
         learn(self, entry)
+
+    def is_forgotten(self, session: SessionId) -> bool:
+        """Tell whether a session is known, and nothing more of it."""
+        return session in self.known and session not in self.sessions
 
     def abandoned(self) -> list[SessionRecord]:
         """Return the sessions whose interrupted turn nobody will ever take up again.

@@ -193,6 +193,7 @@ class SessionRecord:
         "turn",
         "turns",
         "undelivered",
+        "used",
     )
 
     def __init__(self, id: SessionId, root: TaskRecord, rules: Rules) -> None:  # noqa: A002
@@ -201,6 +202,8 @@ class SessionRecord:
         self.room = Room(rules)
         self.accounts: tuple[Account, ...] = ()
         """The budgets that hold for all its turns."""
+        self.used: dict[str, Account] = {}
+        """What it has used itself of each budget."""
         self.context: Mapping[str, str] = {}
         """What its last message said of where it came from."""
         self.grants: dict[int, tuple[Grant, ...]] = {}
@@ -217,6 +220,17 @@ class SessionRecord:
         self.last_outcome: Outcome | None = None
         self.undelivered: dict[int, Reply] = {}
         """What no door has taken yet, by turn."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing of it is due, and nobody talks to it."""
+        return self.idle and self.door is None and not self.undelivered
+
+    def part_of(self, account: Account) -> Account:
+        """Return its own part of what is used under a budget."""
+        if account.id not in self.used:
+            self.used[account.id] = account.without_use()
+        return self.used[account.id]
 
     def completions(self) -> Iterator[tuple[int, TaskId]]:
         """Yield the unread news of tasks that have ended: its number, and which task."""

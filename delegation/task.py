@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from typing import Any, NewType
+from typing import Any, Final, NewType
 
 import attrs
 
@@ -116,12 +116,21 @@ class Origin:
     """What the door of this very turn can do; another turn of the session may differ."""
 
 
+SHARED: Final = "b_"
+"""How the ids of budgets begin that several sessions may share."""
+
+
 @attrs.frozen
 class Grant:
     """A budget that was set in one place: whatever is asked for under it shares it."""
 
     id: str
     budget: Budget
+
+    @property
+    def is_shared(self) -> bool:
+        """It was set around sessions, and not for one task: those are named by the task."""
+        return self.id.startswith(SHARED)
 
 
 @attrs.frozen(kw_only=True)

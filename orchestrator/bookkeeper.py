@@ -4,7 +4,8 @@ Deciding and posting are one synchronous step, so no two requests pass the same 
 posts then waits until the fact is durable, and only then acts on it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 import trio
 
@@ -16,18 +17,24 @@ from delegation import (
     Mode,
     Outcome,
     Refuse,
+    SessionId,
+    SessionRecord,
     TaskId,
     TaskRequest,
     decide,
     decode,
     encode,
+    forget,
     in_order,
+    recall,
     root_of,
     unmet,
+    used_by,
 )
 from delegation.events import (
     Entry,
     Event,
+    JournalOpened,
     SteeringSeen,
     TaskRequested,
     TaskSettled,
@@ -35,7 +42,11 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator.errors import ClosedError
-from orchestrator.storage.journal import Journal
+from orchestrator.storage.journal import Journal, folded
+
+REMEMBERED_TASKS: Final = 10_000
+"""How many tasks of sessions at rest stay in memory: some 20 MB."""
+NOTHING: Final[Mapping[SessionId, str | None]] = {}
 
 
 class Bookkeeper:
@@ -57,6 +68,10 @@ class Bookkeeper:
         self._posted = trio.lowlevel.ParkingLot()
         self._startable = trio.lowlevel.ParkingLot()
         self._wakeable = trio.lowlevel.ParkingLot()
+        self._resting: dict[SessionId, int] = {}
+        """The sessions at rest that are still remembered, oldest first, with their size."""
+        self._resting_tasks = 0
+        self._awake = {id_ for id_, it in ledger.sessions.items() if not it.at_rest}
         self._joining: dict[TaskId, trio.Event] = {}
         """Who waits for room for a joined task."""
         self._following: dict[TaskId, set[trio.Event]] = {}
@@ -83,7 +98,7 @@ class Bookkeeper:
             ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
         )
         ledger.post(entry)
-        self._journal.append(entry, encoded)
+        self._journal.append(entry, encoded, self._rest(entry))
         if self._posted:
             self._posted.unpark_all()
         if ledger.startable and self._startable:
@@ -94,6 +109,57 @@ class Bookkeeper:
             self._let_in(event)
         if self._following:
             self._tell_followers(event)
+
+    def _rest(self, entry: Entry) -> Mapping[SessionId, str | None]:
+        """Return the sessions that a fact has laid to rest, or woken."""
+        ledger = self.ledger
+        if isinstance(entry.event, JournalOpened):
+            sessions = list(ledger.sessions.values())
+        elif entry.session in ledger.sessions:
+            sessions = [ledger.sessions[entry.session]]
+        else:
+            return NOTHING
+        rest: dict[SessionId, str | None] = {}
+        for session in sessions:
+            if session.at_rest and session.id in self._awake:
+                self._awake.remove(session.id)
+                self._lay_to_rest(session)
+                rest[session.id] = used_by(session)
+            elif not session.at_rest and session.id not in self._awake:
+                self._awake.add(session.id)
+                self._resting_tasks -= self._resting.pop(session.id, 0)
+                rest[session.id] = None
+        if rest:
+            self._forget_oldest()
+        return rest
+
+    def _lay_to_rest(self, session: SessionRecord) -> None:
+        self._resting[session.id] = len(session.tree)
+        self._resting_tasks += len(session.tree)
+
+    def _forget_oldest(self) -> None:
+        """Remember only so many of the tasks that nobody has to remember."""
+        # The newest stays, however large it is: whoever asked for it may look at it now.
+        while self._resting_tasks > REMEMBERED_TASKS and len(self._resting) > 1:
+            session = next(iter(self._resting))
+            self._resting_tasks -= self._resting.pop(session)
+            forget(self.ledger, session)
+
+    async def recall(self, session: SessionId) -> None:
+        """Remember a session at rest again."""
+        past = await self.read_past(session)
+        if past is not None and self.ledger.is_forgotten(session):
+            recall(self.ledger, session, past)
+            self._lay_to_rest(self.ledger.sessions[session])
+
+    async def read_past(self, session: SessionId) -> Ledger | None:
+        """Return the fold of a session that is not remembered; None if it is."""
+        # What was just written is not on the disk yet.
+        await self.wait_durable()
+        if not self.ledger.is_forgotten(session):
+            return None
+        entries = await self._journal.read_session(session)
+        return folded(entries, type(self._journal).__name__, self.ledger.rules)
 
     def _let_in(self, event: Event) -> None:
         """Wake those who wait for room, and whose task has it now or has ended."""

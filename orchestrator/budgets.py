@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from agents import Budget
-from delegation import Grant
+from delegation import SHARED, Grant
 
 _GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
 
@@ -46,7 +46,7 @@ def budget(
         depth=depth,
         name=name,
     )
-    grant = Grant(f"b_{secrets.token_hex(6)}", allowed)
+    grant = Grant(f"{SHARED}{secrets.token_hex(6)}", allowed)
     token = _GRANTS.set((*_GRANTS.get(), grant))
     try:
         yield

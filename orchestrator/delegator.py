@@ -243,5 +243,6 @@ class OrchestratorDelegator:
 
     def _has_ended(self, record: TaskRecord) -> bool:
         if record.mode is Mode.ROOT:
-            return self._book.ledger.sessions[record.session].turn is None
+            session = self._book.ledger.sessions.get(record.session)
+            return session is None or session.turn is None
         return record.outcome is not None

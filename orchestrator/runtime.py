@@ -36,7 +36,8 @@ from orchestrator.house import House
 from orchestrator.listening import Heard
 from orchestrator.loops import dispatch_forever, wake_forever
 from orchestrator.roster import Roster
-from orchestrator.storage.journal import Journal, folded
+from orchestrator.storage.journal import Journal
+from orchestrator.storage.journal import opened as opened_ledger
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.storage.sqlite import open_sqlite_journal
 from orchestrator.turns import Turns
@@ -131,14 +132,27 @@ class Orchestrator:
     @property
     def runs(self) -> list[SessionId]:
         """The ids of all runs and sessions in the journal, oldest first."""
-        return list(self._house.book.ledger.sessions)
+        return list(self._house.book.ledger.known)
 
     def tree(self, session: str) -> Tree:
-        """Return the tree of a run or a session; it grows while that runs."""
-        sessions = self._house.book.ledger.sessions
-        if session not in sessions:
+        """Return the tree of a run or a session that is in memory; it grows while that runs.
+
+        Of what has ended, only so much stays there: `read_tree` finds the rest.
+        """
+        ledger = self._house.book.ledger
+        if ledger.is_forgotten(SessionId(session)):
+            raise UnknownIdError(
+                f"run {session!r} is not in memory any more: await read_tree(...) reads it"
+            )
+        if session not in ledger.sessions:
             raise UnknownIdError(f"there is no run {session!r}")
-        return sessions[SessionId(session)].tree
+        return ledger.sessions[SessionId(session)].tree
+
+    async def read_tree(self, session: str) -> Tree:
+        """Return the tree of a run or a session, from memory or from the journal."""
+        id_ = SessionId(session)
+        past = await self._house.book.read_past(id_)
+        return self.tree(session) if past is None else past.sessions[id_].tree
 
     def now(self) -> float:
         """Return the time by which this orchestrator dates facts."""
@@ -174,7 +188,7 @@ async def open_orchestrator(
         name = (
             journal if isinstance(journal, str | os.PathLike) else type(opened).__name__
         )
-        ledger = folded(await opened.read(), name, rules)
+        ledger = opened_ledger(await opened.read(), name, rules)
         book = Bookkeeper(
             opened,
             ledger,

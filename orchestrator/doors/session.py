@@ -180,6 +180,8 @@ async def open_session(
     """
     book = house.book
     is_new = id is None
+    if id is not None:
+        await book.recall(id)
     id = house.new_session_id() if id is None else id  # noqa: A001
     if not is_new:
         _require_openable(house, id, agent)

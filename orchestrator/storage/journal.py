@@ -1,20 +1,50 @@
 """The port behind which the journal is kept."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from delegation import Encoded, ImpossibleEventError, Ledger, Rules
+import attrs
+
+from delegation import (
+    Encoded,
+    ImpossibleEventError,
+    Ledger,
+    Rules,
+    SessionId,
+    remember_used,
+)
 from delegation.events import Entry
 from orchestrator.errors import JournalError
+
+
+@attrs.frozen(kw_only=True)
+class Kept:
+    """What a journal has kept, as far as anybody has to know it."""
+
+    entries: Sequence[Entry]
+    """Those of sessions that are not at rest, and those of no session."""
+    last_seq: int
+    """The number of the last entry, whosesoever it is."""
+    sessions: Mapping[SessionId, str | None] = {}
+    """All sessions, oldest first: of those at rest, what they have used of shared budgets; None
+    is one that is not."""
 
 
 class Journal(Protocol):
     """Keeps entries, in order, for ever. One orchestrator writes it at a time."""
 
-    def append(self, entry: Entry, encoded: Encoded) -> None:
+    def append(
+        self, entry: Entry, encoded: Encoded, rest: Mapping[SessionId, str | None]
+    ) -> None:
         """Take the next entry, and its fact as it is written down.
 
         It is safe once `wait_durable` says so.
+
+        Args:
+            entry: what happened.
+            encoded: the same as it is written down.
+            rest: the sessions that are at rest by it, with what they have used of shared
+                budgets; None is one that no longer is.
         """
         ...
 
@@ -22,26 +52,38 @@ class Journal(Protocol):
         """Wait until the entry of this number, and all before it, survive a crash."""
         ...
 
-    async def read(self) -> Sequence[Entry]:
-        """Return all entries."""
+    async def read(self) -> Kept:
+        """Return what was kept so far."""
         ...
+
+    async def read_session(self, session: SessionId) -> Sequence[Entry]:
+        """Return the entries of one session, and those of no session among them."""
+        ...
+
+
+def opened(kept: Kept, name: object, rules: Rules | None = None) -> Ledger:
+    """Return what is true after all that the journal of this name has kept."""
+    ledger = Ledger(rules)
+    for session, used in kept.sessions.items():
+        remember_used(ledger, session, used or "")
+    fold(ledger, kept.entries, name)
+    ledger.last_seq = kept.last_seq
+    return ledger
 
 
 def folded(
     entries: Sequence[Entry], name: object, rules: Rules | None = None
 ) -> Ledger:
-    """Return what is true after these entries of the journal of this name.
-
-    Args:
-        entries: all of them.
-        name: how the journal is called in an error.
-        rules: under which it will be written.
-    """
+    """Return what is true after these entries: all of a journal, or all of one session."""
     ledger = Ledger(rules)
+    fold(ledger, entries, name)
+    return ledger
+
+
+def fold(ledger: Ledger, entries: Sequence[Entry], name: object) -> None:
     for entry in entries:
         try:
             ledger.post(entry)
         except ImpossibleEventError as exc:
             problem = f"entry {entry.seq} contradicts those before it: {exc.because}"
             raise JournalError(name, problem) from exc
-    return ledger

@@ -1,11 +1,12 @@
 """A journal that lives as long as the process: for tests, trials and simulation."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
-from delegation import Encoded
+from delegation import Encoded, SessionId
 from delegation.events import Entry
+from orchestrator.storage.journal import Kept
 
 
 class MemoryJournal:
@@ -14,12 +15,19 @@ class MemoryJournal:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)
 
-    def append(self, entry: Entry, encoded: Encoded) -> None:
+    def append(
+        self, entry: Entry, encoded: Encoded, rest: Mapping[SessionId, str | None]
+    ) -> None:
         self.entries.append(entry)
 
     async def wait_durable(self, seq: int) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def read(self) -> Sequence[Entry]:
+    async def read(self) -> Kept:
         await trio.lowlevel.checkpoint()
-        return tuple(self.entries)
+        last = self.entries[-1].seq if self.entries else 0
+        return Kept(entries=tuple(self.entries), last_seq=last)
+
+    async def read_session(self, session: SessionId) -> Sequence[Entry]:
+        await trio.lowlevel.checkpoint()
+        return [entry for entry in self.entries if entry.session in {session, ""}]

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final, TextIO, TypeAlias
@@ -15,6 +15,7 @@ from delegation import Encoded, SessionId, UnreadableFactError, decode
 from delegation.events import Entry
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.storage.group_commit import GroupCommit
+from orchestrator.storage.journal import Kept
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -26,6 +27,17 @@ CREATE TABLE IF NOT EXISTS entries (
     body    TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_of_a_session ON entries (session, seq);
+CREATE TABLE IF NOT EXISTS sessions (
+    session TEXT    PRIMARY KEY,
+    first   INTEGER NOT NULL,
+    used    TEXT
+) STRICT;
+"""
+# What is not at rest has used NULL. A journal of the first version knows nothing of rest: all of it
+# is taken for awake, and whatever is not goes to rest when it is opened.
+AWAKEN: Final = """
+INSERT OR IGNORE INTO sessions
+SELECT session, min(seq), NULL FROM entries WHERE session != '' GROUP BY session
 """
 Row: TypeAlias = tuple[int, float, str, str, int, str]
 
@@ -44,16 +56,34 @@ class SQLiteJournal:
         self.group = GroupCommit(self._commit)
         self.wait_durable = self.group.wait_durable
 
-    def append(self, entry: Entry, encoded: Encoded) -> None:
-        self.group.append(entry.seq, _as_row(entry, encoded))
+    def append(
+        self, entry: Entry, encoded: Encoded, rest: Mapping[SessionId, str | None]
+    ) -> None:
+        self.group.append(entry.seq, (_as_row(entry, encoded), rest))
 
-    async def read(self) -> Sequence[Entry]:
-        return await trio.to_thread.run_sync(_read, self._path, self._connection)
+    async def read(self) -> Kept:
+        return await trio.to_thread.run_sync(_read_kept, self._path, self._connection)
 
-    def _commit(self, rows: Sequence[Row]) -> None:
+    async def read_session(self, session: SessionId) -> Sequence[Entry]:
+        # On a connection of its own: the other one may be in the middle of a commit.
+        return await trio.to_thread.run_sync(_read_session, self._path, session)
+
+    def _commit(
+        self, batch: Sequence[tuple[Row, Mapping[SessionId, str | None]]]
+    ) -> None:
+        rest: dict[SessionId, tuple[int, str | None]] = {}
+        for row, changed in batch:
+            for session, used in changed.items():
+                rest[session] = (row[0], used)
         with _explained(self._path), self._connection:
             self._connection.executemany(
-                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", rows
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
+                [row for row, _ in batch],
+            )
+            self._connection.executemany(
+                "INSERT INTO sessions VALUES (?, ?, ?)"
+                " ON CONFLICT (session) DO UPDATE SET used = excluded.used",
+                [(session, *state) for session, state in rest.items()],
             )
 
 
@@ -147,7 +177,13 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        is_old = not connection.execute(
+            "SELECT count(*) FROM sqlite_schema WHERE name = 'sessions'"
+        ).fetchone()[0]
         connection.executescript(SCHEMA)
+        if is_old:
+            with connection:
+                connection.execute(AWAKEN)
         undo.pop_all()
         return connection
 
@@ -169,6 +205,31 @@ def _read_only(path: Path) -> Sequence[Entry]:
         with _explained(path):
             _require_ours(path, connection)
         return _read(path, connection)
+
+
+def _read_kept(path: Path, connection: sqlite3.Connection) -> Kept:
+    with _explained(path):
+        sessions = connection.execute(
+            "SELECT session, used FROM sessions ORDER BY first"
+        ).fetchall()
+        rows = connection.execute(
+            "SELECT seq, at, session, kind, version, body FROM entries WHERE session = ''"
+            " OR session IN (SELECT session FROM sessions WHERE used IS NULL) ORDER BY seq"
+        )
+        entries = [_from_row(row) for row in rows]
+        (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+        return Kept(entries=entries, last_seq=last or 0, sessions=dict(sessions))
+
+
+def _read_session(path: Path, session: SessionId) -> Sequence[Entry]:
+    with _explained(path), closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            "SELECT seq, at, session, kind, version, body FROM entries"
+            " WHERE session IN ('', ?1)"
+            " AND seq >= (SELECT first FROM sessions WHERE session = ?1) ORDER BY seq",
+            (session,),
+        )
+        return [_from_row(row) for row in rows]
 
 
 def _read(path: Path, connection: sqlite3.Connection) -> Sequence[Entry]:

@@ -36,7 +36,7 @@ async def test_what_was_run_is_read_back(tmp_path: Path) -> None:
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(editor(), "go")
     async with open_orchestrator(path) as later:
-        again = later.tree(run.id)
+        again = await later.read_tree(run.id)
 
     assert again.to_text() == run.tree.to_text()
     assert len(await read_sqlite_journal(path)) > 10
