@@ -35,6 +35,7 @@ from delegation.events import (
     Entry,
     Event,
     JournalOpened,
+    SessionOpened,
     SteeringSeen,
     TaskRequested,
     TaskSettled,
@@ -120,6 +121,9 @@ class Bookkeeper:
         else:
             return NOTHING
         rest: dict[SessionId, str | None] = {}
+        if isinstance(entry.event, SessionOpened):
+            self._awake.add(entry.session)
+            return {entry.session: None}
         for session in sessions:
             if session.at_rest and session.id in self._awake:
                 self._awake.remove(session.id)

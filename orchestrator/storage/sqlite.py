@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS sessions (
     first   INTEGER NOT NULL,
     used    TEXT
 ) STRICT;
+CREATE TABLE IF NOT EXISTS pruned (entries INTEGER NOT NULL) STRICT;
 """
 # What is not at rest has used NULL. A journal of the first version knows nothing of rest: all of it
 # is taken for awake, and whatever is not goes to rest when it is opened.
@@ -74,7 +75,8 @@ class SQLiteJournal:
         rest: dict[SessionId, tuple[int, str | None]] = {}
         for row, changed in batch:
             for session, used in changed.items():
-                rest[session] = (row[0], used)
+                first, _ = rest.get(session, (row[0], None))
+                rest[session] = (first, used)
         with _explained(self._path), self._connection:
             self._connection.executemany(
                 "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
@@ -204,11 +206,29 @@ def _read_only(path: Path) -> Sequence[Entry]:
     with closing(connection):
         with _explained(path):
             _require_ours(path, connection)
+            _require_whole(path, connection)
         return _read(path, connection)
+
+
+def _require_whole(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a journal of which something is gone that nobody has pruned."""
+    count, last = connection.execute(
+        "SELECT count(*), max(seq) FROM entries"
+    ).fetchone()
+    pruned = 0
+    if connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE name = 'pruned'"
+    ).fetchone()[0]:
+        (pruned,) = connection.execute(
+            "SELECT coalesce(sum(entries), 0) FROM pruned"
+        ).fetchone()
+    if missing := (last or 0) - count - pruned:
+        raise JournalError(path, f"{missing} of its entries are missing")
 
 
 def _read_kept(path: Path, connection: sqlite3.Connection) -> Kept:
     with _explained(path):
+        _require_whole(path, connection)
         sessions = connection.execute(
             "SELECT session, used FROM sessions ORDER BY first"
         ).fetchall()

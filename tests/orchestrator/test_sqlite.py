@@ -106,10 +106,10 @@ async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     async with open_orchestrator(path):
         pass
     with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO entries VALUES (99, 0, '', 'Unheard', 7, '{}')")
+        connection.execute("INSERT INTO entries VALUES (2, 0, '', 'Unheard', 7, '{}')")
     connection.close()
 
-    with pytest.raises(JournalError, match="entry 99 is 'Unheard' in version 7"):
+    with pytest.raises(JournalError, match="entry 2 is 'Unheard' in version 7"):
         async with open_orchestrator(path):
             pass
 
