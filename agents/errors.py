@@ -38,6 +38,8 @@ class Failure(enum.Enum):
     BAD_REQUEST = "bad_request"
     REFUSED = "refused"
     """The provider will not say this."""
+    CUT_OFF = "cut_off"
+    """The answer is longer than it may be."""
     OTHER = "other"
 
     @property
@@ -93,9 +95,11 @@ class ScriptExhaustedError(ModelError):
 class LimitExceededError(AgentError):
     """The task used up what its agent allows."""
 
-    def __init__(self, limit: str) -> None:
+    def __init__(self, limit: str, ran_out: str) -> None:
         super().__init__(f"used up its limit of {limit}")
         self.limit = limit
+        self.ran_out = ran_out
+        """What there is no more of: `calls`, `tokens`, `usd`."""
 
 
 class OutputError(AgentError):

@@ -145,14 +145,14 @@ def _require_promised(
 def _require_within(limits: Limits, history: Sequence[Message]) -> None:
     answers = _this_turn(history)
     if len(answers) >= limits.model_calls:
-        raise LimitExceededError(f"{limits.model_calls} model calls")
+        raise LimitExceededError(f"{limits.model_calls} model calls", "calls")
     if limits.tokens is None and limits.usd is None:
         return
     used = sum((said.usage for said in answers), Usage())
     if limits.tokens is not None and used.tokens >= limits.tokens:
-        raise LimitExceededError(f"{limits.tokens} tokens")
+        raise LimitExceededError(f"{limits.tokens} tokens", "tokens")
     if limits.usd is not None and used.cost >= limits.usd * 1_000_000:
-        raise LimitExceededError(f"${limits.usd:g}")
+        raise LimitExceededError(f"${limits.usd:g}", "usd")
 
 
 def _this_turn(history: Sequence[Message]) -> list[AssistantMessage]:

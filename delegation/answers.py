@@ -5,25 +5,36 @@ from typing import Any, Final
 
 import msgspec
 
-from agents import Agent, Transcript
-from delegation.news import LEAST, READ_AT_ONCE, fitted, share_of
+from agents import Agent, AssistantMessage, Transcript
+from delegation.news import LEAST_IN_A_WINDOW, READ_AT_ONCE, fitted, share_of
 from delegation.records import SessionRecord, TaskRecord
 from delegation.render import one_line
 from delegation.task import Reason
 
 CHARACTERS_PER_TOKEN: Final = 4
+TOOLS: Final = 5_000
+"""About how many characters the descriptions of tools have, ours included."""
 
 
 def readable(agent: Agent[Any], transcript: Transcript) -> int:
     """Return how many characters of results an agent can still read at once.
 
-    Half of what is left of its window, where that is known: it has to answer, too.
+    Where its window is known, half of what is left of it: it has to answer, too. Calls that were
+    made together share that.
     """
     if agent.compaction is None:
         return READ_AT_ONCE
-    read = sum(len(message.text) for message in transcript)
-    left = agent.compaction.window * CHARACTERS_PER_TOKEN - read
-    return min(READ_AT_ONCE, max(LEAST, left // 2))
+    window = agent.compaction.window * CHARACTERS_PER_TOKEN * 4 // 5
+    read = TOOLS + len(str(agent.instructions))
+    read += sum(len(message.text) for message in transcript)
+    together = 1
+    for message in reversed(transcript):
+        if isinstance(message, AssistantMessage):
+            together = max(1, len(message.calls))
+            break
+    return min(
+        READ_AT_ONCE - 1, max(LEAST_IN_A_WINDOW, (window - read) // 2 // together)
+    )
 
 
 def joined_answer(

@@ -8,7 +8,7 @@ import attrs
 
 from agents import Budget, Usage
 from delegation.errors import DelegationError
-from delegation.news import dollars
+from delegation.news import counted, dollars
 from delegation.task import Grant
 
 
@@ -16,7 +16,7 @@ class OverBudgetError(DelegationError):
     """A model call would go beyond a budget."""
 
     def __init__(self, account: "Account", ran_out: str, problem: str) -> None:
-        super().__init__(f"{account.describe()} is used up: {problem}")
+        super().__init__(f"{account.describe()} {problem}")
         self.ran_out = ran_out
         """What there is no more of: `usd`, `tokens`, `calls`."""
 
@@ -55,8 +55,8 @@ class Account:
         self.tasks = 0
 
     def book(self, usage: Usage) -> None:
-        """Book one model call."""
-        self.calls += 1
+        """Book one model call, with the attempts that it took."""
+        self.calls += max(1, usage.calls)
         self.tokens += usage.tokens
         self.cost += usage.cost
 
@@ -112,19 +112,26 @@ def has_room_for(account: Account, reserved: Reserved, quote: Usage) -> bool:
 def _require_left(account: Account, quote: Usage) -> None:
     budget = account.budget
     if not _fits(budget.calls, account.calls + 1):
-        problem = f"{account.calls} model calls were made"
+        problem = f"is used up: {counted(account.calls, 'model call')} made"
         raise OverBudgetError(account, "calls", problem)
     if not _fits(budget.tokens, account.tokens + quote.tokens):
-        problem = f"{account.tokens} tokens, and the next call may use {quote.tokens}"
+        problem = (
+            f"is used up: {counted(account.tokens, 'token')}, and the next call may use"
+            f" {quote.tokens}"
+        )
         raise OverBudgetError(account, "tokens", problem)
     if budget.usd is None:
         return
     if quote.unpriced:
-        problem = "nobody knows what the next call costs; open_orchestrator(prices=...) can say"
+        problem = (
+            "cannot be kept: nobody knows what the next call costs; say it with"
+            " open_orchestrator(prices=...), or agents.models.prices.priced(model, table)"
+        )
         raise OverBudgetError(account, "usd", problem)
     if not _fits(_cost(budget), account.cost + quote.cost):
         problem = (
-            f"{dollars(account.cost)}, and the next call may cost {dollars(quote.cost)}"
+            f"is used up: {dollars(account.cost)}, and the next call may cost"
+            f" {dollars(quote.cost)}"
         )
         raise OverBudgetError(account, "usd", problem)
 

@@ -59,6 +59,15 @@ class DoorClosed:
 
 
 @attrs.frozen
+class SessionClosed:
+    """Whoever talked to a session has ended it for good: what it was not told is dropped."""
+
+    session: SessionId
+    dropped: tuple[int, ...] = ()
+    """The mail that nobody will read."""
+
+
+@attrs.frozen
 class MessageReceived:
     """Somebody said something to a session: mail."""
 
@@ -82,6 +91,8 @@ class TurnStarted:
     capability: DeliveryCapability
     mail: tuple[int, ...]
     """The sequence numbers of the facts that it reads."""
+    characters: int | None = None
+    """How many characters of news its agent can read at once, where that is known."""
 
 
 @attrs.frozen
@@ -108,6 +119,16 @@ class ReplyDelivered:
 
     session: SessionId
     turn: int
+
+
+@attrs.frozen
+class DeliveryFailed:
+    """A door could not hand over the reply of a turn."""
+
+    session: SessionId
+    turn: int
+    attempt: int
+    error: str
 
 
 @attrs.frozen
@@ -194,11 +215,13 @@ Event: TypeAlias = (
     | SessionOpened
     | DoorOpened
     | DoorClosed
+    | SessionClosed
     | MessageReceived
     | TurnStarted
     | TurnResumed
     | TurnEnded
     | ReplyDelivered
+    | DeliveryFailed
     | TaskRequested
     | TaskStarted
     | ModelAnswered

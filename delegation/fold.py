@@ -14,6 +14,7 @@ from delegation import fold_tasks as tasks
 from delegation.errors import ImpossibleEventError, require
 from delegation.events import (
     CancelRequested,
+    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Entry,
@@ -23,6 +24,7 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
+    SessionClosed,
     SessionOpened,
     Steered,
     SteeringSeen,
@@ -34,8 +36,8 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.news import Completion, share_of
-from delegation.records import Reply, SessionRecord, TaskRecord, Turn
+from delegation.news import READ_AT_ONCE, Completion, share_of
+from delegation.records import Envelope, Reply, SessionRecord, TaskRecord, Turn
 from delegation.room import Room
 from delegation.task import DeliveryCapability, Grant, Mode, Status, root_of
 
@@ -86,6 +88,10 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a cas
             _door_opened(ledger, event)
         case DoorClosed():
             _door_closed(ledger, event)
+        case SessionClosed():
+            _session_closed(ledger, event)
+        case DeliveryFailed():
+            _delivery_failed(ledger, event)
         case JournalOpened():
             _journal_opened(ledger)
         case _:
@@ -97,6 +103,8 @@ def _session(
     ledger: "Ledger",
     event: DoorOpened
     | DoorClosed
+    | SessionClosed
+    | DeliveryFailed
     | MessageReceived
     | TurnStarted
     | TurnResumed
@@ -138,6 +146,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
 def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:
     session = _session(ledger, event)
     require(session.door is None, event, "a door is open already")
+    require(not session.closed, event, "it was closed for good")
     session.door = event.capability
     # Tasks of an earlier process start again now that their session is back: with it come
     # the agents that can do them.
@@ -154,13 +163,24 @@ def _door_closed(ledger: "Ledger", event: DoorClosed) -> None:
     _review(ledger, session)
 
 
+def _session_closed(ledger: "Ledger", event: SessionClosed) -> None:
+    session = _session(ledger, event)
+    require(not session.closed, event, "it was closed already")
+    is_all = event.dropped == tuple(session.mail)
+    require(is_all, event, f"the mail is {list(session.mail)}")
+    session.closed = True
+    session.mail.clear()
+    session.envelopes.clear()
+    session.undelivered.clear()
+    _review(ledger, session)
+
+
 def _message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None:
     session = _session(ledger, event)
+    require(not session.closed, event, "it was closed for good")
     message = UserMessage(event.text, event.parts, id=event.id or MessageId(f"m_{seq}"))
     session.mail[seq] = message
-    session.context = event.context
-    if event.grants:
-        session.grants[seq] = event.grants
+    session.envelopes[seq] = Envelope(event.context, event.grants)
     if not session.tree[session.root.id]["goal"]:
         session.tree.mark(session.root.id, goal=event.text)
     _review(ledger, session)
@@ -174,7 +194,7 @@ def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
         *event.mail
     }
     require(is_there, event, f"the mail is {list(session.mail)}")
-    _read_mail(ledger, session, event.mail, at)
+    _read_mail(ledger, session, event, at)
     session.turns = event.turn
     session.turn = Turn(
         event.turn,
@@ -191,15 +211,18 @@ def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
 
 
 def _read_mail(
-    ledger: "Ledger", session: SessionRecord, mail: tuple[int, ...], at: float
+    ledger: "Ledger", session: SessionRecord, event: TurnStarted, at: float
 ) -> None:
     root = session.root
-    completions = sum(isinstance(session.mail[seq], Completion) for seq in mail)
-    for seq in mail:
-        said = tasks.read(session.mail.pop(seq), seq, share_of(completions))
+    news = sum(isinstance(session.mail[seq], Completion) for seq in event.mail)
+    share = share_of(news, event.characters or READ_AT_ONCE)
+    for seq in event.mail:
+        said = tasks.read(session.mail.pop(seq), seq, share)
         root.transcript.append(said)
-        if grants := session.grants.pop(seq, ()):
-            root.accounts = tasks.accounts_under(ledger, root, grants, at)
+        # News of a task has none: it is told where the last message came from.
+        if (envelope := session.envelopes.pop(seq, None)) is not None:
+            root.context = envelope.context
+            root.accounts = tasks.accounts_under(ledger, root, envelope.grants, at)
 
 
 def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
@@ -227,7 +250,7 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     root.accounts = session.accounts
     session.last_outcome = event.outcome
     # Whoever asked within a turn has the answer from there.
-    if turn.capability is not DeliveryCapability.NONE:
+    if turn.capability is not DeliveryCapability.NONE and not session.closed:
         session.undelivered[event.turn] = Reply(
             session.id, event.turn, turn.read, event.outcome
         )
@@ -244,6 +267,11 @@ def _reply_delivered(ledger: "Ledger", event: ReplyDelivered) -> None:
     session = _session(ledger, event)
     require(event.turn in session.undelivered, event, "it has no such reply to deliver")
     del session.undelivered[event.turn]
+
+
+def _delivery_failed(ledger: "Ledger", event: DeliveryFailed) -> None:
+    session = _session(ledger, event)
+    require(event.turn in session.undelivered, event, "it has no such reply to deliver")
 
 
 def _journal_opened(ledger: "Ledger") -> None:

@@ -327,16 +327,24 @@ def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord
     record.needed_by = ()
     if record.mode is Mode.DETACHED:
         del session.outstanding[event.task]
-        node = session.tree[event.task]
-        session.mail[entry.seq] = Completion(
-            request=record.request,
-            outcome=outcome,
-            path=record.path,
-            asked_at=node["requested"],
-            settled_at=entry.at,
-            total=node["total"],
-        )
+        if not session.closed:
+            _send_news(session, record.request, record, entry)
     return session
+
+
+def _send_news(
+    session: SessionRecord, request: TaskRequest, record: TaskRecord, entry: Entry
+) -> None:
+    assert record.outcome is not None, "it has just ended"
+    node = session.tree[record.id]
+    session.mail[entry.seq] = Completion(
+        request=request,
+        outcome=record.outcome,
+        path=record.path,
+        asked_at=node["requested"],
+        settled_at=entry.at,
+        total=node["total"],
+    )
 
 
 def _tell_dependent(

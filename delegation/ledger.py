@@ -10,6 +10,7 @@ from typing import assert_never
 from delegation.budget import Account
 from delegation.events import (
     CancelRequested,
+    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Entry,
@@ -20,6 +21,7 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
+    SessionClosed,
     SessionOpened,
     Steered,
     SteeringSeen,
@@ -158,11 +160,13 @@ class Ledger:
                 SessionOpened()
                 | DoorOpened()
                 | DoorClosed()
+                | SessionClosed()
                 | MessageReceived()
                 | TurnStarted()
                 | TurnResumed()
                 | TurnEnded()
                 | ReplyDelivered()
+                | DeliveryFailed()
             ):
                 return event.session
             case _:

@@ -10,9 +10,12 @@ from agents import Usage
 from delegation.task import Outcome, TaskId, TaskRequest
 
 READ_AT_ONCE: Final = 50_000
-"""How many characters of results one answer or one turn brings at most: some 12,000 tokens."""
+"""How many characters of results one answer or one turn brings, where nobody knows how many can
+be read: some 12,000 tokens."""
 LEAST: Final = 2_000
-"""How many of them each result may have, however many there are."""
+"""How many of them each result may have then, however many there are."""
+LEAST_IN_A_WINDOW: Final = 200
+"""The same where it is known how many can be read."""
 
 
 def brief(request: TaskRequest, needs: "Iterable[tuple[str, str]]" = ()) -> str:
@@ -72,7 +75,8 @@ class Completion:
 
 def share_of(results: int, characters: int = READ_AT_ONCE) -> int:
     """Return how many characters each of so many results may have."""
-    return max(LEAST, characters // max(1, results))
+    least = LEAST if characters >= READ_AT_ONCE else LEAST_IN_A_WINDOW
+    return max(least, characters // max(1, results))
 
 
 def fitted(text: str, share: int, task: TaskId, *, offset: int = 0) -> str:
@@ -87,6 +91,11 @@ def fitted(text: str, share: int, task: TaskId, *, offset: int = 0) -> str:
         f"{page}\n[{left} of {len(text)} characters are left out here: task(action="
         f'"result", ids=["{task}"], offset={offset + len(page)}) reads on.]'
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things for people."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def usd(usage: Usage) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from typing import TypeAlias
 
 import attrs
@@ -48,7 +49,7 @@ def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Verdict:
     refusal = (
         _refused_in_kind(parent, ledger)
         or _refused_by_budget(requests, parent, ledger)
-        or _refused_for_room(len(requests), parent, mode, ledger)
+        or _refused_for_room(requests, parent, mode, ledger)
     )
     return Refuse(refusal) if refusal else owner
 
@@ -57,12 +58,25 @@ def in_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest]:
     """Return the requests of one call, each behind those that it needs."""
     if not any(request.needs for request in requests):
         return requests
-    by_id = {request.id: request for request in requests}
-    graph = {request.id: request.needs for request in requests}
+    places = {request.id: place for place, request in enumerate(requests)}
     # What it needs may have been asked for already, before a crash.
-    return [
-        by_id[id_] for id_ in TopologicalSorter(graph).static_order() if id_ in by_id
-    ]
+    waiting = TopologicalSorter(
+        {
+            place: [places[need] for need in request.needs if need in places]
+            for place, request in enumerate(requests)
+        }
+    )
+    waiting.prepare()
+    ordered: list[TaskRequest] = []
+    ready: list[int] = []
+    while waiting.is_active():
+        for place in waiting.get_ready():
+            heappush(ready, place)
+        # The first of those that could be next: whoever needs nothing keeps its place.
+        place = heappop(ready)
+        waiting.done(place)
+        ordered.append(requests[place])
+    return ordered
 
 
 def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:
@@ -117,9 +131,11 @@ def _refused_by_budget(
 
 
 def _refused_for_room(
-    asked: int, parent: TaskRecord, mode: Mode, ledger: Ledger
+    requests: Sequence[TaskRequest], parent: TaskRecord, mode: Mode, ledger: Ledger
 ) -> str:
     room = ledger.sessions[parent.session].room
+    # Whoever needs another waits for that one first, and not for room.
+    asked = sum(not request.needs for request in requests)
     waiting = asked - min(asked, room.free(parent, mode))
     if not waiting or room.waiting + waiting <= ledger.rules.queue:
         return ""

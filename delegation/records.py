@@ -71,6 +71,7 @@ class TaskRecord:
         "agent",
         "cancel_requested",
         "children",
+        "context",
         "depth",
         "has_room",
         "id",
@@ -117,6 +118,8 @@ class TaskRecord:
         self.has_room = False
         """It has a place to run in, and runs or is about to."""
         self.children = NO_CHILDREN
+        self.context: Mapping[str, str] = {} if parent is None else parent.context
+        """Where the message came from that it works for: `delegation.session_context`."""
         self.accounts: tuple[Account, ...] = ()
         """The budgets that all it uses is booked on, its own last."""
         self.needs: Collection[TaskId] = ()
@@ -171,6 +174,14 @@ class Reply:
         return f"{self.outcome.ending}: {self.outcome.error}"
 
 
+@attrs.frozen
+class Envelope:
+    """What is written on a message, and is not for the agent to read."""
+
+    context: Mapping[str, str]
+    grants: tuple[Grant, ...]
+
+
 Mail: TypeAlias = UserMessage | Completion
 """What a session will read: something that somebody said, or how a task of it ended."""
 
@@ -180,9 +191,9 @@ class SessionRecord:
 
     __slots__ = (
         "accounts",
-        "context",
+        "closed",
         "door",
-        "grants",
+        "envelopes",
         "id",
         "last_outcome",
         "mail",
@@ -204,11 +215,11 @@ class SessionRecord:
         """The budgets that hold for all its turns."""
         self.used: dict[str, Account] = {}
         """What it has used itself of each budget."""
-        self.context: Mapping[str, str] = {}
-        """What its last message said of where it came from."""
-        self.grants: dict[int, tuple[Grant, ...]] = {}
-        """The budgets under which its unread mail was written."""
+        self.envelopes: dict[int, Envelope] = {}
+        """What is written on its unread mail."""
         self.tree = Tree(root_of(id))
+        self.closed = False
+        """Whoever talked to it has ended it for good."""
         self.door: DeliveryCapability | None = None
         """What the door that is open now can do."""
         self.mail: dict[int, Mail] = {}

@@ -201,10 +201,11 @@ def _assignments(asked: DelegateTask, rules: Rules, usual: str) -> Sequence[Assi
             task,
             context=task.context or asked.context,
             agent=task.agent or asked.agent or usual,
-            output_schema=task.output_schema or asked.output_schema,
-            label=task.label or asked.label,
+            output_schema=asked.output_schema
+            if task.output_schema is None
+            else task.output_schema,
         )
-        for task in asked.tasks or (Assignment(asked.goal),)
+        for task in asked.tasks or (Assignment(asked.goal, label=asked.label),)
     ]
     if not all(assignment.goal.strip() for assignment in assignments):
         raise ToolError("say what to achieve: every task needs a goal")

@@ -201,14 +201,13 @@ class Acting:
         origin: Origin,
         delegator: Attendant,
     ) -> Outcome:
-        session = self._book.ledger.sessions[record.session]
         # Nobody but those who act for another is watched: a session is somebody's own.
         sign = None
         if record.request is not None:
             sign = self.watch.begin(record, agent.patience)
         try:
             with bind_session(
-                **session.context,
+                **record.context,
                 session_id=record.session,
                 async_delivery=origin.capability is not DeliveryCapability.NONE,
             ):
@@ -299,11 +298,9 @@ def _outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
         case ModelError():
             ended = _unfinished(record, Ending.FAILED, str(exc), partial=exc.partial)
             return attrs.evolve(ended, kind=exc.kind.value)
-        case OverBudgetError():
+        case OverBudgetError() | LimitExceededError():
             ended = _unfinished(record, Ending.OVER_BUDGET, str(exc))
             return attrs.evolve(ended, kind=exc.ran_out)
-        case LimitExceededError():
-            return _unfinished(record, Ending.OVER_BUDGET, str(exc))
         case OutputError():
             ended = _unfinished(record, Ending.FAILED, str(exc))
             return attrs.evolve(ended, schema_errors=exc.problems)

@@ -4,7 +4,7 @@ Deciding and posting are one synchronous step, so no two requests pass the same 
 posts then waits until the fact is durable, and only then acts on it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import trio
@@ -20,6 +20,7 @@ from delegation import (
     SessionId,
     SessionRecord,
     TaskId,
+    TaskRecord,
     TaskRequest,
     decide,
     decode,
@@ -48,6 +49,7 @@ from orchestrator.storage.journal import Journal, folded
 REMEMBERED_TASKS: Final = 10_000
 """How many tasks of sessions at rest stay in memory: some 20 MB."""
 NOTHING: Final[Mapping[SessionId, str | None]] = {}
+STOPPING: Final = "the orchestrator is stopping"
 
 
 class Bookkeeper:
@@ -64,6 +66,8 @@ class Bookkeeper:
         self.ledger = ledger
         self.clock = clock
         self.closed = False
+        self.stopping = False
+        """Nothing new is begun: what runs may finish, and all else is for the next process."""
         self._secrets = [secret.encode() for secret in secrets]
         self._journal = journal
         self._posted = trio.lowlevel.ParkingLot()
@@ -196,6 +200,10 @@ class Bookkeeper:
 
         Joined tasks that have room are started with it: whoever asked runs them.
         """
+        if self.stopping:
+            return Refuse(
+                f"{STOPPING}, and nothing is handed on any more: end with what you have"
+            )
         verdict = decide(requests, self.ledger)
         if isinstance(verdict, Refuse):
             return verdict
@@ -248,6 +256,43 @@ class Bookkeeper:
         """Let whoever waits look again: something has changed that is no fact."""
         self._posted.unpark_all()
 
+    def stop_taking(self) -> None:
+        """Begin nothing new from now on."""
+        self.stopping = True
+        self.stir()
+
+    def require_taking(self) -> None:
+        """Refuse to begin something where nothing new is begun."""
+        if self.stopping:
+            raise ClosedError(
+                f"{STOPPING} and begins nothing new; open it again to go on"
+            )
+
+    async def wait_taking(self, task: TaskId) -> None:
+        """Wait until a task may hand work on, or be told that it may not.
+
+        While the orchestrator stops, whoever can go on later waits for that: a refusal would spoil
+        what it does for ever. Whoever cannot is better off with what it has.
+        """
+        await trio.lowlevel.checkpoint()
+        if self.stopping and not self.ledger.ends_for_good(task):
+            await trio.sleep_forever()
+
+    def working(self) -> Iterator[TaskRecord]:
+        """Yield everybody who works now: sessions in a turn, and detached tasks.
+
+        What is joined works within one of these.
+        """
+        for id_ in self._awake:
+            session = self.ledger.sessions[id_]
+            if session.root.acting:
+                yield session.root
+            yield from (task for task in session.outstanding.values() if task.acting)
+
+    @property
+    def is_working(self) -> bool:
+        return next(self.working(), None) is not None
+
     def close(self) -> None:
         """Take no more facts."""
         self.closed = True
@@ -256,11 +301,11 @@ class Bookkeeper:
     async def wait_startable(self) -> None:
         """Wait until a detached task is due."""
         await trio.lowlevel.checkpoint()
-        while not self.ledger.startable:
+        while self.stopping or not self.ledger.startable:
             await self._startable.park()
 
     async def wait_wakeable(self) -> None:
         """Wait until a session is due for a turn."""
         await trio.lowlevel.checkpoint()
-        while not self.ledger.wakeable:
+        while self.stopping or not self.ledger.wakeable:
             await self._wakeable.park()

@@ -25,8 +25,9 @@ def budget(
 ) -> Generator[None]:
     """Bound what the runs, sessions and messages that are begun inside may use together.
 
-    Budgets nest, and an inner one only tightens: every one around must have room. What would go
-    beyond one ends with `Ending.OVER_BUDGET` and says which.
+    Budgets nest, and an inner one only tightens: every one around must have room. A task that
+    would go beyond one ends as `OVER_BUDGET`, or as `TIMED_OUT` when its seconds are over, and
+    says which; tasks or levels too many are refused, and the model reads why.
 
     Args:
         usd: what all model calls may cost.

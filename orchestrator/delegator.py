@@ -74,6 +74,8 @@ class OrchestratorDelegator:
         # Some may have been asked for before a crash, and be still there.
         asked = caller.children.asked
         new = [request for request in requests if request.call not in asked]
+        if new:
+            await self._book.wait_taking(parent)
         if new and (refused := self._book.admit(new)) is not None:
             await trio.lowlevel.checkpoint()
             raise ToolError(refused.reason)
@@ -171,7 +173,7 @@ class OrchestratorDelegator:
         await trio.lowlevel.checkpoint()
         records = [self._book.ledger.tasks[task] for task in tasks]
         with trio.move_on_after(math.inf if seconds is None else seconds):
-            if any_of_them:
+            if any_of_them and records:
                 while not any(record.outcome for record in records):
                     await self._book.wait_news_of(tasks)
             for record in () if any_of_them else records:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import attrs
 
 from delegation import SessionId
+from orchestrator.acting import Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.listening import Listeners
@@ -18,6 +19,7 @@ class House:
 
     book: Bookkeeper
     roster: Roster
+    acting: Acting
     delegator: OrchestratorDelegator
     turns: Turns
     listeners: Listeners

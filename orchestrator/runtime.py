@@ -25,12 +25,13 @@ from delegation import (
     Tree,
     root_of,
 )
-from delegation.events import JournalOpened, TurnEnded
+from delegation.events import JournalOpened, SessionClosed, TurnEnded
 from orchestrator.acting import LOST, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
+from orchestrator.draining import abandon, drain
 from orchestrator.errors import UnknownIdError
 from orchestrator.house import House
 from orchestrator.listening import Heard
@@ -124,6 +125,48 @@ class Orchestrator:
         )
         return receipts[known]
 
+    async def close_session(self, session: str) -> None:
+        """End a conversation for good.
+
+        All that it does is cancelled, what it was not told is dropped, and the journal says so.
+        It cannot be opened again.
+        """
+        id_ = SessionId(session)
+        book = self._house.book
+        await book.recall(id_)
+        if id_ not in book.ledger.sessions:
+            raise UnknownIdError(f"there is no session {session!r}")
+        record = book.ledger.sessions[id_]
+        if not record.closed:
+            book.post(SessionClosed(id_, tuple(record.mail)))
+        self._house.turns.hang_up_on(id_)
+        await self._house.delegator.cancel([record.root.id, *record.outstanding])
+
+    async def drain(self, seconds: float) -> bool:
+        """Begin nothing new from now on, wait for what runs, and tell whether all has ended.
+
+        `run`, `ask` and `open_session` raise `ClosedError`; tasks that have not begun, and news
+        that nobody was told, wait for the next time. What has not ended after so many seconds
+        goes on until the orchestrator is closed, which interrupts or cancels it.
+
+        Args:
+            seconds: how long to wait at most.
+        """
+        return await drain(self._house.book, seconds)
+
+    async def abandon(self) -> None:
+        """Write down how all that still runs ends, without waiting for it, and take no more facts.
+
+        For a process that is about to leave, and has something that hangs: a thread, or cleanup
+        that does not end. What can be taken up again is interrupted.
+        """
+        await abandon(self._house.book, self._house.acting)
+
+    @property
+    def working(self) -> int:
+        """How many tasks run on their own now, the turns of runs and sessions included."""
+        return sum(1 for _ in self._house.book.working())
+
     def _known(self, task: str) -> TaskId:
         if task not in self._house.book.ledger.tasks:
             raise UnknownIdError(f"there is no task {task!r}")
@@ -203,6 +246,7 @@ async def open_orchestrator(
         house = House(
             book=book,
             roster=roster,
+            acting=acting,
             delegator=delegator,
             turns=turns,
             listeners=acting.listeners,

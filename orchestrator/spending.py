@@ -10,7 +10,15 @@ from typing import Final
 import attrs
 import trio
 
-from agents import AssistantMessage, InLine, Model, ModelRequest, Usage
+from agents import (
+    AssistantMessage,
+    Failure,
+    InLine,
+    Model,
+    ModelError,
+    ModelRequest,
+    Usage,
+)
 from agents.models.quote import quote
 from delegation import Account, OverBudgetError, Reserved, TaskRecord, has_room_for
 from delegation.events import ModelFailed
@@ -39,6 +47,11 @@ class Spending:
         return self._reserved[account.id]
 
 
+def is_counted(account: Account) -> bool:
+    """Tell whether it matters for a budget how long an answer is."""
+    return account.budget.tokens is not None or account.budget.usd is not None
+
+
 class _Reserve:
     def __init__(self) -> None:
         self.amount = Reserved()
@@ -59,18 +72,30 @@ class _PaidModel:
         # Those of this very turn: the next one may be paid for by others.
         accounts = self._task.accounts
         reserved = await self._reserve(accounts, request)
-        if reserved.output_tokens:
-            request = attrs.evolve(request, max_output=reserved.output_tokens)
+        if cap := reserved.output_tokens:
+            request = attrs.evolve(request, max_output=cap)
         try:
             return await self._model.answer(request)
         except trio.Cancelled:
             self._note_broken_off(reserved)
             raise
+        except ModelError as exc:
+            if exc.kind is not Failure.CUT_OFF or not 0 < cap < LONGEST_ANSWER:
+                raise
+            self._book.post(ModelFailed(self._task.id, str(exc), exc.usage or ONE_CALL))
+            raise self._cut_off(accounts, cap) from exc
         finally:
             # Whoever gets the answer books it before anybody else has a chance to spend this.
             for account in accounts:
                 self._spending.on(account).amount.release(reserved)
                 self._spending.on(account).waiting.unpark()
+
+    def _cut_off(self, accounts: Sequence[Account], cap: int) -> OverBudgetError:
+        """Return why an answer is cut off: a longer one could not be paid for."""
+        account = next(it for it in accounts if is_counted(it))
+        ran_out = "tokens" if account.budget.usd is None else "usd"
+        problem = f"is used up: it paid for {cap} tokens of an answer that is longer"
+        return OverBudgetError(account, ran_out, problem)
 
     def _note_broken_off(self, reserved: Usage) -> None:
         """Count a call that was made, and of which nobody will say what it has used."""
@@ -84,14 +109,11 @@ class _PaidModel:
     ) -> Usage:
         """Wait until a call can be paid for, and return what it may use at most."""
         await trio.lowlevel.checkpoint()
-        is_counted = any(
-            account.budget.tokens is not None or account.budget.usd is not None
-            for account in accounts
-        )
+        has_price = any(map(is_counted, accounts))
         parked: trio.lowlevel.ParkingLot | None = None
         try:
             while True:
-                cost = self._affordable(accounts, request) if is_counted else ONE_CALL
+                cost = self._affordable(accounts, request) if has_price else ONE_CALL
                 full = self._full(accounts, cost)
                 if full is None:
                     break

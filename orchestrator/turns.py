@@ -1,5 +1,7 @@
 """A session's turns: begun or resumed, seen through, and their replies handed to the door."""
 
+from typing import Final
+
 import trio
 
 from delegation import (
@@ -10,13 +12,26 @@ from delegation import (
     Reply,
     SessionId,
     SessionRecord,
+    readable,
     root_of,
 )
-from delegation.events import ReplyDelivered, TurnEnded, TurnResumed, TurnStarted
+from delegation.events import (
+    DeliveryFailed,
+    ReplyDelivered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
 from orchestrator.acting import LOST, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.door import Door
+from orchestrator.errors import ClosedError, JournalError
+
+ATTEMPTS: Final = 8
+"""How often a door is asked to hand over one reply."""
+LONGEST_WAIT: Final = 60
+"""How many seconds pass between two attempts at most."""
 
 
 class Turns:
@@ -31,6 +46,8 @@ class Turns:
         self._doors: dict[SessionId, Door] = {}
         self._handed: dict[SessionId, int] = {}
         """The last turn whose reply the door of a session has got."""
+        self._delivering: set[SessionId] = set()
+        """The sessions whose replies somebody is handing over now."""
 
     def attach(self, session: SessionId, door: Door) -> None:
         """Have the replies of a session handed to this door from now on."""
@@ -46,6 +63,11 @@ class Turns:
         for door in self._doors.values():
             door.hang_up()
 
+    def hang_up_on(self, session: SessionId) -> None:
+        """Let go of everybody who waits at the door of one session."""
+        if session in self._doors:
+            self._doors[session].hang_up()
+
     def begin(self, session: SessionRecord, capability: DeliveryCapability) -> bool:
         """Post that a session takes a turn: the one that was interrupted, or a new one.
 
@@ -54,8 +76,16 @@ class Turns:
         """
         if session.turn is not None:
             return self._resume(session, session.turn.number, capability)
-        mail = tuple(session.mail)
-        self._book.post(TurnStarted(session.id, session.turns + 1, capability, mail))
+        agent = self._acting.agent_of(session.root)
+        self._book.post(
+            TurnStarted(
+                session.id,
+                session.turns + 1,
+                capability,
+                tuple(session.mail),
+                readable(agent, session.root.transcript),
+            )
+        )
         return True
 
     def _resume(
@@ -95,12 +125,45 @@ class Turns:
     async def deliver(self, session: SessionRecord) -> None:
         """Hand the door what the session has said and the door has not got."""
         await trio.lowlevel.checkpoint()
-        for reply in list(session.undelivered.values()):
-            if session.id in self._doors and reply.turn > self._handed[session.id]:
-                # Noted before the wait: whoever delivers at the same time leaves this one to us.
-                self._handed[session.id] = reply.turn
-                await self._doors[session.id].deliver(reply)
+        if session.id in self._delivering:
+            return  # whoever is at it takes the newest, too
+        self._delivering.add(session.id)
+        try:
+            while (reply := self._next_reply(session)) is not None:
+                await self._hand_over(session, reply)
                 self._book.stir()
+        finally:
+            self._delivering.remove(session.id)
+
+    def _next_reply(self, session: SessionRecord) -> Reply | None:
+        for reply in session.undelivered.values():
+            if session.id in self._doors and reply.turn > self._handed[session.id]:
+                return reply
+        return None
+
+    async def _hand_over(self, session: SessionRecord, reply: Reply) -> None:
+        """Hand one reply to the door, again and again if it fails.
+
+        What it cannot deliver stays in the journal, and is for the next door.
+        """
+        door = self._doors[session.id]
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                await door.deliver(reply)
+                break
+            except (JournalError, ClosedError):
+                raise
+            except Exception as exc:  # noqa: BLE001 (a door is a bulkhead: it is foreign ground)
+                error = f"{type(exc).__name__}: {exc}"
+                if reply.turn in session.undelivered:
+                    failed = DeliveryFailed(session.id, reply.turn, attempt, error)
+                    self._book.post(failed)
+            if attempt < ATTEMPTS:
+                await trio.sleep(min(LONGEST_WAIT, 2 ** (attempt - 1)))
+            if self._doors.get(session.id) is not door:
+                return
+        if self._doors.get(session.id) is door:
+            self._handed[session.id] = reply.turn
 
     def has_handed_all(self, session: SessionRecord) -> bool:
         """Tell whether the door has got everything that the session has said."""

@@ -128,7 +128,7 @@ class Watch:
         if silent >= sign.seconds_to_stall:
             where = "in a tool" if sign.answers_due > 0 else "waiting for its model"
             self._stop(
-                sign.task, f"stalled: no sign of life for {silent:g} seconds, {where}"
+                sign.task, f"stalled: no sign of life for {silent:.3g} seconds, {where}"
             )
             return
         if silent >= sign.patience.until_quiet and not sign.is_quiet:

@@ -108,7 +108,7 @@ class Draft(ABC):
         return number is not None and bool(self._calls[number].arguments)
 
     def was_cut(self) -> NoReturn:
-        raise UnusableAnswerError(Failure.OTHER, CUT_OFF)
+        raise UnusableAnswerError(Failure.CUT_OFF, CUT_OFF)
 
     def was_refused(self, why: str) -> NoReturn:
         raise UnusableAnswerError(Failure.REFUSED, f"refused to answer: {why}")

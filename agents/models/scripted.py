@@ -98,7 +98,7 @@ class ScriptedModel:
         if most is not None and written > most:
             raise ModelError(
                 f"{self.name} {CUT_OFF}",
-                kind=Failure.OTHER,
+                kind=Failure.CUT_OFF,
                 partial=_within(text, most),
                 usage=self._usage(request, most),
             )

@@ -14,7 +14,11 @@ class Door(Protocol):
         ...
 
     async def deliver(self, reply: Reply) -> None:
-        """Take a reply, and say `Turns.delivered` once somebody has really got it."""
+        """Take a reply, and say `Turns.delivered` once somebody has really got it.
+
+        A door that raises is asked again, later and later. What it never takes stays with the
+        session, and the next door is asked.
+        """
         ...
 
     def hang_up(self) -> None:

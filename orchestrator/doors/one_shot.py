@@ -50,6 +50,7 @@ async def run_once(
     house: House, agent: Agent[Any], goal: str, parts: tuple[Part, ...]
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree has ended."""
+    house.book.require_taking()
     message = UserMessage(well_formed(goal), parts)
     id_ = house.new_session_id()
     house.roster.enter(id_, agent)

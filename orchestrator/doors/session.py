@@ -46,6 +46,7 @@ class Session:
         """
         book = self._house.book
         self._require_open()
+        book.require_taking()
         said = f"[Workspace: {workspace}]\n{text}" if workspace else text
         message = UserMessage(well_formed(said), parts)
         book.post(
@@ -76,13 +77,19 @@ class Session:
         """Wait until no turn runs and nothing is outstanding.
 
         By then every reply of a woken turn is on `replies`.
+
+        Raises:
+            ClosedError: the orchestrator stops, and what is left is for the next time.
         """
         await trio.lowlevel.checkpoint()
+        book = self._house.book
         while True:
             self._require_open()
             if self._record.idle and self._house.turns.has_handed_all(self._record):
                 return
-            await self._house.book.wait_stirred()
+            if not (self._record.idle or book.is_working):
+                book.require_taking()
+            await book.wait_stirred()
 
     async def deliver(self, reply: Reply) -> None:
         asked = [self._questions[seq] for seq in reply.read if seq in self._questions]
@@ -179,6 +186,7 @@ async def open_session(
     told when the session is opened again.
     """
     book = house.book
+    book.require_taking()
     is_new = id is None
     if id is not None:
         await book.recall(id)
@@ -207,6 +215,8 @@ def _require_openable(house: House, id: SessionId, agent: Agent[Any]) -> None:  
     record = house.book.ledger.sessions.get(id)
     if record is None:
         raise UnknownIdError(f"there is no session {id!r}")
+    if record.closed:
+        raise ClosedError(f"session {id!r} was closed for good")
     if record.door is not None:
         raise SessionOpenError(f"session {id!r} is open already")
     if record.root.agent != agent.name:

@@ -138,8 +138,9 @@ def _plain(value: object, *, whole: bool = False) -> object:
             nodes = [(task, dict(value[task])) for task in value.graph]
             return nodes, list(value.graph.edges(data="kind"))
         case dict():
-            return [(key, _plain(known, whole=whole)) for key, known in value.items()]
+            value = [(key, _plain(known, whole=whole)) for key, known in value.items()]
         case list() | tuple():
-            return [_plain(known) for known in value]
+            value = [_plain(known) for known in value]
         case _:
-            return value
+            pass
+    return value

@@ -24,6 +24,7 @@ Asked: TypeAlias = Callable[..., TaskRequested]
 
 S = SessionId("s")
 A, B = map(TaskId, "ab")
+PLENTY = 50_000
 PRICED = Usage(calls=1, input_tokens=10, output_tokens=5, cost=700)
 
 
@@ -35,9 +36,16 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
     tell(requested(A, label="first"), requested(B), TaskStarted(A), TaskStarted(B))
     tell(ModelAnswered(A, AssistantMessage(usage=PRICED)))
     tell(ModelAnswered(B, AssistantMessage(usage=Usage(calls=1, unpriced=1))))
-    tell(TaskSettled(B, Outcome(Ending.FAILED, "half", "no more paper")))
+    misfits = ("/year: 'x' is no number",)
+    tell(
+        TaskSettled(
+            B, Outcome(Ending.FAILED, "half", "no more paper", schema_errors=misfits)
+        )
+    )
     tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "42")))
-    answer = joined_answer([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S])
+    answer = joined_answer(
+        [ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S], PLENTY
+    )
 
     assert json.loads(answer) == {
         "status": "completed",
@@ -50,6 +58,7 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
                 "status": "succeeded",
                 "output": "42",
                 "error": "",
+                "schema_errors": [],
                 "tokens": 15,
                 "cost_usd": 0.0007,
                 "seconds": 7.0,
@@ -62,6 +71,7 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
                 "status": "failed",
                 "output": "half",
                 "error": "no more paper",
+                "schema_errors": ["/year: 'x' is no number"],
                 "tokens": 0,
                 "cost_usd": None,
                 "seconds": 5.0,
@@ -77,7 +87,7 @@ def test_the_answer_says_why_it_did_not_run_in_the_background(
     begin(DeliveryCapability.NONE)
     tell(requested(A, reason=Reason.CANNOT_BE_TOLD_LATER))
     tell(TaskSettled(A, Outcome(Ending.SUCCEEDED)))
-    answer = json.loads(joined_answer([ledger.tasks[A]], ledger.sessions[S]))
+    answer = json.loads(joined_answer([ledger.tasks[A]], ledger.sessions[S], PLENTY))
 
     assert answer["note"] == (
         "This ran within the same response, not in the background:"
@@ -93,9 +103,9 @@ def test_the_answer_counts_all_below(
     tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
     tell(ModelAnswered(B, AssistantMessage(usage=PRICED)))
     tell(*(TaskSettled(task, Outcome(Ending.SUCCEEDED)) for task in (B, A)))
-    (result,) = json.loads(joined_answer([ledger.tasks[A]], ledger.sessions[S]))[
-        "results"
-    ]
+    (result,) = json.loads(
+        joined_answer([ledger.tasks[A]], ledger.sessions[S], PLENTY)
+    )["results"]
 
     assert (result["tokens"], result["cost_usd"]) == (15, 0.0007)
 
@@ -106,7 +116,9 @@ def test_the_receipt_of_detached_tasks_names_them_and_says_what_comes(
     """A model that waits or asks again would do it for ever."""
     begin(DeliveryCapability.PUSH)
     tell(*(requested(task, mode=Mode.DETACHED) for task in (A, B)))
-    receipt = json.loads(dispatched_answer([ledger.tasks[A], ledger.tasks[B]]))
+    receipt = json.loads(
+        dispatched_answer([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S])
+    )
 
     note = receipt.pop("note")
     assert receipt == {
@@ -117,4 +129,5 @@ def test_the_receipt_of_detached_tasks_names_them_and_says_what_comes(
         ],
     }
     assert "You will be told when each ends" in note
-    assert "Do not wait" in note
+    assert "Do not ask for them again" in note
+    assert 'task(action="wait")' in note

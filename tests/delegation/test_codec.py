@@ -77,6 +77,29 @@ st.register_type_strategy(
         name=st.text(max_size=5),
     ),
 )
+# The same goes for the schema of an answer, and where a message comes from is always a dict.
+st.register_type_strategy(
+    TaskRequest,
+    st.builds(
+        TaskRequest,
+        output_schema=st.none() | arguments,
+        **{
+            it.name: st.from_type(it.type)
+            for it in attrs.fields(TaskRequest)
+            if it.type is not None and it.name != "output_schema"
+        },
+    ),
+)
+st.register_type_strategy(
+    MessageReceived,
+    st.builds(
+        MessageReceived,
+        parts=...,
+        id=...,
+        context=st.dictionaries(st.text(), st.text(), max_size=2),
+        grants=...,
+    ),
+)
 
 
 @pytest.mark.parametrize("kind", get_args(Event))

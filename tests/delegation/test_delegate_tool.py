@@ -20,10 +20,12 @@ from agents import (
 from delegation import (
     Assignment,
     DeliveryCapability,
+    Mode,
     Origin,
     Rules,
     SessionId,
     TaskId,
+    TaskRecord,
     delegate_tool,
 )
 
@@ -32,9 +34,23 @@ RESEARCHER = Agent("researcher", instructions="Answer one question.", model=MODE
 CHECKER = Agent("checker", model=MODEL)
 ALONE = Agent("editor", model=MODEL, delegates=[RESEARCHER])
 TEAM = Agent("editor", model=MODEL, delegates=[RESEARCHER, CHECKER])
-PARENT = TaskId("a")
-ORIGIN = Origin(session=SessionId("s"), turn=3, capability=DeliveryCapability.PUSH)
+COPIES = Agent("editor", model=MODEL, copies=True)
+BOTH = Agent("editor", model=MODEL, copies=True, delegates=[RESEARCHER])
+S = SessionId("s")
+ROOT = TaskRecord(
+    TaskId(S), session=S, agent="boss", path="/boss", mode=Mode.ROOT, parent=None
+)
+PARENT = TaskRecord(
+    TaskId("a"),
+    session=S,
+    agent="editor",
+    path="/boss/editor[1]",
+    mode=Mode.JOINED,
+    parent=ROOT,
+)
+ORIGIN = Origin(session=S, turn=3, capability=DeliveryCapability.PUSH)
 CALL = CallId("call_1")
+NUMBER = {"type": "integer"}
 
 
 @attrs.frozen(kw_only=True)
@@ -81,12 +97,18 @@ def memory() -> Memory:
     return Memory()
 
 
-def tool_of(agent: Agent[Any], memory: Memory, *, children: int = 3) -> Tool:
+def tool_of(
+    agent: Agent[Any],
+    memory: Memory,
+    *,
+    children: int = 3,
+    rules: Rules | None = None,
+) -> Tool:
     return delegate_tool(
         agent,
         parent=PARENT,
         origin=ORIGIN,
-        rules=Rules(children_per_call=children),
+        rules=rules or Rules(children_per_call=children),
         delegator=memory,
     )
 
@@ -103,6 +125,54 @@ def test_the_tool_shows_whom_to_ask_and_the_limit_that_holds(memory: Memory) -> 
     assert "at most 7 in one call" in shown.description
     assert "- researcher: Answer one question." in shown.description
     assert "- checker: no description" in shown.description
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        pytest.param(
+            Rules(depth=4, live_children=5, live_tasks=6, detached=7),
+            "Below this task there may be 3 more levels, 5 of its tasks run at once, 6 of"
+            " the whole tree work at once, 7 of the session in the background; others wait"
+            " for their turn.",
+            id="all of them",
+        ),
+        pytest.param(
+            Rules(depth=2, live_tasks=None, detached=None),
+            "Below this task there may be 1 more level; others wait for their turn.",
+            id="only the depth",
+        ),
+        pytest.param(
+            Rules(depth=1, live_tasks=0, detached=0, queue=0),
+            "Below this task there may be 0 more levels, 0 of the whole tree work at once,"
+            " 0 of the session in the background; more are refused.",
+            id="none at all",
+        ),
+    ],
+)
+def test_the_tool_shows_every_limit_that_holds_for_this_task(
+    memory: Memory, rules: Rules, sentence: str
+) -> None:
+    """Levels are counted from where it is; what has no limit is not spoken of."""
+    assert sentence in tool_of(TEAM, memory, rules=rules).description
+
+
+@pytest.mark.parametrize(
+    ("agent", "is_offered"),
+    [
+        pytest.param(ALONE, False, id="one to ask is who is meant"),
+        pytest.param(TEAM, True, id="several to ask"),
+        pytest.param(COPIES, True, id="nobody but itself"),
+        pytest.param(BOTH, True, id="one, and itself"),
+    ],
+)
+def test_the_tool_offers_copies_where_leaving_the_agent_out_means_one(
+    memory: Memory, agent: Agent[Any], is_offered: bool
+) -> None:
+    """Who does the work must not be a surprise."""
+    assert (
+        "left out: a copy of yourself" in tool_of(agent, memory).description
+    ) is is_offered
 
 
 def test_the_tool_can_run_again_after_a_crash(memory: Memory) -> None:
@@ -131,13 +201,21 @@ def test_the_schema_lets_a_model_give_one_goal_or_many(memory: Memory) -> None:
         "goal",
         "context",
         "agent",
+        "output_schema",
         "label",
         "tasks",
         "background",
     }
     assert schema["required"] == []
     assert schema["properties"]["tasks"]["items"] == {"$ref": "#/$defs/Assignment"}
-    assert set(task["properties"]) == {"goal", "context", "agent", "label"}
+    assert set(task["properties"]) == {
+        "goal",
+        "context",
+        "agent",
+        "output_schema",
+        "label",
+        "depends_on",
+    }
     assert task["required"] == ["goal"]
     for part in (schema, task):
         assert part["additionalProperties"] is False
@@ -152,13 +230,14 @@ async def test_one_goal_is_one_task(memory: Memory) -> None:
         context="it is red",
         agent="checker",
         label="keys",
+        output_schema=NUMBER,
     )
 
     assert answer == "I will remember"
     assert memory.asked == [
         Asked(
-            assignments=[Assignment("find it", "it is red", "checker", "keys")],
-            parent=PARENT,
+            assignments=[Assignment("find it", "it is red", "checker", NUMBER, "keys")],
+            parent=PARENT.id,
             origin=ORIGIN,
             call=CALL,
             background=None,
@@ -177,7 +256,48 @@ async def test_a_batch_is_handed_on_as_one(memory: Memory) -> None:
     (asked,) = memory.asked
     assert asked.assignments == [
         Assignment("find it", "", "researcher"),
-        Assignment("check it", "twice", "checker", "sure"),
+        Assignment("check it", "twice", "checker", label="sure"),
+    ]
+
+
+async def test_what_is_said_once_holds_for_each_of_a_batch_that_says_nothing_else(
+    memory: Memory,
+) -> None:
+    """A model need not repeat itself, and what it says of one task wins."""
+    await use(
+        tool_of(TEAM, memory),
+        context="of 1984",
+        agent="researcher",
+        output_schema=NUMBER,
+        tasks=[
+            {"goal": "count"},
+            {"goal": "check", "context": "of 1985", "agent": "checker"},
+            {"goal": "list", "output_schema": {"type": "array"}},
+        ],
+    )
+
+    (asked,) = memory.asked
+    assert asked.assignments == [
+        Assignment("count", "of 1984", "researcher", NUMBER),
+        Assignment("check", "of 1985", "checker", NUMBER),
+        Assignment("list", "of 1984", "researcher", {"type": "array"}),
+    ]
+
+
+async def test_tasks_may_need_each_other_in_a_chain(memory: Memory) -> None:
+    """In whatever order they are written, and several may need one."""
+    tasks = [
+        {"goal": "sum up", "label": "sum", "depends_on": ["facts", "dates"]},
+        {"goal": "check dates", "label": "dates", "depends_on": ["facts"]},
+        {"goal": "find facts", "label": "facts"},
+    ]
+    await use(tool_of(ALONE, memory), tasks=tasks)
+
+    (asked,) = memory.asked
+    assert [it.depends_on for it in asked.assignments] == [
+        ("facts", "dates"),
+        ("facts",),
+        (),
     ]
 
 
@@ -199,6 +319,35 @@ async def test_a_team_of_one_needs_no_name(memory: Memory) -> None:
 
     agents = {it.agent for asked in memory.asked for it in asked.assignments}
     assert agents == {"researcher"}
+
+
+@pytest.mark.parametrize("agent", [TEAM, COPIES, BOTH])
+async def test_no_name_means_a_copy_where_there_is_nobody_or_more_than_one_to_ask(
+    memory: Memory, agent: Agent[Any]
+) -> None:
+    """The copy has the tools of whoever asks, and no more."""
+    await use(tool_of(agent, memory), goal="find it")
+
+    (asked,) = memory.asked
+    assert asked.assignments == [Assignment("find it")]
+
+
+async def test_a_delegate_can_be_named_where_copies_are_the_usual(
+    memory: Memory,
+) -> None:
+    """Both are there to be asked."""
+    await use(tool_of(BOTH, memory), goal="find it", agent="researcher")
+
+    (asked,) = memory.asked
+    assert asked.assignments == [Assignment("find it", agent="researcher")]
+
+
+async def test_who_has_only_copies_to_ask_is_told_to_name_nobody(
+    memory: Memory,
+) -> None:
+    """An empty list of names would help no model."""
+    with pytest.raises(ToolError, match="nobody but copies of yourself: leave it out"):
+        await use(tool_of(COPIES, memory), goal="find it", agent="researcher")
 
 
 async def test_as_many_as_the_limit_allows_are_allowed(memory: Memory) -> None:
@@ -236,9 +385,45 @@ async def test_as_many_as_the_limit_allows_are_allowed(memory: Memory) -> None:
             id="an unknown agent",
         ),
         pytest.param(
-            {"goal": "find it"},
-            "agent is left out; it must be one of: researcher, checker",
-            id="no agent though there are several",
+            {"goal": "find it", "output_schema": {"type": "nonsense"}},
+            "output_schema: the schema cannot be used",
+            id="a schema that is none",
+        ),
+        pytest.param(
+            {
+                "tasks": [
+                    {"goal": "find it"},
+                    {"goal": "count it", "output_schema": {"type": 5}},
+                ]
+            },
+            "no task was started",
+            id="a schema that is none in a batch",
+        ),
+        pytest.param(
+            {"tasks": [{"goal": "a", "label": "a", "depends_on": ["b"]}]},
+            "depends_on names 'b', and no task of this call has that label",
+            id="a need that nobody is",
+        ),
+        pytest.param(
+            {
+                "tasks": [
+                    {"goal": "a", "label": "x"},
+                    {"goal": "b", "label": "x"},
+                    {"goal": "c", "depends_on": ["x"]},
+                ]
+            },
+            "depends_on names 'x', and more than one task of this call has that label",
+            id="a need that two are",
+        ),
+        pytest.param(
+            {"tasks": [{"goal": "a", "label": "a", "depends_on": ["a"]}]},
+            "these tasks wait for each other: a -> a; none was started",
+            id="a task that needs itself",
+        ),
+        pytest.param(
+            {"tasks": [{"goal": "a"}, {"goal": "b", "depends_on": [""]}]},
+            "depends_on names ''",
+            id="a need without a name",
         ),
         pytest.param(
             {"tasks": [{"goal": "a", "agent": "checker"}, {"goal": "b", "agent": "x"}]},
@@ -276,4 +461,22 @@ async def test_a_limit_of_none_lets_nothing_through(memory: Memory) -> None:
     ):
         await use(tool_of(ALONE, memory, children=0), goal="find it")
 
+    assert memory.asked == []
+
+
+async def test_tasks_that_wait_for_each_other_are_named_in_the_order_they_wait(
+    memory: Memory,
+) -> None:
+    """Each arrow goes from who waits to whom it waits for: any of them can be cut."""
+    tasks = [
+        {"goal": "go", "label": "a", "depends_on": ["b"]},
+        {"goal": "go", "label": "b", "depends_on": ["c"]},
+        {"goal": "go", "label": "c", "depends_on": ["a"]},
+        {"goal": "go", "label": "free"},
+    ]
+    with pytest.raises(ToolError) as refused:
+        await use(tool_of(ALONE, memory, children=4), tasks=tasks)
+
+    circles = ("a -> b -> c -> a", "b -> c -> a -> b", "c -> a -> b -> c")
+    assert any(circle in str(refused.value) for circle in circles)
     assert memory.asked == []

@@ -6,8 +6,10 @@ from typing import TypeAlias
 from agents import (
     AssistantMessage,
     CallId,
+    MessageId,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from delegation import (
@@ -29,8 +31,12 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelFailed,
+    QuietChanged,
     ReplyDelivered,
     SessionOpened,
+    Steered,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
@@ -84,7 +90,11 @@ def test_every_fact_knows_its_tree(
         requested(B, parent=A),
         TaskStarted(A),
         ModelAnswered(A, SAYS),
+        ModelFailed(A, "no", Usage()),
         ToolAnswered(A, ANSWERS),
+        Steered(A, MessageId("m"), "faster", "/editor"),
+        SteeringSeen(A, (MessageId("m"),)),
+        QuietChanged(A, True),
         CancelRequested(A),
         TaskSettled(A, DONE),
     ]
@@ -169,7 +179,7 @@ def test_only_a_detached_task_that_settles_is_mail(
     session = ledger.sessions[S]
 
     assert list(session.mail) == [ledger.last_seq]
-    assert "/editor/researcher[2] (b)" in session.mail[ledger.last_seq].text
+    assert list(session.completions()) == [(ledger.last_seq, B)]
     assert not session.outstanding
 
 
@@ -245,7 +255,7 @@ def test_a_detached_task_is_due_until_somebody_runs_it(
 
     tell(TaskStarted(B), TaskSettled(C, DONE))
     assert list(ledger.startable) == [D]
-    assert ledger.startable[D] is ledger.tasks[D].request
+    assert ledger.startable[D] is ledger.tasks[D]
 
 
 def test_a_reply_waits_until_a_door_takes_it(

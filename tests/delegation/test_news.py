@@ -7,6 +7,7 @@ import pytest
 
 from agents import AssistantMessage, Usage, UserMessage
 from delegation import (
+    Completion,
     DeliveryCapability,
     Ending,
     Ledger,
@@ -90,7 +91,9 @@ def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
     tell(requested(A, mode=Mode.DETACHED), TaskStarted(A))
     tell(ModelAnswered(A, AssistantMessage(usage=usage)), TaskSettled(A, outcome))
 
-    assert ledger.sessions[S].mail[8].text == (
+    mail = ledger.sessions[S].mail[8]
+    assert isinstance(mail, Completion)
+    assert mail.text() == (
         "A task that you handed on in the background has ended:"
         " /editor/researcher[1] (a).\n"
         "Asked: 1970-01-01 00:00:05 UTC, in turn 1.\n"

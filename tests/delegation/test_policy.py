@@ -1,30 +1,45 @@
 """May this be delegated, and who then owns it?"""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import pytest
 
+from agents import Budget
 from delegation import (
     DeliveryCapability,
     Detach,
+    Ending,
+    Grant,
     Join,
     Ledger,
+    Mode,
+    Outcome,
     Reason,
     Refuse,
     Rules,
+    SessionId,
     TaskId,
     TaskRequest,
     Verdict,
     decide,
+    in_order,
 )
-from delegation.events import CancelRequested, TaskRequested, TaskStarted
+from delegation.events import (
+    CancelRequested,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnStarted,
+)
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
 
 NONE, POLL, PUSH = DeliveryCapability
+S = SessionId("s")
 WAIT = Join(Reason.ASKED_TO_WAIT)
 CANNOT = Join(Reason.CANNOT_BE_TOLD_LATER)
 LATER = Detach(Reason.CAN_BE_TOLD_LATER)
@@ -38,10 +53,12 @@ def request_of(requested: Asked) -> Callable[..., TaskRequest]:
         capability: DeliveryCapability,
         background: bool | None = None,
         parent: str = "s",
+        **more: Any,
     ) -> TaskRequest:
-        request = requested("new", parent).request
+        id_ = more.pop("id", "new")
+        request = requested(id_, parent, background=background, **more).request
         origin = attrs.evolve(request.origin, capability=capability)
-        return attrs.evolve(request, origin=origin, background=background)
+        return attrs.evolve(request, origin=origin)
 
     return request_of
 
@@ -72,7 +89,7 @@ def test_a_task_is_detached_if_the_session_can_be_told_later(
     """A promise is only made to somebody who can be reached; anybody may ask to wait."""
     begin(PUSH)
 
-    assert decide(request_of(capability, background), ledger, Rules()) == verdict
+    assert decide([request_of(capability, background)], ledger) == verdict
 
 
 def test_the_turn_decides_and_not_the_door(
@@ -81,17 +98,20 @@ def test_the_turn_decides_and_not_the_door(
     """The origin travels by value: what it says holds, whatever is open by now."""
     begin(NONE)
 
-    assert decide(request_of(PUSH), ledger, Rules()) == LATER
+    assert decide([request_of(PUSH)], ledger) == LATER
 
 
 @pytest.mark.parametrize("capability", DeliveryCapability)
 @pytest.mark.parametrize("background", [None, True, False])
 @pytest.mark.parametrize(
-    ("depth", "parent", "reason"),
+    ("rules", "parent", "reason"),
     [
-        (0, "s", "delegation may go 0 levels deep"),
-        (1, "a", "delegation may go 1 level deep"),
-        (2, "b", "delegation may go 2 levels deep"),
+        (Rules(depth=0), "s", "delegation may go 0 levels deep"),
+        (Rules(depth=1), "a", "delegation may go 1 level deep"),
+        (Rules(depth=2), "b", "delegation may go 2 levels deep"),
+        (Rules(depth=1), "s", ""),
+        (Rules(depth=2), "a", ""),
+        (Rules(depth=3), "b", ""),
     ],
 )
 def test_at_the_bottom_nothing_is_handed_on(
@@ -103,20 +123,329 @@ def test_at_the_bottom_nothing_is_handed_on(
     *,
     capability: DeliveryCapability,
     background: bool | None,
-    depth: int,
     parent: str,
     reason: str,
 ) -> None:
     """The limit holds for joined and detached alike, and 0 means none at all."""
     begin(PUSH)
     tell(requested("a"), TaskStarted(TaskId("a")), requested("b", parent="a"))
-    request = request_of(capability, background, parent)
+    verdict = decide([request_of(capability, background, parent)], ledger)
 
-    refused = decide(request, ledger, Rules(depth=depth))
+    if not reason:
+        assert not isinstance(verdict, Refuse)
+        return
+    assert isinstance(verdict, Refuse)
+    assert verdict.reason.startswith(reason)
+    assert "do the work yourself" in verdict.reason
+
+
+@pytest.mark.parametrize("rules", [Rules(live_children=0), Rules(live_tasks=0)])
+@pytest.mark.parametrize("background", [None, True, False])
+def test_where_nothing_may_run_nothing_waits_for_it(
+    ledger: Ledger,
+    begin: Tell,
+    request_of: Callable[..., TaskRequest],
+    background: bool | None,
+) -> None:
+    """0 means none at all: whoever waited for room would wait for ever."""
+    begin(PUSH)
+    refused = decide([request_of(PUSH, background)], ledger)
+
     assert isinstance(refused, Refuse)
-    assert refused.reason.startswith(reason)
-    assert "do the work yourself" in refused.reason
-    assert not isinstance(decide(request, ledger, Rules(depth=depth + 1)), Refuse)
+    assert refused.reason.startswith("the rules allow no task to run at all")
+
+
+@pytest.mark.parametrize("rules", [Rules(detached=0)])
+@pytest.mark.parametrize(
+    ("capability", "background", "reason"),
+    [
+        (PUSH, None, Reason.NONE_IN_BACKGROUND),
+        (PUSH, True, Reason.NONE_IN_BACKGROUND),
+        (POLL, True, Reason.NONE_IN_BACKGROUND),
+        (PUSH, False, Reason.ASKED_TO_WAIT),
+        (NONE, True, Reason.CANNOT_BE_TOLD_LATER),
+    ],
+)
+def test_where_nothing_may_run_in_the_background_it_is_waited_for(
+    ledger: Ledger,
+    begin: Tell,
+    request_of: Callable[..., TaskRequest],
+    *,
+    capability: DeliveryCapability,
+    background: bool | None,
+    reason: Reason,
+) -> None:
+    """The work is done all the same, and the answer says why it was waited for."""
+    begin(PUSH)
+
+    assert decide([request_of(capability, background)], ledger) == Join(reason)
+
+
+FULL = [
+    pytest.param(Rules(live_children=2, queue=0), id="of one parent"),
+    pytest.param(Rules(live_tasks=2, queue=0), id="of the tree"),
+    pytest.param(Rules(detached=2, queue=0), id="in the background"),
+]
+
+
+@pytest.mark.parametrize("rules", FULL)
+def test_without_a_queue_who_finds_no_room_is_refused(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+) -> None:
+    """As many as there is room for are let in, and the next one reads what is full."""
+    begin(PUSH)
+    request = request_of(PUSH)
+    tell(requested("a", mode=Mode.DETACHED))
+    assert decide([request], ledger) == LATER
+
+    tell(requested("b", mode=Mode.DETACHED))
+    refused = decide([request], ledger)
+    assert isinstance(refused, Refuse)
+    assert refused.reason.startswith(
+        "there is no room: 2 tasks of this tree work now, 0 wait, and no more than 0 may wait"
+    )
+
+    tell(TaskStarted(TaskId("a")), TaskSettled(TaskId("a"), Outcome(Ending.FAILED)))
+    assert decide([request], ledger) == LATER
+
+
+@pytest.mark.parametrize("rules", [Rules(detached=1, queue=0)])
+def test_who_is_waited_for_takes_no_place_in_the_background(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+) -> None:
+    """Each limit is its own number."""
+    begin(PUSH)
+    tell(requested("a", mode=Mode.DETACHED), requested("b"))
+
+    assert decide([request_of(PUSH, background=False)], ledger) == WAIT
+    assert isinstance(decide([request_of(PUSH)], ledger), Refuse)
+
+
+@pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=2)])
+@pytest.mark.parametrize(("asked", "is_let_in"), [(2, True), (3, False)])
+def test_a_batch_is_let_in_as_a_whole_or_not_at_all(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+    *,
+    asked: int,
+    is_let_in: bool,
+) -> None:
+    """Half a batch would be truncated in silence."""
+    begin(PUSH)
+    batch = [request_of(PUSH, id=f"t{place}") for place in range(asked)]
+    assert decide(batch, ledger) == LATER
+
+    tell(requested("a", mode=Mode.DETACHED))
+    verdict = decide(batch, ledger)
+    assert isinstance(verdict, Refuse) is not is_let_in
+    if isinstance(verdict, Refuse):
+        assert "none was started" in verdict.reason
+
+
+@pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=2)])
+def test_as_many_wait_as_the_queue_holds(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+) -> None:
+    """Whoever has ended while it waited makes room in it."""
+    begin(PUSH)
+    for task in "abc":
+        assert decide([request_of(PUSH)], ledger) == LATER
+        tell(requested(task, mode=Mode.DETACHED))
+    refused = decide([request_of(PUSH)], ledger)
+    assert isinstance(refused, Refuse)
+    assert "1 tasks of this tree work now, 2 wait, and no more than 2" in refused.reason
+
+    tell(TaskSettled(TaskId("c"), Outcome(Ending.CANCELLED)))
+    assert decide([request_of(PUSH)], ledger) == LATER
+
+
+@pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=0)])
+def test_who_waits_for_its_child_lends_it_its_place(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+) -> None:
+    """Else a chain of two would wait for itself."""
+    begin(PUSH)
+    tell(requested("a"), TaskStarted(TaskId("a")))
+    below = request_of(NONE, parent="a")
+
+    assert decide([below], ledger) == CANNOT
+    assert isinstance(decide([below, below], ledger), Refuse)
+
+    tell(requested("b", parent="a"))
+    assert isinstance(decide([below], ledger), Refuse)
+
+
+@pytest.mark.parametrize("rules", [Rules(live_tasks=2, queue=2)])
+def test_who_waits_for_what_it_needs_counts_as_waiting(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    request_of: Callable[..., TaskRequest],
+) -> None:
+    """However tasks come to wait for room, no more of them do than may."""
+    begin(PUSH)
+    for need, *others in (("x", "x1", "x2"), ("y",), ("z",), ("w",)):
+        batch = [request_of(PUSH, id=need)]
+        batch += [request_of(PUSH, id=it, needs=(TaskId(need),)) for it in others]
+        if decide(batch, ledger) == LATER:
+            tell(*(TaskRequested(it, Mode.DETACHED, LATER.reason) for it in batch))
+    tell(TaskStarted(TaskId("x")), TaskSettled(TaskId("x"), Outcome(Ending.SUCCEEDED)))
+
+    assert ledger.sessions[S].room.waiting <= ledger.rules.queue
+
+
+@pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=2)])
+def test_who_needs_another_may_wait_like_any_other(
+    ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest]
+) -> None:
+    """A chain is a batch: one of it runs, and the rest waits."""
+    begin(PUSH)
+    first = request_of(PUSH, id="x")
+    second = request_of(PUSH, id="y", needs=(first.id,))
+    third = request_of(PUSH, id="z", needs=(second.id,))
+
+    assert decide([first, second, third], ledger) == LATER
+
+
+def two_tasks_at_most(where: str) -> dict[str, Any]:
+    """Return a budget in one of the places where it can be set."""
+    grant = Grant("g", Budget(tasks=2, name="small"))
+    return {"budget": grant.budget} if where == "own" else {"grants": (grant,)}
+
+
+@pytest.mark.parametrize("where", ["own", "grants"])
+def test_a_budget_of_tasks_holds_for_all_below(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+    *,
+    where: str,
+) -> None:
+    """Of its own budget it is no task itself; of one that it is asked for under, it is one."""
+    begin(PUSH)
+    tell(requested("a", **two_tasks_at_most(where)), TaskStarted(TaskId("a")))
+    below = [request_of(NONE, parent="a", id=f"t{place}") for place in range(3)]
+    left = 2 if where == "own" else 1
+    path = "/editor/researcher[1]" if where == "own" else "/editor"
+    assert decide(below[:left], ledger) == CANNOT
+
+    refused = decide(below[: left + 1], ledger)
+    assert isinstance(refused, Refuse)
+    assert refused.reason == (
+        f"the budget 'small' (tasks=2) of {path} allows 2 tasks; {2 - left} were handed on,"
+        f" and this call asks for {left + 1}. None was started"
+    )
+
+    for place in range(left):
+        tell(requested(f"t{place}", parent="a"))
+    assert isinstance(decide(below[-1:], ledger), Refuse)
+    assert decide([request_of(PUSH)], ledger) == LATER, "it is not the session's"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_budget_under_which_it_is_asked_for_holds_for_the_call(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+    *,
+    is_known: bool,
+) -> None:
+    """Also for the first call that hears of it."""
+    begin(PUSH)
+    grants = (Grant("g", Budget(tasks=1)),)
+    if is_known:
+        tell(requested("a", grants=grants))
+    request = request_of(PUSH, grants=grants)
+
+    verdicts = [decide([request], ledger), decide([request, request], ledger)]
+    assert [isinstance(it, Refuse) for it in verdicts] == [is_known, True]
+
+
+@pytest.mark.parametrize(
+    ("depth", "parent", "is_refused"),
+    [
+        (0, "a", True),
+        (1, "a", False),
+        (1, "b", True),
+        (2, "b", False),
+        (0, "s", False),
+    ],
+)
+def test_a_budget_of_depth_counts_from_where_it_was_set(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    request_of: Callable[..., TaskRequest],
+    *,
+    depth: int,
+    parent: str,
+    is_refused: bool,
+) -> None:
+    """0 means that nothing is handed on below it; elsewhere it says nothing."""
+    begin(PUSH)
+    tell(requested("a", budget=Budget(depth=depth)), TaskStarted(TaskId("a")))
+    if depth:
+        tell(requested("b", parent="a"), TaskStarted(TaskId("b")))
+    verdict = decide([request_of(NONE, parent=parent)], ledger)
+
+    assert isinstance(verdict, Refuse) is is_refused
+    if isinstance(verdict, Refuse):
+        assert verdict.reason == (
+            f"the budget (depth={depth}) of /editor/researcher[1] allows"
+            f" {depth} level{'' if depth == 1 else 's'} of tasks, and this task is at the"
+            " bottom: do the work yourself"
+        )
+
+
+def test_a_budget_of_no_tasks_means_none(
+    ledger: Ledger, tell: Tell, request_of: Callable[..., TaskRequest]
+) -> None:
+    """0 means none at all, for a session as for anybody else."""
+    tell(SessionOpened(S, "editor", Budget(tasks=0)), TurnStarted(S, 1, PUSH, ()))
+
+    refused = decide([request_of(PUSH)], ledger)
+    assert isinstance(refused, Refuse)
+    assert refused.reason.startswith("the budget (tasks=0) of /editor allows 0 tasks")
+
+
+def test_each_is_asked_for_after_those_that_it_needs(
+    request_of: Callable[..., TaskRequest],
+) -> None:
+    """A fact can only name tasks that there are; what was asked for before a crash is there."""
+    a, b, c, d = (
+        request_of(PUSH, id=id_, needs=tuple(map(TaskId, needs)))
+        for id_, needs in (("a", "bc"), ("b", "c"), ("c", "x"), ("d", ""))
+    )
+
+    assert [it.id for it in in_order([d, b])] == ["d", "b"]
+    ordered = [it.id for it in in_order([a, b, c, d])]
+    assert sorted(ordered) == ["a", "b", "c", "d"]
+    assert ordered.index(c.id) < ordered.index(b.id) < ordered.index(a.id)
+    assert in_order([d]) == [d]
 
 
 @pytest.mark.parametrize("cancelled", ["s", "a"])
@@ -136,7 +465,7 @@ def test_who_was_asked_to_end_hands_nothing_on(
     tell(requested("a"), TaskStarted(TaskId("a")), CancelRequested(TaskId(cancelled)))
     request = request_of(PUSH, background, parent="a")
 
-    refused = decide(request, ledger, Rules())
+    refused = decide([request], ledger)
     assert isinstance(refused, Refuse)
     assert "was asked to end" in refused.reason
 
@@ -151,5 +480,5 @@ def test_deciding_changes_nothing(
     begin(PUSH)
     before = snapshot(ledger)
 
-    decide(request_of(PUSH), ledger, Rules())
+    decide([request_of(PUSH)], ledger)
     assert snapshot(ledger) == before

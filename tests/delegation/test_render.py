@@ -22,6 +22,7 @@ from delegation import (
 from delegation.events import (
     JournalOpened,
     ModelAnswered,
+    QuietChanged,
     TaskRequested,
     TaskSettled,
     TaskStarted,
@@ -125,13 +126,16 @@ def test_every_status_has_a_glyph(
             requested(ending.value), TaskSettled(TaskId(ending.value), Outcome(ending))
         )
     tree = ledger.sessions[S].tree
-    assert [row.glyph for row in tree.rows()] == list("◐✓✗⊘✗✗✗")
+    assert [row.glyph for row in tree.rows()] == list("◐✓✗⊘✗✗⊘✗")
 
     tell(requested(A, mode=Mode.DETACHED))
     assert [*tree.rows()][-1].glyph == "·"
 
+    tell(TaskStarted(A), QuietChanged(A, True))
+    assert [*tree.rows()][-1].glyph == "◔"
+
     tell(TurnEnded(S, 1, DONE), JournalOpened("1.0"))
-    assert [row.glyph for row in tree.rows()] == list("◌✓✗⊘✗✗✗!")
+    assert [row.glyph for row in tree.rows()] == list("◌✓✗⊘✗✗⊘✗!")
 
 
 def test_a_long_goal_is_cut_on_one_line() -> None:
@@ -162,6 +166,37 @@ def test_what_agents_say_only_shows(said: str, shown: str) -> None:
 def test_mermaid_tells_joined_from_detached(tree: Tree) -> None:
     """Solid arrows to what somebody waits for, dotted ones to what runs on its own."""
     assert tree.to_mermaid() == MERMAID
+
+
+def test_mermaid_draws_who_needs_whom(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Thick arrows go from what has to succeed to what then starts."""
+    begin(PUSH)
+    tell(requested(A), requested(B, needs=(A,)), requested(C, needs=(A, B)))
+
+    assert ledger.sessions[S].tree.to_mermaid().splitlines()[-5:] == [
+        '  n3["· researcher[3]<br/>find it"]',
+        "  n0 --> n3",
+        "  n1 ==> n2",
+        "  n1 ==> n3",
+        "  n2 ==> n3",
+    ]
+
+
+def test_a_chart_that_is_cut_draws_no_arrow_from_what_is_left_out(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """The tree goes by depth: who is needed may come long after who needs it."""
+    begin(PUSH)
+    tell(requested(A), requested(B), requested(C, needs=(A, B)), TaskStarted(A))
+    tell(*(requested(f"below{number}", parent=A) for number in range(116)))
+    tree = ledger.sessions[S].tree
+    assert tree.to_mermaid().endswith("\n  n1 ==> n119\n  n118 ==> n119")
+
+    tell(requested("one more", parent=A))
+    assert "==>" not in tree.to_mermaid()
+    assert tree.to_mermaid().endswith('\n  more["… 1 more tasks"]')
 
 
 def test_what_agents_say_is_never_markup(tree: Tree, tell: Tell) -> None:

@@ -70,6 +70,18 @@ def test_a_tree_tells_its_size_and_its_order(tree: Tree) -> None:
     assert tree.children(B) == []
 
 
+def test_a_need_is_an_edge_of_its_own(tree: Tree, tell: Tell, requested: Asked) -> None:
+    """Who asked is one question, and who has to succeed first is another."""
+    tell(requested("d", needs=(A, C)))
+    task = TaskId("d")
+
+    assert tree.needs(task) == [A, C]
+    assert tree.needs(A) == []
+    assert tree.children(A) == [B]
+    assert tree.children(ROOT) == [A, C, task]
+    assert tree.graph.edges[C, task] == {"kind": "needs"}
+
+
 def test_a_node_has_all_there_is_to_know(tree: Tree, tell: Tell) -> None:
     """Views and exports need nothing but the graph."""
     tell(

@@ -1,0 +1,433 @@
+"""All facts that can be, in any order, and simple books of what they mean."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+)
+
+from agents import (
+    AssistantMessage,
+    CallId,
+    MessageId,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Grant,
+    ImpossibleEventError,
+    Ledger,
+    Outcome,
+    Rules,
+    SessionId,
+    TaskId,
+    TaskRecord,
+    root_of,
+)
+from delegation.events import (
+    CancelRequested,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ModelFailed,
+    QuietChanged,
+    ReplyDelivered,
+    SessionOpened,
+    Steered,
+    SteeringSeen,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from tests.delegation.books import GRANTS, OWN, Purses, Session, Task, requested
+
+Snapshot: TypeAlias = Callable[[Ledger], object]
+Rule: TypeAlias = Callable[..., None]
+
+NONE, POLL, PUSH = DeliveryCapability
+SESSIONS, TASKS = 2, 15
+NOWHERE, NOBODY = SessionId("nowhere"), TaskId("nobody")
+DONE = Outcome(Ending.SUCCEEDED)
+ASKS = AssistantMessage(calls=(ToolCall("look", {"for": ["it"]}, id=CallId("call")),))
+FOUND = ToolMessage(CallId("call"), "found")
+NOTE = MessageId("note")
+
+# As often as not it succeeds, so that those who need it get their turn.
+endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
+outcomes = st.builds(Outcome, endings, st.text(max_size=3))
+usages = st.builds(Usage, **{it.name: st.integers(0, 9) for it in attrs.fields(Usage)})
+grants = st.lists(st.sampled_from(GRANTS), max_size=2, unique=True).map(tuple)
+limits = st.sampled_from([None, 1, 2, 3])
+
+
+def for_a_session(
+    condition: Callable[[Session], object], **more: st.SearchStrategy[Any]
+) -> Callable[[Rule], Rule]:
+    """Make a rule of a method: for one of the sessions that fulfil a condition now."""
+    return for_one(
+        lambda it: filter(condition, it.sessions.values()), "session", **more
+    )
+
+
+def for_a_task(
+    condition: Callable[[Task], object], **more: st.SearchStrategy[Any]
+) -> Callable[[Rule], Rule]:
+    """Make a rule of a method: for one of the tasks that fulfil a condition now."""
+    return for_one(lambda it: filter(condition, it.tasks.values()), "task", **more)
+
+
+def for_one(
+    those: "Callable[[Facts], Iterable[object]]",
+    argument: str,
+    **more: st.SearchStrategy[Any],
+) -> Callable[[Rule], Rule]:
+    one = st.runner().flatmap(lambda it: st.sampled_from(list(those(it))))
+    # Its overloads foresee no arguments whose names are only known here.
+    when = rule(**{argument: one, **more})  # type: ignore[call-overload]
+    return lambda method: precondition(lambda self: any(those(self)))(when(method))
+
+
+class Facts(RuleBasedStateMachine):
+    """Posts all kinds of facts that can be, and keeps simple books of what they mean."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+        self.kept = Rules()
+        self.ledger = Ledger()
+        self.entries: list[Entry] = []
+        self.sessions: dict[SessionId, Session] = {}
+        self.tasks: dict[TaskId, Task] = {}
+        self.purses = Purses()
+        self.contradicted = 0
+
+    def post(self, fact: Event) -> int:
+        seq = len(self.entries) + 1
+        entry = Entry(seq, seq / 7, self.ledger.session_of(fact), fact)
+        self.ledger.post(entry)
+        self.entries.append(entry)
+        return seq
+
+    def enter(self, task: Task) -> None:
+        self.tasks[task.id] = task
+        task.session.tasks.append(task)
+
+    def record(self, task: Task) -> TaskRecord:
+        return self.ledger.tasks[task.id]
+
+    def has_room(self, task: Task) -> bool:
+        return task.id in self.ledger.tasks and self.record(task).has_room
+
+    @initialize(
+        capability=st.sampled_from(DeliveryCapability),
+        of_children=limits,
+        of_tasks=limits,
+        of_detached=limits,
+    )
+    def begin(
+        self,
+        capability: DeliveryCapability,
+        of_children: int | None,
+        of_tasks: int | None,
+        of_detached: int | None,
+    ) -> None:
+        """Most of what can happen needs a session that takes a turn."""
+        self.kept = Rules(
+            live_children=of_children, live_tasks=of_tasks, detached=of_detached
+        )
+        self.ledger = Ledger(self.kept)
+        self.open_session(budgets=(), is_limited=False)
+        (session,) = self.sessions.values()
+        if capability is not NONE:
+            self.open_door(session, capability)
+        self.start_turn(session, set())
+
+    @precondition(lambda self: len(self.sessions) < SESSIONS)
+    @rule(budgets=grants, is_limited=st.booleans())
+    def open_session(self, budgets: tuple[Grant, ...], is_limited: bool) -> None:
+        session = Session(SessionId(f"s{len(self.sessions)}"))
+        budget = OWN if is_limited else None
+        self.post(SessionOpened(session.id, "editor", budget, budgets))
+        own = (Grant(session.id, OWN),) if is_limited else ()
+        session.purses = self.purses.under((), *budgets, *own)
+        self.sessions[session.id] = session
+        self.enter(Task(root_of(session.id), session, purses=session.purses))
+
+    @for_a_session(lambda it: not it.door, capability=st.sampled_from([POLL, PUSH]))
+    def open_door(self, session: Session, capability: DeliveryCapability) -> None:
+        self.post(DoorOpened(session.id, capability))
+        session.door = capability
+        for task in session.outstanding():
+            task.enter()
+
+    @for_a_session(lambda it: it.door)
+    def close_door(self, session: Session) -> None:
+        self.post(DoorClosed(session.id))
+        session.door = None
+
+    @for_a_session(lambda it: len(it.mail) < 3, budgets=grants)
+    def receive(self, session: Session, budgets: tuple[Grant, ...]) -> None:
+        word = f"<letter {len(self.entries)}>"
+        seq = self.post(MessageReceived(session.id, word, grants=budgets))
+        session.mail[seq] = word
+        session.grants[seq] = budgets
+
+    @for_a_session(lambda it: not it.turn, unread=st.sets(st.integers(0, 2)))
+    def start_turn(self, session: Session, unread: set[int]) -> None:
+        mail = [seq for i, seq in enumerate(session.mail) if i not in unread]
+        session.turns += 1
+        session.turn = session.door or NONE
+        self.post(TurnStarted(session.id, session.turns, session.turn, tuple(mail)))
+        session.read |= {seq: session.mail.pop(seq) for seq in mail}
+        root = session.root
+        for seq in mail:
+            budgets = session.grants.pop(seq, ())
+            root.purses = self.purses.under(root.purses, *budgets)
+        root.state = "running"
+        root.heard += len(mail)
+        session.begins = root.heard
+
+    @for_a_session(lambda it: it.door and it.interrupted(), anew=st.booleans())
+    def resume_turn(self, session: Session, anew: bool) -> None:
+        afresh = anew and not session.root.joined_below()
+        session.turn = session.door or NONE
+        self.post(TurnResumed(session.id, session.turns, session.turn, afresh))
+        session.root.state = "running"
+        session.root.enter_below()
+        if afresh:
+            session.root.heard = session.begins
+
+    @for_a_session(lambda it: it.turn, outcome=outcomes)
+    def end_turn(self, session: Session, outcome: Outcome) -> None:
+        for task in session.root.joined_below():
+            self.settle(task, outcome)
+        self.post(TurnEnded(session.id, session.turns, outcome))
+        if session.turn is not NONE:
+            session.undelivered.append(session.turns)
+        session.turn = None
+        session.last = outcome.ending.value
+        session.root.state = "queued"
+        session.root.cancelled = False
+        session.root.purses = session.purses
+
+    @for_a_session(lambda it: it.undelivered, oldest=st.booleans())
+    def deliver_reply(self, session: Session, oldest: bool) -> None:
+        turn = session.undelivered.pop(0 if oldest else -1)
+        self.post(ReplyDelivered(session.id, turn))
+
+    @precondition(lambda self: len(self.tasks) < TASKS)
+    @for_a_task(
+        Task.acts,
+        background=st.booleans(),
+        needs=st.sets(st.integers(0, 4), max_size=2),
+        budgets=grants,
+        is_limited=st.booleans(),
+    )
+    def request(
+        self,
+        task: Task,
+        background: bool,
+        needs: set[int],
+        budgets: tuple[Grant, ...],
+        is_limited: bool,
+    ) -> None:
+        # A child ends with its one turn, so only a session can be told something later.
+        detached = background and not task.parent and task.session.turn is not NONE
+        child = Task(
+            TaskId(f"t{len(self.tasks)}"),
+            task.session,
+            task,
+            detached,
+            needs=tuple(it for i, it in enumerate(task.children) if i in needs),
+            grants=budgets,
+            budget=OWN if is_limited else None,
+        )
+        self.post(requested(child))
+        own = (Grant(child.id, OWN),) if is_limited else ()
+        shared = self.purses.under(task.purses, *budgets)
+        for purse in shared:
+            purse.tasks[child.session.id] = purse.tasks.get(child.session.id, 0) + 1
+        child.purses = self.purses.under(shared, *own)
+        child.brief()
+        child.enter()
+        task.children.append(child)
+        self.enter(child)
+
+    @precondition(lambda self: self.ledger.startable or self.ledger.joinable)
+    @rule(data=st.data(), anew=st.booleans())
+    def start_task(self, data: st.DataObject, anew: bool) -> None:
+        due = [*self.ledger.startable, *self.ledger.joinable]
+        task = self.tasks[data.draw(st.sampled_from(due))]
+        afresh = anew and task.state == "interrupted" and not task.below()
+        self.post(TaskStarted(task.id, afresh))
+        was_interrupted = task.state == "interrupted"
+        task.state = "running"
+        if was_interrupted:
+            task.enter_below()
+        if afresh:
+            task.heard = 1
+
+    @for_a_task(Task.acts, usage=st.none() | usages, has_failed=st.booleans())
+    def hear_a_tool_or_a_model(
+        self, task: Task, usage: Usage | None, has_failed: bool
+    ) -> None:
+        if usage is None:
+            self.post(ToolAnswered(task.id, FOUND))
+        elif has_failed:
+            self.post(ModelFailed(task.id, "no", usage))
+        else:
+            self.post(ModelAnswered(task.id, attrs.evolve(ASKS, usage=usage)))
+        if usage is not None:
+            task.book(usage)
+        task.heard += usage is None or not has_failed
+
+    @for_a_session(lambda it: it.root.acts() and it.completions(), one=st.booleans())
+    def hear_a_tool_that_tells_mail(self, session: Session, one: bool) -> None:
+        told = session.completions()[: 1 if one else None]
+        self.post(ToolAnswered(session.root.id, FOUND, tuple(told)))
+        session.root.heard += 1
+        session.told += told
+        for seq in told:
+            del session.mail[seq]
+
+    @for_a_task(lambda it: not it.outcome and (it.parent or it.acts()))
+    def steer(self, task: Task) -> None:
+        id_ = MessageId(f"note {len(self.entries)}")
+        self.post(Steered(task.id, id_, "faster", "/editor"))
+        task.steering[id_] = False
+
+    @for_a_task(lambda it: it.acts() and it.unseen(), one=st.booleans())
+    def see_steering(self, task: Task, one: bool) -> None:
+        seen = task.unseen()[: 1 if one else None]
+        self.post(SteeringSeen(task.id, tuple(seen)))
+        task.steering |= dict.fromkeys(seen, True)
+        task.heard += len(seen)
+
+    @for_a_task(lambda it: it.acts() and it.parent, quiet=st.booleans())
+    def be_quiet(self, task: Task, quiet: bool) -> None:
+        self.post(QuietChanged(task.id, quiet))
+        task.state = "quiet" if quiet else "running"
+
+    @for_a_task(lambda it: it.acts() and not it.cancelled)
+    def cancel(self, task: Task) -> None:
+        self.post(CancelRequested(task.id))
+        task.cancelled = True
+
+    @for_a_task(Task.has_yet_to_settle, outcome=outcomes)
+    def settle(self, task: Task, outcome: Outcome) -> None:
+        for child in task.below():
+            self.settle(child, outcome)
+        seq = self.post(TaskSettled(task.id, outcome))
+        task.state, task.outcome = outcome.ending.value, outcome
+        task.entered, task.heard = False, 0
+        if task.detached:
+            task.session.mail[seq] = f"({task.id})"
+        assert task.parent is not None
+        for waiting in task.parent.below():
+            if task in waiting.needs:
+                waiting.brief()
+                waiting.enter()
+
+    @precondition(lambda self: any(map(Task.acts, self.tasks.values())))
+    @rule()
+    def restart(self) -> None:
+        self.post(JournalOpened("1.0"))
+        for session in self.sessions.values():
+            session.door = None
+        for task in self.tasks.values():
+            if task.acts() or task.has_yet_to_settle():
+                task.state, task.entered = "interrupted", False
+
+    @precondition(lambda self: self.contradicted < len(self.entries))
+    @rule(first=st.integers(0, 4))
+    def contradict(self, first: int) -> None:
+        """Whatever cannot happen is refused, and changes nothing."""
+        self.contradicted = len(self.entries)
+        facts = [*self.impossible_for_sessions(), *self.impossible_for_tasks()]
+        before = self.snapshot(self.ledger)
+        # A part of them at a time: there are many, and tests are to be quick.
+        for fact in facts[first::5]:
+            with pytest.raises(ImpossibleEventError):
+                self.ledger.post(Entry(len(self.entries) + 1, 0.0, NOWHERE, fact))
+        assert self.snapshot(self.ledger) == before
+
+    def impossible_for_sessions(self) -> Iterator[Event]:
+        yield MessageReceived(NOWHERE, "hello?")
+        yield DoorOpened(NOWHERE, PUSH)
+        # What was read, what is somebody else's, and what nobody ever wrote.
+        all_mail = [0, len(self.entries) + 1]
+        for session in self.sessions.values():
+            all_mail += [*session.mail, *session.read, *session.told]
+        for session in (Session(NOWHERE), *self.sessions.values()):
+            yield ReplyDelivered(session.id, session.turns + 1)
+            yield TurnEnded(session.id, session.turns + 1, DONE)
+            yield TurnStarted(session.id, session.turns + 2, PUSH, ())
+            for seq in {*all_mail} - {*session.mail}:
+                yield TurnStarted(session.id, session.turns + 1, PUSH, (seq,))
+                yield ToolAnswered(root_of(session.id), FOUND, (seq,))
+            if not session.door:
+                yield DoorClosed(session.id)
+        for session in self.sessions.values():
+            yield SessionOpened(session.id, "editor")
+            if session.door:
+                yield DoorOpened(session.id, PUSH)
+            if session.turn:
+                yield TurnStarted(session.id, session.turns + 1, PUSH, ())
+            if not session.interrupted():
+                yield TurnResumed(session.id, session.turns, PUSH)
+            if session.root.joined_below():
+                yield TurnEnded(session.id, session.turns, DONE)
+                yield TurnResumed(session.id, session.turns, PUSH, afresh=True)
+
+    def impossible_for_tasks(self) -> Iterator[Event]:
+        nobody = Task(NOBODY, Session(NOWHERE), outcome=DONE)
+        for task in (nobody, *self.tasks.values()):
+            yield from self.impossible_for(task, nobody)
+            strangers = [it for it in self.tasks.values() if it.parent is not task]
+            needs = tuple(strangers[:1])
+            yield requested(Task(TaskId("new"), task.session, task, needs=needs))
+
+    def impossible_for(self, task: Task, nobody: Task) -> Iterator[Event]:
+        yield SteeringSeen(task.id, (NOTE,))
+        yield requested(Task(task.id, task.session, task.parent or nobody))
+        if task.parent:
+            yield SessionOpened(SessionId(task.id), "editor")
+            yield ToolAnswered(task.id, FOUND, (1,))
+        for id_, seen in task.steering.items():
+            yield Steered(task.id, id_, "again", "/editor")
+            if seen:
+                yield SteeringSeen(task.id, (id_,))
+        if not task.acts():
+            yield requested(Task(TaskId("late"), task.session, task))
+            yield ModelAnswered(task.id, ASKS)
+            yield ModelFailed(task.id, "no", Usage())
+            yield ToolAnswered(task.id, FOUND)
+            yield SteeringSeen(task.id, ())
+        if not task.acts() or not task.parent:
+            yield QuietChanged(task.id, True)
+        if task.acts() or not task.has_yet_to_settle() or task.missing():
+            yield TaskStarted(task.id)
+        if task.below():
+            yield TaskStarted(task.id, afresh=True)
+        if task.outcome or not (task.parent or task.acts()):
+            yield CancelRequested(task.id)
+            yield Steered(task.id, NOTE, "faster", "/editor")
+        if task.below() or not task.has_yet_to_settle():
+            yield TaskSettled(task.id, DONE)

@@ -1,0 +1,185 @@
+"""Tasks that need others, and tasks that wait for room: when they start, and when they never do."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from agents import UserMessage
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Ledger,
+    Mode,
+    Outcome,
+    Rules,
+    SessionId,
+    TaskId,
+    unmet,
+)
+from delegation.events import (
+    DoorClosed,
+    DoorOpened,
+    Event,
+    JournalOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnResumed,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+
+PUSH = DeliveryCapability.PUSH
+S = SessionId("s")
+A, B, C, D = map(TaskId, "abcd")
+DONE = Outcome(Ending.SUCCEEDED, "42")
+FAILED = Outcome(Ending.FAILED, error="no more paper")
+RESTART = JournalOpened("1.0")
+
+
+def test_a_task_starts_when_all_that_it_needs_have_succeeded_and_hears_of_them(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """It is told their outputs, by the labels or paths that they are called by."""
+    begin(PUSH)
+    tell(requested(A, label="facts"), requested(B))
+    tell(requested(C, needs=(A, B), context="of 1984"))
+    assert set(ledger.tasks[C].needs) == {A, B}
+    assert not ledger.tasks[C].has_room
+
+    tell(TaskStarted(A), TaskSettled(A, DONE))
+    assert ledger.tasks[C].transcript == []
+    tell(TaskStarted(B), TaskSettled(B, Outcome(Ending.SUCCEEDED, "43")))
+    assert list(ledger.joinable) == [C]
+    assert ledger.tasks[C].transcript == [
+        UserMessage(
+            "find it\n\nContext:\nof 1984\n\n"
+            "Result of facts, which this needs:\n42\n\n"
+            "Result of /editor/researcher[2], which this needs:\n43"
+        )
+    ]
+
+
+def test_what_is_needed_may_have_succeeded_already(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """A call that a crash interrupted asks for the rest of its tasks later."""
+    begin(PUSH)
+    tell(requested(A), TaskSettled(A, DONE), requested(B, needs=(A,)))
+
+    assert list(ledger.joinable) == [B]
+    assert "which this needs:\n42" in ledger.tasks[B].transcript[0].text
+
+
+def test_who_names_a_need_twice_needs_it_once(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """A model may repeat itself; the task is told once, and takes one place."""
+    begin(PUSH)
+    tell(requested(A), requested(B, needs=(A, A)), TaskStarted(A), TaskSettled(A, DONE))
+
+    assert len(ledger.tasks[B].transcript) == 1
+    assert ledger.sessions[S].room.working == 1
+    assert ledger.sessions[S].root.children.running == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_did_not_succeed_leaves_who_needs_it_without_hope(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, when: str
+) -> None:
+    """It never starts, and the reason names what was missing; then it is hopeless no more."""
+    begin(PUSH)
+    facts: list[Event] = [requested(A, label="facts"), TaskSettled(A, FAILED)]
+    facts.insert(2 if when == "before" else 1, requested(B, needs=(A,)))
+    tell(*facts)
+
+    assert list(ledger.hopeless) == [B]
+    assert not ledger.joinable
+    assert unmet(ledger.hopeless[B]) == (
+        "it needs 'facts' (/editor/researcher[1]), which ended as failed: no more paper"
+    )
+    tell(TaskSettled(B, Outcome(Ending.REFUSED)))
+    assert not ledger.hopeless
+
+
+def test_hope_is_lost_down_the_chain(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Each is refused by the one before it, one after the other."""
+    begin(PUSH)
+    tell(requested(A), requested(B, needs=(A,)), requested(C, needs=(B, A)))
+    tell(TaskSettled(A, Outcome(Ending.CANCELLED)))
+    assert set(ledger.hopeless) == {B, C}
+    assert unmet(ledger.hopeless[B]) == (
+        "it needs /editor/researcher[1], which ended as cancelled"
+    )
+
+    tell(TaskSettled(B, Outcome(Ending.REFUSED, error=unmet(ledger.hopeless[B]))))
+    tell(TaskSettled(C, Outcome(Ending.REFUSED)))
+    assert not ledger.hopeless
+    assert ledger.sessions[S].tree.counts() == {
+        "running": 1,
+        "cancelled": 1,
+        "refused": 2,
+    }
+
+
+def test_who_has_ended_is_not_told_of_what_it_needed(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """It was cancelled while it waited."""
+    begin(PUSH)
+    tell(requested(A), requested(B, needs=(A,)), requested(C, needs=(A,)))
+    tell(TaskSettled(B, Outcome(Ending.CANCELLED)), TaskSettled(A, DONE))
+
+    assert list(ledger.joinable) == [C]
+    assert ledger.tasks[B].transcript == []
+
+
+def test_what_was_missing_before_a_crash_is_missing_after_it(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Only what waits for nothing else waits for room again."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), requested(B, needs=(A,)))
+    tell(RESTART, TurnResumed(S, 1, PUSH))
+    assert list(ledger.joinable) == [A]
+
+    tell(TaskStarted(A), TaskSettled(A, DONE))
+    assert list(ledger.joinable) == [B]
+
+
+@pytest.mark.parametrize("rules", [Rules(detached=1)])
+def test_who_waits_for_room_waits_once_however_often_the_door_opens(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """After a restart each waits again, when its session is back, and not for every door."""
+    begin(PUSH)
+    tell(requested(A, mode=Mode.DETACHED), requested(B, mode=Mode.DETACHED))
+    tell(RESTART, DoorOpened(S, PUSH))
+    room = ledger.sessions[S].room
+    assert (list(ledger.startable), room.waiting) == ([A], 1)
+
+    tell(DoorClosed(S), DoorOpened(S, PUSH))
+    assert room.waiting == 1
+    tell(TaskStarted(A), TaskSettled(A, DONE))
+    assert (list(ledger.startable), room.waiting) == ([B], 0)
+
+
+@pytest.mark.parametrize("rules", [Rules(live_tasks=1)])
+def test_what_was_started_under_other_rules_has_started(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Rules say who may run from now on, and nothing of what has happened."""
+    begin(PUSH)
+    tell(*(requested(task, mode=Mode.DETACHED) for task in (A, B, C)))
+    tell(TaskStarted(A), TaskStarted(B))
+    room = ledger.sessions[S].room
+    assert (room.working, room.waiting) == (2, 1)
+
+    tell(TaskSettled(A, DONE))
+    assert not ledger.startable
+    tell(TaskSettled(B, DONE))
+    assert list(ledger.startable) == [C]

@@ -1,0 +1,43 @@
+"""The limits of delegation: which numbers make sense."""
+
+import attrs
+import pytest
+
+from agents import DefinitionError
+from delegation import Rules
+
+LIMITS = [it.name for it in attrs.fields(Rules)]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_below_none_makes_no_sense(limit: str) -> None:
+    """It is said where it is written, and not when a task finds it."""
+    with pytest.raises(DefinitionError, match=rf"Rules\({limit}=-1\) makes no sense"):
+        attrs.evolve(Rules(), **{limit: -1})
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_every_limit_may_be_none_at_all(limit: str) -> None:
+    """0 is a number like any other."""
+    assert attrs.asdict(attrs.evolve(Rules(), **{limit: 0}))[limit] == 0
+
+
+def test_a_limit_of_room_may_be_left_open() -> None:
+    """None is no limit."""
+    rules = Rules(live_children=None, live_tasks=None, detached=None)
+
+    assert rules.live_children is rules.live_tasks is rules.detached is None
+
+
+def test_no_tree_is_deeper_than_a_cancellation_can_cross() -> None:
+    """On Python 3.11 it would end the whole process."""
+    assert Rules(depth=250).depth == 250
+    with pytest.raises(
+        DefinitionError, match=r"Rules\(depth=251\) is deeper than the 250"
+    ):
+        Rules(depth=251)
+
+
+def test_the_usual_depth_is_far_from_there() -> None:
+    """Who needs more says so."""
+    assert Rules().depth < 100

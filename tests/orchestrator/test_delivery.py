@@ -1,0 +1,152 @@
+"""A reply is handed over until somebody has got it, or the conversation is closed for good."""
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel
+from delegation import DeliveryCapability, Reply
+from delegation.events import DeliveryFailed, ReplyDelivered, SessionClosed, TurnStarted
+from orchestrator import (
+    ClosedError,
+    MemoryJournal,
+    Orchestrator,
+    Session,
+    UnknownIdError,
+    open_orchestrator,
+)
+from tests.kit import facts, hand_on, worker
+
+
+class BadLine:
+    """A door that fails for a while: a webhook whose server is down."""
+
+    capability = DeliveryCapability.PUSH
+
+    def __init__(self, orchestrator: Orchestrator, failures: float) -> None:
+        self._turns = orchestrator._house.turns
+        self._failures = failures
+        self.attempts: list[float] = []
+        self.got: list[Reply] = []
+
+    async def deliver(self, reply: Reply) -> None:
+        await trio.lowlevel.checkpoint()
+        self.attempts.append(trio.current_time())
+        if len(self.attempts) <= self._failures:
+            raise OSError("the line is dead")
+        self.got.append(reply)
+        self._turns.delivered(reply)
+
+    def hang_up(self) -> None:
+        """Nobody waits here."""
+
+
+def behind(door: BadLine, session: Session, orchestrator: Orchestrator) -> None:
+    turns = orchestrator._house.turns
+    turns.detach(session.id)
+    turns.attach(session.id, door)
+
+
+def reporter(*replies: str, seconds: float = 10) -> Agent:
+    model = ScriptedModel([hand_on("a", background=True), *replies])
+    return Agent("lead", model=model, delegates=[worker(seconds=seconds)])
+
+
+async def test_a_door_that_fails_is_asked_again_later_and_later() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(reporter("on its way", "done")) as session:
+            await session.ask("go")
+            door = BadLine(orchestrator, failures=3)
+            behind(door, session, orchestrator)
+            await session.wait_idle()
+
+    assert [reply.text for reply in door.got] == ["done"]
+    assert door.attempts == pytest.approx([10, 11, 13, 17])
+    failed = facts(journal.entries, DeliveryFailed)
+    assert [(it.turn, it.attempt) for it in failed] == [(2, 1), (2, 2), (2, 3)]
+    assert failed[0].error == "OSError: the line is dead"
+    assert len(facts(journal.entries, ReplyDelivered)) == 2
+
+
+async def test_what_a_door_never_takes_is_for_the_next_one() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(reporter("on its way", "done")) as session:
+            await session.ask("go")
+            door = BadLine(orchestrator, failures=float("inf"))
+            behind(door, session, orchestrator)
+            await session.wait_idle()
+
+    assert len(door.attempts) == 8
+    async with open_orchestrator(MemoryJournal(journal.entries)) as orchestrator:
+        agent = reporter()
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            assert (await again.replies.receive()).text == "done"
+
+
+async def test_replies_come_in_order_also_from_a_door_that_fails() -> None:
+    model = ScriptedModel(
+        [hand_on("a", background=True), hand_on("b", background=True), "ok", "1", "2"]
+    )
+    lead = Agent("lead", model=model, delegates=[worker(seconds=5)])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(lead) as session:
+            await session.ask("go")
+            door = BadLine(orchestrator, failures=4)
+            behind(door, session, orchestrator)
+            await session.wait_idle()
+
+    assert [reply.turn for reply in door.got] == sorted(
+        reply.turn for reply in door.got
+    )
+
+
+async def test_a_session_that_is_closed_for_good_drops_its_mail_and_says_so() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(
+            reporter("on its way", "never")
+        ) as session:
+            await session.ask("go")
+            await orchestrator.close_session(session.id)
+
+            (child,) = session.tree.children(session.tree.root)
+            assert session.tree[child]["status"] == "cancelled"
+            with pytest.raises(ClosedError, match="is closed"):
+                await session.ask("are you there?")
+        with pytest.raises(ClosedError, match="was closed for good"):
+            async with orchestrator.open_session(reporter(), session=session.id):
+                pass
+        await orchestrator.close_session(session.id)  # once more changes nothing
+
+    assert len(facts(journal.entries, SessionClosed)) == 1
+    assert len(facts(journal.entries, TurnStarted)) == 1
+
+
+async def test_closing_a_session_lets_go_of_who_waits_for_an_answer() -> None:
+    slow = Agent("slow", model=ScriptedModel.always("late", 100))
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(slow) as session:
+            async with trio.open_nursery() as nursery:
+
+                @nursery.start_soon
+                async def ask() -> None:
+                    with pytest.raises(ClosedError):
+                        await session.ask("go")
+
+                await trio.sleep(5)
+                await orchestrator.close_session(session.id)
+            assert trio.current_time() == pytest.approx(5)
+
+
+async def test_a_session_at_rest_can_be_closed_and_an_unknown_one_cannot() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(reporter("ok", "done")) as session:
+            await session.ask("go")
+    async with open_orchestrator(journal) as orchestrator:
+        await orchestrator.close_session(session.id)
+        with pytest.raises(UnknownIdError, match="there is no session 'r_none'"):
+            await orchestrator.close_session("r_none")
+
+    assert facts(journal.entries, SessionClosed)[0].session == session.id
