@@ -117,29 +117,35 @@ class Bookkeeper:
 
     def _rest(self, entry: Entry) -> Mapping[SessionId, str | None]:
         """Return the sessions that a fact has laid to rest, or woken."""
-        ledger = self.ledger
-        if isinstance(entry.event, JournalOpened):
-            sessions = list(ledger.sessions.values())
-        elif entry.session in ledger.sessions:
-            sessions = [ledger.sessions[entry.session]]
+        session = self.ledger.sessions.get(entry.session)
+        if session is not None:
+            if session.turn is not None and session.id in self._awake:
+                return NOTHING  # most facts: it is known that it has something to do
+            # Whoever is new is about to have something to do.
+            is_new = isinstance(entry.event, SessionOpened)
+            changed = self._wake(session) if is_new else self._look_at(session)
+        elif isinstance(entry.event, JournalOpened):
+            changed = {}
+            for session in list(self.ledger.sessions.values()):
+                changed |= self._look_at(session)
         else:
             return NOTHING
-        rest: dict[SessionId, str | None] = {}
-        if isinstance(entry.event, SessionOpened):
-            self._awake.add(entry.session)
-            return {entry.session: None}
-        for session in sessions:
-            if session.at_rest and session.id in self._awake:
-                self._awake.remove(session.id)
-                self._lay_to_rest(session)
-                rest[session.id] = used_by(session)
-            elif not session.at_rest and session.id not in self._awake:
-                self._awake.add(session.id)
-                self._resting_tasks -= self._resting.pop(session.id, 0)
-                rest[session.id] = None
-        if rest:
-            self._forget_oldest()
-        return rest
+        self._forget_oldest()
+        return changed
+
+    def _look_at(self, session: SessionRecord) -> dict[SessionId, str | None]:
+        if not session.at_rest:
+            return {} if session.id in self._awake else self._wake(session)
+        if session.id not in self._awake:
+            return {}
+        self._awake.remove(session.id)
+        self._lay_to_rest(session)
+        return {session.id: used_by(session)}
+
+    def _wake(self, session: SessionRecord) -> dict[SessionId, str | None]:
+        self._awake.add(session.id)
+        self._resting_tasks -= self._resting.pop(session.id, 0)
+        return {session.id: None}
 
     def _lay_to_rest(self, session: SessionRecord) -> None:
         self._resting[session.id] = len(session.tree)
