@@ -81,13 +81,11 @@ def _receipt(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
 
 def waiting(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
     """Return what a task that has not begun waits for."""
-    if task.outcome is not None or task.acting or task.has_room:
-        return {}
-    if task.needs:
+    if task.outcome is None and task.needs:
         return {"waits_for": sorted(task.needs)}
-    if task.interrupted:
-        return {}
-    return {"position": session.room.position(task)}
+    if session.room.is_waiting(task):
+        return {"position": session.room.position(task)}
+    return {}
 
 
 def unmet(need: TaskRecord) -> str:

@@ -5,7 +5,7 @@ It reaches the descendants of the task that asks, and nobody else: another's tas
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, assert_never
 
 import attrs
 import msgspec
@@ -90,6 +90,8 @@ class Receipt:
                 return "gone: it had ended already"
             case "waiting":
                 return "not seen yet: it will be, before its next model call"
+            case _:
+                assert_never(self.state)
 
 
 class Controller(Protocol):

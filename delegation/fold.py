@@ -233,6 +233,8 @@ def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
     if event.afresh:
         _require_joined_ended(session, event)
         session.root.forget(turn.begins)
+        session.mail |= session.told
+        session.told.clear()
     session.turn = attrs.evolve(turn, capability=event.capability, interrupted=False)
     session.root.acting = True
     tasks.enter_interrupted(ledger, session.root)
@@ -246,6 +248,7 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         raise ImpossibleEventError(event, "that turn is not under way")
     _require_joined_ended(session, event)
     session.turn = None
+    session.told.clear()
     root.acting = root.cancel_requested = False
     root.accounts = session.accounts
     session.last_outcome = event.outcome

@@ -153,7 +153,7 @@ def accounts_under(
 
 def _look_at_needs(ledger: "Ledger", record: TaskRecord, request: TaskRequest) -> None:
     pending: set[TaskId] = set()
-    for id_ in request.needs:
+    for id_ in dict.fromkeys(request.needs):
         need = ledger.tasks[id_]
         if need.outcome is None:
             need.needed_by = [*need.needed_by, record]
@@ -169,7 +169,7 @@ def _brief(ledger: "Ledger", request: TaskRequest) -> str:
     if not request.needs:
         return news.brief(request)
     needs: list[tuple[str, str]] = []
-    for id_ in request.needs:
+    for id_ in dict.fromkeys(request.needs):
         need = ledger.tasks[id_]
         assert need.outcome is not None, "what it needs has succeeded"
         label = need.request.label if need.request is not None else ""
@@ -256,10 +256,12 @@ def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
     record = acting_task(ledger, event)
     if event.mail:
         session = ledger.sessions[record.session]
-        is_there = record is session.root and session.mail.keys() >= {*event.mail}
-        require(is_there, event, f"the mail is {list(session.mail)}")
+        news = {seq for seq, _ in session.completions()}
+        is_there = record is session.root and news >= {*event.mail}
+        is_there = is_there and len({*event.mail}) == len(event.mail)
+        require(is_there, event, f"the news of its tasks is {sorted(news)}")
         for seq in event.mail:
-            del session.mail[seq]
+            session.told[seq] = session.mail.pop(seq)
     record.transcript.append(event.message)
 
 
@@ -274,7 +276,8 @@ def steered(ledger: "Ledger", event: Steered) -> None:
 def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
     record = acting_task(ledger, event)
     unseen = {id_ for id_, said in record.steering.items() if said.seen_at is None}
-    require(unseen >= {*event.ids}, event, f"what it has not seen is {sorted(unseen)}")
+    is_unseen = unseen >= {*event.ids} and len({*event.ids}) == len(event.ids)
+    require(is_unseen, event, f"what it has not seen is {sorted(unseen)}")
     at = 1 + sum(isinstance(said, AssistantMessage) for said in record.transcript)
     steering = dict(record.steering)
     for id_ in event.ids:

@@ -131,6 +131,10 @@ class TaskRecord:
     def forget(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
         del self.transcript[length:]
+        # It is told again what it was told meanwhile.
+        self.steering = {
+            id_: attrs.evolve(said, seen_at=None) for id_, said in self.steering.items()
+        }
         if self.children is not NO_CHILDREN:
             # A call of the same name will be another call.
             asked = self.children.asked
@@ -200,6 +204,7 @@ class SessionRecord:
         "outstanding",
         "room",
         "root",
+        "told",
         "tree",
         "turn",
         "turns",
@@ -215,6 +220,8 @@ class SessionRecord:
         """The budgets that hold for all its turns."""
         self.used: dict[str, Account] = {}
         """What it has used itself of each budget."""
+        self.told: dict[int, Mail] = {}
+        """The mail that tools have told in the turn that is under way."""
         self.envelopes: dict[int, Envelope] = {}
         """What is written on its unread mail."""
         self.tree = Tree(root_of(id))

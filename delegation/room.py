@@ -38,7 +38,7 @@ class Room:
 
     def free(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more tasks of a parent could start now."""
-        places = _left(self._rules.live_tasks, self.working)
+        places = max(0, _left(self._rules.live_tasks, self.working))
         if mode is Mode.JOINED and _can_lend(parent):
             places += 1
         return max(0, min(places, self._left_of(parent, mode)))
@@ -48,10 +48,10 @@ class Room:
         if not self._lines and self.free(_parent(task), task.mode):
             self.take(task)
             return (task,)
-        key = _key(task)
-        self._lines.setdefault(key, {})[task.id] = task
-        self.waiting += 1
-        return self._moved_up(key)
+        if not self.is_waiting(task):
+            self._lines.setdefault(_key(task), {})[task.id] = task
+            self.waiting += 1
+        return self._moved_up(_key(task))
 
     def leave(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Let go of a task that has ended, and return those that have room now."""
@@ -86,6 +86,9 @@ class Room:
         if not _can_lend(parent):
             self.working += 1
         parent.children.joined_running += 1
+
+    def is_waiting(self, task: "TaskRecord") -> bool:
+        return task.id in self._lines.get(_key(task), ())
 
     def position(self, task: "TaskRecord") -> int:
         """Return how many tasks start before a waiting one does, itself included."""

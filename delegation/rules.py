@@ -29,7 +29,8 @@ class Rules:
     detached: int | None = 100
     """Room: how many tasks of one session may run in the background at once."""
     queue: int = 10_000
-    """How many tasks of one tree may wait for room; with 0, who finds none is refused."""
+    """How many tasks of one tree may wait for room; with 0, who finds none is refused. Who waits
+    for a task that it needs is not counted: it was let in with that one."""
 
     def __attrs_post_init__(self) -> None:
         for rule, number in attrs.asdict(self).items():

@@ -74,7 +74,7 @@ class OrchestratorDelegator:
         # Some may have been asked for before a crash, and be still there.
         asked = caller.children.asked
         new = [request for request in requests if request.call not in asked]
-        if new:
+        if new and self._book.stopping:
             await self._book.wait_taking(parent)
         if new and (refused := self._book.admit(new)) is not None:
             await trio.lowlevel.checkpoint()

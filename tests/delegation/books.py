@@ -173,6 +173,7 @@ class Session:
     purses: tuple[Purse, ...] = ()
     """The accounts that hold for all its turns."""
     undelivered: list[int] = attrs.field(factory=list[int])
+    closed: bool = False
     last: str = "queued"
 
     @property

@@ -36,6 +36,7 @@ from delegation import (
 )
 from delegation.events import (
     CancelRequested,
+    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Entry,
@@ -46,6 +47,7 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
+    SessionClosed,
     SessionOpened,
     Steered,
     SteeringSeen,
@@ -170,7 +172,10 @@ class Facts(RuleBasedStateMachine):
         self.sessions[session.id] = session
         self.enter(Task(root_of(session.id), session, purses=session.purses))
 
-    @for_a_session(lambda it: not it.door, capability=st.sampled_from([POLL, PUSH]))
+    @for_a_session(
+        lambda it: not it.door and not it.closed,
+        capability=st.sampled_from([POLL, PUSH]),
+    )
     def open_door(self, session: Session, capability: DeliveryCapability) -> None:
         self.post(DoorOpened(session.id, capability))
         session.door = capability
@@ -182,7 +187,7 @@ class Facts(RuleBasedStateMachine):
         self.post(DoorClosed(session.id))
         session.door = None
 
-    @for_a_session(lambda it: len(it.mail) < 3, budgets=grants)
+    @for_a_session(lambda it: len(it.mail) < 3 and not it.closed, budgets=grants)
     def receive(self, session: Session, budgets: tuple[Grant, ...]) -> None:
         word = f"<letter {len(self.entries)}>"
         seq = self.post(MessageReceived(session.id, word, grants=budgets))
@@ -219,7 +224,7 @@ class Facts(RuleBasedStateMachine):
         for task in session.root.joined_below():
             self.settle(task, outcome)
         self.post(TurnEnded(session.id, session.turns, outcome))
-        if session.turn is not NONE:
+        if session.turn is not NONE and not session.closed:
             session.undelivered.append(session.turns)
         session.turn = None
         session.last = outcome.ending.value
@@ -227,10 +232,26 @@ class Facts(RuleBasedStateMachine):
         session.root.cancelled = False
         session.root.purses = session.purses
 
-    @for_a_session(lambda it: it.undelivered, oldest=st.booleans())
-    def deliver_reply(self, session: Session, oldest: bool) -> None:
-        turn = session.undelivered.pop(0 if oldest else -1)
+    @for_a_session(
+        lambda it: it.undelivered, oldest=st.booleans(), has_failed=st.booleans()
+    )
+    def deliver_reply(self, session: Session, oldest: bool, has_failed: bool) -> None:
+        turn = session.undelivered[0 if oldest else -1]
+        if has_failed:
+            self.post(DeliveryFailed(session.id, turn, 1, "the line is busy"))
+            return
+        session.undelivered.remove(turn)
         self.post(ReplyDelivered(session.id, turn))
+
+    @precondition(lambda self: len(self.entries) > 40)
+    @for_a_session(lambda it: not it.closed)
+    def close_session(self, session: Session) -> None:
+        """Late, for there is little that can happen to it then."""
+        self.post(SessionClosed(session.id, tuple(session.mail)))
+        session.closed = True
+        session.mail.clear()
+        session.grants.clear()
+        session.undelivered.clear()
 
     @precondition(lambda self: len(self.tasks) < TASKS)
     @for_a_task(
@@ -337,7 +358,7 @@ class Facts(RuleBasedStateMachine):
         seq = self.post(TaskSettled(task.id, outcome))
         task.state, task.outcome = outcome.ending.value, outcome
         task.entered, task.heard = False, 0
-        if task.detached:
+        if task.detached and not task.session.closed:
             task.session.mail[seq] = f"({task.id})"
         assert task.parent is not None
         for waiting in task.parent.below():
@@ -377,6 +398,8 @@ class Facts(RuleBasedStateMachine):
             all_mail += [*session.mail, *session.read, *session.told]
         for session in (Session(NOWHERE), *self.sessions.values()):
             yield ReplyDelivered(session.id, session.turns + 1)
+            yield DeliveryFailed(session.id, session.turns + 1, 1, "no")
+            yield SessionClosed(session.id, (*session.mail, 0))
             yield TurnEnded(session.id, session.turns + 1, DONE)
             yield TurnStarted(session.id, session.turns + 2, PUSH, ())
             for seq in {*all_mail} - {*session.mail}:
@@ -385,16 +408,22 @@ class Facts(RuleBasedStateMachine):
             if not session.door:
                 yield DoorClosed(session.id)
         for session in self.sessions.values():
-            yield SessionOpened(session.id, "editor")
-            if session.door:
-                yield DoorOpened(session.id, PUSH)
-            if session.turn:
-                yield TurnStarted(session.id, session.turns + 1, PUSH, ())
-            if not session.interrupted():
-                yield TurnResumed(session.id, session.turns, PUSH)
-            if session.root.joined_below():
-                yield TurnEnded(session.id, session.turns, DONE)
-                yield TurnResumed(session.id, session.turns, PUSH, afresh=True)
+            yield from self.impossible_for_one(session)
+
+    def impossible_for_one(self, session: Session) -> Iterator[Event]:
+        yield SessionOpened(session.id, "editor")
+        if session.closed:
+            yield SessionClosed(session.id)
+            yield MessageReceived(session.id, "hello?")
+        if session.door or session.closed:
+            yield DoorOpened(session.id, PUSH)
+        if session.turn:
+            yield TurnStarted(session.id, session.turns + 1, PUSH, ())
+        if not session.interrupted():
+            yield TurnResumed(session.id, session.turns, PUSH)
+        if session.root.joined_below():
+            yield TurnEnded(session.id, session.turns, DONE)
+            yield TurnResumed(session.id, session.turns, PUSH, afresh=True)
 
     def impossible_for_tasks(self) -> Iterator[Event]:
         nobody = Task(NOBODY, Session(NOWHERE), outcome=DONE)

@@ -4,7 +4,18 @@ import json
 from collections.abc import Callable
 from typing import TypeAlias
 
-from agents import AssistantMessage, Usage
+import pytest
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    Compaction,
+    ScriptedModel,
+    ToolCall,
+    Usage,
+    UserMessage,
+)
 from delegation import (
     DeliveryCapability,
     Ending,
@@ -12,12 +23,21 @@ from delegation import (
     Mode,
     Outcome,
     Reason,
+    Rules,
     SessionId,
     TaskId,
     dispatched_answer,
     joined_answer,
+    readable,
 )
-from delegation.events import ModelAnswered, TaskRequested, TaskSettled, TaskStarted
+from delegation.events import (
+    DoorOpened,
+    JournalOpened,
+    ModelAnswered,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+)
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -131,3 +151,95 @@ def test_the_receipt_of_detached_tasks_names_them_and_says_what_comes(
     assert "You will be told when each ends" in note
     assert "Do not ask for them again" in note
     assert 'task(action="wait")' in note
+
+
+@pytest.mark.parametrize("rules", [Rules(detached=1)])
+def test_a_receipt_says_what_each_waits_for(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """One has room, one is the next, and one needs both of them."""
+    begin(DeliveryCapability.PUSH)
+    tell(requested(A, mode=Mode.DETACHED, label="facts"))
+    tell(requested(B, mode=Mode.DETACHED))
+    tell(requested("c", mode=Mode.DETACHED, needs=(B, A)))
+    answer = json.loads(
+        dispatched_answer([*ledger.tasks.values()][1:], ledger.sessions[S])
+    )
+
+    assert answer["tasks"] == [
+        {"task_id": "a", "path": "/editor/researcher[1]", "label": "facts"},
+        {"task_id": "b", "path": "/editor/researcher[2]", "position": 1},
+        {"task_id": "c", "path": "/editor/researcher[3]", "waits_for": ["a", "b"]},
+    ]
+
+
+@pytest.mark.parametrize("rules", [Rules(detached=1)])
+def test_a_receipt_is_there_also_for_what_a_crash_interrupted(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """The call that asked is made again, whether its tasks are back or not."""
+    begin(DeliveryCapability.PUSH)
+    tell(requested(A, mode=Mode.DETACHED), requested(B, mode=Mode.DETACHED))
+    tell(JournalOpened("1.0"))
+    tasks = [ledger.tasks[A], ledger.tasks[B]]
+    answer = json.loads(dispatched_answer(tasks, ledger.sessions[S]))
+
+    assert [it["task_id"] for it in answer["tasks"]] == [A, B]
+    assert not any("position" in it for it in answer["tasks"])
+
+
+@pytest.mark.parametrize("rules", [Rules(detached=1)])
+def test_who_waits_again_after_a_crash_has_a_position_again(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Whoever waits for room has a visible position."""
+    begin(DeliveryCapability.PUSH)
+    tell(requested(A, mode=Mode.DETACHED), requested(B, mode=Mode.DETACHED))
+    tell(JournalOpened("1.0"), DoorOpened(S, DeliveryCapability.PUSH))
+    tasks = [ledger.tasks[A], ledger.tasks[B]]
+    answer = json.loads(dispatched_answer(tasks, ledger.sessions[S]))
+
+    assert [it.get("position") for it in answer["tasks"]] == [None, 1]
+
+
+def test_long_results_share_what_can_be_read(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Each says how much of it is left out, and how the rest is read."""
+    begin(DeliveryCapability.NONE)
+    tell(requested(A), requested(B))
+    tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "x" * 30_001)))
+    tell(TaskSettled(B, Outcome(Ending.SUCCEEDED, "y" * 25_000)))
+    tasks = [ledger.tasks[A], ledger.tasks[B]]
+    results = json.loads(joined_answer(tasks, ledger.sessions[S], PLENTY))["results"]
+
+    assert results[0]["output"] == (
+        "x" * 25_000 + "\n[5001 of 30001 characters are left out here:"
+        ' task(action="result", ids=["a"], offset=25000) reads on.]'
+    )
+    assert results[1]["output"] == "y" * 25_000
+
+
+def calls(number: int) -> AssistantMessage:
+    return AssistantMessage(
+        calls=tuple(ToolCall("t", id=CallId(f"c{place}")) for place in range(number))
+    )
+
+
+def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
+    """Whoever has read much can read less, and calls that were made together share it."""
+
+    def left(window: int | None, *said: str, together: int = 1) -> int:
+        compaction = None if window is None else Compaction(window=window)
+        agent = Agent("editor", model=ScriptedModel([]), compaction=compaction)
+        heard = [UserMessage(text) for text in said]
+        return readable(agent, [*heard, calls(together)])
+
+    assert left(None, "x" * 10**6) == 50_000
+    assert left(10**6) == 49_999
+    assert 0 < left(10_000, "x" * 4_000) == left(10_000) - 2_000
+    assert left(10_000, together=2) == left(10_000) // 2
+    assert left(10_000, together=0) == left(10_000)
+    assert left(1_000, "x" * 9_000) == 200
+    agent = Agent("editor", model=ScriptedModel([]), compaction=Compaction(window=99))
+    assert readable(agent, []) == 200

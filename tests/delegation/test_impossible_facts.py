@@ -25,6 +25,7 @@ from delegation import (
 )
 from delegation.events import (
     CancelRequested,
+    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Entry,
@@ -35,6 +36,7 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
+    SessionClosed,
     SessionOpened,
     Steered,
     SteeringSeen,
@@ -57,6 +59,7 @@ S = SessionId("s")
 ROOT = root_of(S)
 OTHER = SessionId("other")
 NOWHERE = SessionId("nowhere")
+GONE = SessionId("gone")
 A, B, C, D, QUEUED = (TaskId(name) for name in ("a", "b", "c", "d", "queued"))
 NOBODY, NEEDY, NEWS_OF = map(TaskId, ("nobody", "needy", "news of"))
 SEEN, SAID, NEW = map(MessageId, ("seen", "said", "new"))
@@ -92,6 +95,8 @@ def of_session(session: SessionId) -> dict[str, Event]:
         "resumes a turn": TurnResumed(session, 1, PUSH),
         "ends a turn": TurnEnded(session, 1, DONE),
         "has a reply delivered": ReplyDelivered(session, 1),
+        "has a reply not delivered": DeliveryFailed(session, 1, 1, "no"),
+        "is closed": SessionClosed(session),
     }
 
 
@@ -115,6 +120,11 @@ IMPOSSIBLE: dict[str, Event] = {
     "a turn ends that never started": TurnEnded(OTHER, 1, DONE),
     "a turn ends before the tasks joined to it": TurnEnded(S, 1, DONE),
     "a reply is delivered before its turn ends": ReplyDelivered(S, 1),
+    "a reply is not delivered before its turn ends": DeliveryFailed(S, 1, 1, "no"),
+    "a session is closed and not all mail is dropped": SessionClosed(S, (NEWS,)),
+    "a session is closed twice": SessionClosed(GONE),
+    "a door opens onto a closed session": DoorOpened(GONE, PUSH),
+    "a closed session gets mail": MessageReceived(GONE, "hello?"),
     "a session takes the id of a task": SessionOpened(SessionId(A), "editor"),
     "a task starts that runs": TaskStarted(B),
     "a task starts before what it needs": TaskStarted(NEEDY),
@@ -182,6 +192,7 @@ def life(ledger: Ledger, begin: Tell, tell: Tell, requested: Asked) -> None:
     tell(Steered(A, SAID, "faster", "/editor"))
     tell(requested(NEWS_OF, mode=Mode.DETACHED), TaskSettled(NEWS_OF, DONE))
     tell(MessageReceived(S, "and more"))
+    tell(SessionOpened(GONE, "editor"), SessionClosed(GONE))
     assert list(ledger.sessions[S].mail) == [NEWS, LETTER]
 
 

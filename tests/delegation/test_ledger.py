@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+import pytest
+
 from agents import (
     AssistantMessage,
+    Budget,
     CallId,
     MessageId,
     ToolCall,
@@ -25,6 +28,7 @@ from delegation import (
 )
 from delegation.events import (
     CancelRequested,
+    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Event,
@@ -34,6 +38,7 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
+    SessionClosed,
     SessionOpened,
     Steered,
     SteeringSeen,
@@ -82,6 +87,8 @@ def test_every_fact_knows_its_tree(
         SessionOpened(S, "editor"),
         DoorOpened(S, PUSH),
         DoorClosed(S),
+        SessionClosed(S),
+        DeliveryFailed(S, 1, 1, "no"),
         MessageReceived(S, "go"),
         TurnStarted(S, 1, PUSH, ()),
         TurnResumed(S, 1, PUSH),
@@ -176,10 +183,12 @@ def test_only_a_detached_task_that_settles_is_mail(
     begin(PUSH)
     tell(requested(A), requested(B, mode=Mode.DETACHED))
     tell(TaskSettled(A, DONE), TaskSettled(B, DONE))
+    news = ledger.last_seq
     session = ledger.sessions[S]
+    assert list(session.mail) == [news]
 
-    assert list(session.mail) == [ledger.last_seq]
-    assert list(session.completions()) == [(ledger.last_seq, B)]
+    tell(MessageReceived(S, "more"))
+    assert list(session.completions()) == [(news, B)]
     assert not session.outstanding
 
 
@@ -317,3 +326,152 @@ def test_one_ending_only_is_success() -> None:
     outcomes = [Outcome(ending, "some text") for ending in Ending]
 
     assert [it.ending for it in outcomes if it.succeeded] == [Ending.SUCCEEDED]
+
+
+def test_what_is_said_to_a_task_is_heard_before_its_next_model_call(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """It says who said it, and the record before which call it was seen."""
+    first, second = MessageId("m1"), MessageId("m2")
+    begin(PUSH)
+    tell(requested(A), Steered(A, first, "look in the drawer", "/editor"))
+    tell(TaskStarted(A), ModelAnswered(A, SAYS), ToolAnswered(A, ANSWERS))
+    tell(Steered(A, second, "hurry", "/editor"))
+    assert len(ledger.tasks[A].transcript) == 3, "nobody has seen it yet"
+
+    tell(SteeringSeen(A, (first,)), ModelAnswered(A, SAYS), SteeringSeen(A, (second,)))
+    record = ledger.tasks[A]
+    assert [said.seen_at for said in record.steering.values()] == [2, 3]
+    assert record.transcript[3] == UserMessage(
+        "Message from /editor, while you work:\nlook in the drawer", aside=True
+    )
+    assert record.transcript[3].id == first
+
+
+def test_a_quiet_task_runs_and_shows_it(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """It is a state and no failure: the next sign of life ends it."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A))
+    node = ledger.sessions[S].tree[A]
+    for quiet, status in ((True, "quiet"), (False, "running"), (True, "quiet")):
+        tell(QuietChanged(A, quiet))
+        assert node["status"] == status
+    assert ledger.tasks[A].acting
+
+
+def test_what_a_failed_call_has_used_is_paid_for(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """By all who pay for the task, and nobody hears anything of it."""
+    begin(PUSH)
+    tell(requested(A, budget=Budget(calls=5)), TaskStarted(A))
+    tell(ModelFailed(A, "no", Usage(calls=2, input_tokens=7, cost=3)))
+
+    assert ledger.sessions[S].tree.total == Usage(calls=2, input_tokens=7, cost=3)
+    (account,) = ledger.tasks[A].accounts
+    assert (account.calls, account.tokens, account.cost) == (2, 7, 3)
+    assert len(ledger.tasks[A].transcript) == 1
+
+
+def test_a_session_that_is_closed_for_good_is_told_nothing_more(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """What it was not told is dropped, by name; what runs runs on, and tells nobody."""
+    begin(PUSH)
+    tell(requested(A, mode=Mode.DETACHED), TaskStarted(A))
+    tell(TurnEnded(S, 1, DONE), MessageReceived(S, "more"), DoorClosed(S))
+    session = ledger.sessions[S]
+    assert list(session.undelivered) == [1]
+
+    tell(SessionClosed(S, tuple(session.mail)), TaskSettled(A, DONE))
+    assert session.closed
+    assert session.at_rest
+    assert not session.mail
+    assert not ledger.wakeable
+
+
+def test_a_closed_session_that_still_takes_a_turn_has_no_reply_to_deliver(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """Nobody is there to take it."""
+    begin(PUSH)
+    tell(SessionClosed(S), TurnEnded(S, 1, DONE))
+
+    assert not ledger.sessions[S].undelivered
+
+
+def test_a_reply_that_could_not_be_delivered_waits_for_the_next_attempt(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """A failure is a fact, and changes nothing of what is still to do."""
+    begin(PUSH)
+    tell(TurnEnded(S, 1, DONE), DeliveryFailed(S, 1, 1, "the line is busy"))
+
+    assert list(ledger.sessions[S].undelivered) == [1]
+
+
+def test_a_turn_and_what_it_hands_on_know_where_its_message_came_from(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """Of the message that the turn has read, not of one that has come meanwhile."""
+    begin(PUSH)
+    tell(TurnEnded(S, 1, DONE), MessageReceived(S, "one", context={"chat_id": "1"}))
+    tell(TurnStarted(S, 2, PUSH, tuple(ledger.sessions[S].mail)))
+    tell(MessageReceived(S, "two", context={"chat_id": "2"}), requested(A))
+
+    assert ledger.tasks[ROOT].context == {"chat_id": "1"}
+    assert ledger.tasks[A].context == {"chat_id": "1"}
+
+
+@pytest.mark.parametrize(
+    ("characters", "shown"), [(None, 25_000), (50_000, 25_000), (10_000, 5_000)]
+)
+def test_news_that_are_read_together_share_what_can_be_read(
+    ledger: Ledger,
+    begin: Tell,
+    tell: Tell,
+    requested: Asked,
+    *,
+    characters: int | None,
+    shown: int,
+) -> None:
+    """Each is cut alike, and says how the rest is read; letters are never cut."""
+    begin(PUSH)
+    for task in (A, B):
+        tell(requested(task, mode=Mode.DETACHED))
+        tell(TaskSettled(task, Outcome(Ending.SUCCEEDED, "#" * 60_000)))
+    tell(MessageReceived(S, "#" * 60_000), TurnEnded(S, 1, DONE))
+    mail = tuple(ledger.sessions[S].mail)
+    tell(TurnStarted(S, 2, PUSH, mail, characters))
+
+    sizes = [it.text.count("#") for it in ledger.tasks[ROOT].transcript[1:]]
+    assert sizes == [shown, shown, 60_000]
+
+
+def test_what_begins_anew_knows_its_brief_and_nothing_else(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """And asks anew under the names that it has used before."""
+    begin(PUSH)
+    tell(ModelAnswered(ROOT, SAYS), requested(A), TaskStarted(A))
+    tell(ModelAnswered(A, SAYS), requested(B, parent=A, call="c"), TaskSettled(B, DONE))
+    tell(RESTART, TaskStarted(A, afresh=True))
+    assert ledger.tasks[A].transcript == [UserMessage("find it")]
+    tell(requested(C, parent=A, call="c"))
+
+    tell(TaskSettled(C, DONE), TaskSettled(A, DONE), TurnResumed(S, 1, PUSH, True))
+    assert ledger.tasks[ROOT].transcript == [UserMessage("go")]
+    assert ledger.tasks[ROOT].children.asked == {f"call of {A}~": A}
+
+
+def test_a_task_that_never_asked_for_anything_begins_anew_too(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """There is nothing below it to rename."""
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), ModelAnswered(A, SAYS), RESTART)
+    tell(TaskStarted(A, afresh=True))
+
+    assert ledger.tasks[A].transcript == [UserMessage("find it")]

@@ -294,30 +294,11 @@ def test_who_waits_for_its_child_lends_it_its_place(
     assert isinstance(decide([below], ledger), Refuse)
 
 
-@pytest.mark.parametrize("rules", [Rules(live_tasks=2, queue=2)])
-def test_who_waits_for_what_it_needs_counts_as_waiting(
-    ledger: Ledger,
-    begin: Tell,
-    tell: Tell,
-    request_of: Callable[..., TaskRequest],
-) -> None:
-    """However tasks come to wait for room, no more of them do than may."""
-    begin(PUSH)
-    for need, *others in (("x", "x1", "x2"), ("y",), ("z",), ("w",)):
-        batch = [request_of(PUSH, id=need)]
-        batch += [request_of(PUSH, id=it, needs=(TaskId(need),)) for it in others]
-        if decide(batch, ledger) == LATER:
-            tell(*(TaskRequested(it, Mode.DETACHED, LATER.reason) for it in batch))
-    tell(TaskStarted(TaskId("x")), TaskSettled(TaskId("x"), Outcome(Ending.SUCCEEDED)))
-
-    assert ledger.sessions[S].room.waiting <= ledger.rules.queue
-
-
-@pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=2)])
-def test_who_needs_another_may_wait_like_any_other(
+@pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=0)])
+def test_who_needs_another_does_not_count_as_waiting_for_room(
     ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest]
 ) -> None:
-    """A chain is a batch: one of it runs, and the rest waits."""
+    """A chain is let in as a whole: one of it runs, and the next has its place."""
     begin(PUSH)
     first = request_of(PUSH, id="x")
     second = request_of(PUSH, id="y", needs=(first.id,))

@@ -115,7 +115,7 @@ class Places:
 
     def ask(self, parent: TaskRecord, mode: Mode) -> TaskRecord:
         self.asked += 1
-        task = new_task(f"t{self.asked:02}", mode, parent)
+        task = new_task(f"t{self.asked:04}", mode, parent)
         self.live[task.id] = task
         self.waiting.setdefault(key_of(task), []).append(task.id)
         self.admit(self.room.enter(task))
@@ -210,7 +210,7 @@ class Limits(RuleBasedStateMachine):
             assert amount <= allowed, what
             self.allowed[what] = max(limit, min(allowed, amount))
 
-    @precondition(lambda self: self.places.asked < TASKS)
+    @precondition(lambda self: len(self.places.live) < TASKS)
     @rule(data=st.data(), background=st.booleans(), times=st.integers(1, 4))
     def ask(self, data: st.DataObject, background: bool, times: int) -> None:
         parent = data.draw(st.sampled_from(self.places.parents()))
@@ -284,7 +284,7 @@ class Limits(RuleBasedStateMachine):
     def nobody_waits_while_there_is_room_for_it(self) -> None:
         assert all(map(self.places.must_wait, self.places.in_line()))
 
-    @precondition(lambda self: not self.places.waiting and not self.forces)
+    @precondition(lambda self: not self.places.waiting)
     @rule(data=st.data(), background=st.booleans())
     def what_is_free_is_free(self, data: st.DataObject, background: bool) -> None:
         """As many as could start do start, if they ask now, and the next one waits."""

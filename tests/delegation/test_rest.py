@@ -1,0 +1,169 @@
+"""Sessions at rest are forgotten, and are the same when somebody asks for them again."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from agents import AssistantMessage, Budget, Usage
+from delegation import (
+    SHARED,
+    DeliveryCapability,
+    Ending,
+    Grant,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    TaskId,
+    UnreadableFactError,
+    forget,
+    recall,
+    remember_used,
+    root_of,
+    used_by,
+)
+from delegation.events import (
+    DoorClosed,
+    Entry,
+    Event,
+    ModelAnswered,
+    ReplyDelivered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+    TurnStarted,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+Snapshot: TypeAlias = Callable[[Ledger], object]
+
+NONE, _, PUSH = DeliveryCapability
+S, OTHER = SessionId("s"), SessionId("other")
+A = TaskId("a")
+DONE = Outcome(Ending.SUCCEEDED, "42")
+SHARED_BUDGET = Grant(f"{SHARED}1", Budget(calls=9, name="shared"))
+USAGE = Usage(calls=1, input_tokens=5, cost=7)
+
+
+def life(requested: Asked, session: SessionId, task: TaskId) -> list[Event]:
+    """Return a short life of a session with a budget of its own and one that it shares."""
+    return [
+        SessionOpened(session, "editor", Budget(tokens=99), (SHARED_BUDGET,)),
+        TurnStarted(session, 1, NONE, ()),
+        requested(task, session, session=session, budget=Budget(calls=3)),
+        TaskStarted(task),
+        ModelAnswered(task, AssistantMessage("hm", usage=USAGE)),
+        TaskSettled(task, DONE),
+        TurnEnded(session, 1, DONE),
+    ]
+
+
+def fold(facts: list[Event], *, start: int = 1) -> Ledger:
+    ledger = Ledger()
+    for seq, fact in enumerate(facts, start):
+        ledger.post(Entry(seq, float(seq), ledger.session_of(fact), fact))
+    return ledger
+
+
+def test_what_is_recalled_is_what_was_forgotten(
+    requested: Asked, snapshot: Snapshot
+) -> None:
+    """And what it shares with others was known all the time, and is booked once."""
+    own = life(requested, S, A)
+    others = life(requested, OTHER, TaskId("b"))
+    ledger = fold(own + others)
+    before = snapshot(ledger)
+    assert ledger.sessions[S].at_rest
+    assert not ledger.is_forgotten(S)
+
+    forget(ledger, S)
+    assert ledger.is_forgotten(S)
+    assert list(ledger.known) == [S, OTHER]
+    assert set(ledger.tasks) == {root_of(OTHER), TaskId("b")}
+    shared = ledger.accounts[SHARED_BUDGET.id]
+    assert (shared.calls, shared.tokens, shared.cost, shared.tasks) == (2, 10, 14, 2)
+
+    recall(ledger, S, fold(own))
+    assert not ledger.is_forgotten(S)
+    assert in_any_order(snapshot(ledger)) == in_any_order(before)
+    assert ledger.tasks[A].accounts[0] is shared
+
+
+def in_any_order(known: object) -> object:
+    """Return what a ledger knows; what was recalled is the last of its kind."""
+    assert isinstance(known, list)
+    return [
+        (name, sorted(value, key=repr) if isinstance(value, list) else value)
+        for name, value in known
+    ]
+
+
+def test_a_new_process_knows_what_sessions_at_rest_have_used(requested: Asked) -> None:
+    """Of budgets that others share, and of nothing else: it has not read their facts."""
+    used = used_by(fold(life(requested, S, A)).sessions[S])
+    ledger = fold(life(requested, OTHER, TaskId("b")), start=8)
+    assert ledger.accounts[SHARED_BUDGET.id].at == 8.0
+
+    remember_used(ledger, S, used)
+    shared = ledger.accounts[SHARED_BUDGET.id]
+    assert (shared.calls, shared.tokens, shared.cost, shared.tasks) == (2, 10, 14, 2)
+    assert shared.at == 1.0, "its time began with the first that it was set for"
+    assert ledger.is_forgotten(S)
+
+
+def test_who_comes_first_finds_what_those_at_rest_have_used(requested: Asked) -> None:
+    """The account is there before anybody else has booked on it."""
+    used = used_by(fold(life(requested, S, A)).sessions[S])
+    ledger = Ledger()
+    remember_used(ledger, S, used)
+    remember_used(ledger, OTHER, "")
+
+    assert list(ledger.known) == [S, OTHER]
+    (shared,) = ledger.accounts.values()
+    assert (shared.budget, shared.path, shared.depth) == (
+        SHARED_BUDGET.budget,
+        "/editor",
+        0,
+    )
+    assert (shared.calls, shared.tasks) == (1, 1)
+
+
+def test_who_shares_no_budget_leaves_nothing_behind(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """Of most sessions nothing has to be remembered."""
+    begin(NONE)
+    tell(TurnEnded(S, 1, DONE))
+
+    assert used_by(ledger.sessions[S]) == ""
+
+
+def test_what_was_damaged_is_refused_by_its_name() -> None:
+    """Whoever reads the message has a file to mend."""
+    with pytest.raises(UnreadableFactError, match="what session s has used: "):
+        remember_used(Ledger(), S, "[{]")
+
+
+def test_a_session_is_at_rest_when_nothing_is_due_and_nobody_talks_to_it(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """A turn, a task, mail, a reply or an open door: each keeps it in mind."""
+    begin(PUSH)
+    tell(requested(A, mode=Mode.DETACHED))
+    session = ledger.sessions[S]
+    story: list[tuple[Event, bool]] = [
+        (TurnEnded(S, 1, DONE), False),
+        (TaskSettled(A, DONE), False),
+        (TurnStarted(S, 2, PUSH, (7,)), False),
+        (TurnEnded(S, 2, DONE), False),
+        (DoorClosed(S), False),
+        (ReplyDelivered(S, 1), False),
+        (ReplyDelivered(S, 2), True),
+    ]
+    for fact, at_rest in story:
+        tell(fact)
+        assert session.at_rest is at_rest, fact
