@@ -18,6 +18,19 @@ def _not_negative(
         )
 
 
+def _whole(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    _not_negative(instance, attribute, value)
+    if value is not None and not isinstance(value, int):
+        raise DefinitionError(
+            f"{type(instance).__name__}({attribute.name}={value}) is no whole number"
+        )
+
+
+def _endless(value: Any) -> Any:
+    """Return None for what has no end, since no JSON can carry that."""
+    return None if value == math.inf else value
+
+
 @attrs.frozen(kw_only=True)
 class Limits:
     """What one task of an agent may use itself, without those it hands work to."""
@@ -37,23 +50,27 @@ class Limits:
 class Budget:
     """What a task and all below it may use together. None is no limit, and 0 is nothing."""
 
-    usd: float | None = attrs.field(default=None, validator=_not_negative)
-    tokens: int | None = attrs.field(default=None, validator=_not_negative)
+    usd: float | None = attrs.field(
+        default=None, validator=_not_negative, converter=_endless
+    )
+    tokens: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """What all model calls may read and write."""
-    calls: int | None = attrs.field(default=None, validator=_not_negative)
+    calls: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """How often models may be asked."""
-    seconds: float | None = attrs.field(default=None, validator=_not_negative)
+    seconds: float | None = attrs.field(
+        default=None, validator=_not_negative, converter=_endless
+    )
     """How long all of it may take, from the first that is asked for."""
-    tasks: int | None = attrs.field(default=None, validator=_not_negative)
+    tasks: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """How many tasks may be handed on."""
-    depth: int | None = attrs.field(default=None, validator=_not_negative)
+    depth: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """How many levels of tasks there may be below."""
     name: str = ""
     """What it is called in a sentence."""
 
     def __str__(self) -> str:
         amounts = [
-            f"{amount}={value:g}"
+            f"{amount}={value}"
             for amount, value in attrs.asdict(self).items()
             if amount != "name" and value is not None
         ]

@@ -108,8 +108,12 @@ async def take_turn(
 
 
 def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
-    last = history[-1] if history else None
-    return last if isinstance(last, AssistantMessage) and not last.calls else None
+    for said in reversed(history):
+        # What was said meanwhile stands behind an answer that is to be repaired.
+        if isinstance(said, UserMessage) and said.aside:
+            continue
+        return said if isinstance(said, AssistantMessage) and not said.calls else None
+    return None
 
 
 def _complaint(

@@ -41,7 +41,7 @@ from delegation.task import (
     TaskRequest,
     root_of,
 )
-from delegation.tool import Assignment, Delegator, delegate_tool
+from delegation.tool import Assignment, Delegator, call_key, delegate_tool
 from delegation.tree import Tree
 
 __all__ = [
@@ -85,6 +85,7 @@ __all__ = [
     "UnwritableFactError",
     "Verdict",
     "bind_session",
+    "call_key",
     "control_tool",
     "decide",
     "decode",

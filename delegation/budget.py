@@ -15,8 +15,13 @@ from delegation.task import Grant
 class OverBudgetError(DelegationError):
     """A model call would go beyond a budget."""
 
-    def __init__(self, account: "Account", ran_out: str, problem: str) -> None:
+    def __init__(
+        self, account: "Account", ran_out: str, problem: str, *, partial: str = ""
+    ) -> None:
         super().__init__(f"{account.describe()} {problem}")
+        self.account = account
+        self.partial = partial
+        """What the model had said by then."""
         self.ran_out = ran_out
         """What there is no more of: `usd`, `tokens`, `calls`."""
 

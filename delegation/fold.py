@@ -4,7 +4,7 @@ A fact that contradicts the facts before it is refused, and changes nothing. Wor
 O(depth), whatever the ledger holds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, assert_never
 
 import attrs
@@ -216,13 +216,14 @@ def _read_mail(
     root = session.root
     news = sum(isinstance(session.mail[seq], Completion) for seq in event.mail)
     share = share_of(news, event.characters or READ_AT_ONCE)
+    # A message says better than news where the answer goes.
+    contexts: dict[bool, Mapping[str, str]] = {}
     for seq in event.mail:
-        said = tasks.read(session.mail.pop(seq), seq, share)
-        root.transcript.append(said)
-        # News of a task has none: it is told where the last message came from.
-        if (envelope := session.envelopes.pop(seq, None)) is not None:
-            root.context = envelope.context
-            root.accounts = tasks.accounts_under(ledger, root, envelope.grants, at)
+        mail, envelope = session.mail.pop(seq), session.envelopes.pop(seq)
+        root.transcript.append(tasks.read(mail, seq, share))
+        contexts[isinstance(mail, Completion)] = envelope.context
+        root.accounts = tasks.accounts_under(ledger, root, envelope.grants, at)
+    root.context = contexts.get(False, contexts.get(True, root.context))
 
 
 def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
@@ -234,6 +235,9 @@ def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
         _require_joined_ended(session, event)
         session.root.forget(turn.begins)
         session.mail |= session.told
+        session.envelopes |= dict.fromkeys(
+            session.told, Envelope(session.root.context, ())
+        )
         session.told.clear()
     session.turn = attrs.evolve(turn, capability=event.capability, interrupted=False)
     session.root.acting = True
@@ -249,6 +253,11 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     _require_joined_ended(session, event)
     session.turn = None
     session.told.clear()
+    if root.steering:
+        root.steering = {
+            id_: attrs.evolve(said, too_late=True) if said.is_unseen else said
+            for id_, said in root.steering.items()
+        }
     root.acting = root.cancel_requested = False
     root.accounts = session.accounts
     session.last_outcome = event.outcome

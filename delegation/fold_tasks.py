@@ -26,6 +26,7 @@ from delegation.news import Completion
 from delegation.records import (
     NO_CHILDREN,
     Children,
+    Envelope,
     Mail,
     SessionRecord,
     Steering,
@@ -190,6 +191,8 @@ def read(mail: Mail, seq: int, share: int) -> UserMessage:
 def enter_room(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -> None:
     """Let a task that is due wait for room, or have it at once."""
     _let_in(ledger, session.room.enter(task))
+    if task.interrupted and not task.has_room:
+        session.tree.mark(task.id, status=Status.QUEUED)
 
 
 def _let_in(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
@@ -262,12 +265,14 @@ def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
         require(is_there, event, f"the news of its tasks is {sorted(news)}")
         for seq in event.mail:
             session.told[seq] = session.mail.pop(seq)
+            del session.envelopes[seq]
     record.transcript.append(event.message)
 
 
 def steered(ledger: "Ledger", event: Steered) -> None:
     record = live_task(ledger, event)
-    is_reachable = record.mode is not Mode.ROOT or record.acting
+    session = ledger.sessions[record.session]
+    is_reachable = record.mode is not Mode.ROOT or session.turn is not None
     require(is_reachable, event, "a session between two turns is told by mail")
     require(event.id not in record.steering, event, "it was said already")
     record.steering = {**record.steering, event.id: Steering(event.text, event.by)}
@@ -275,7 +280,7 @@ def steered(ledger: "Ledger", event: Steered) -> None:
 
 def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
     record = acting_task(ledger, event)
-    unseen = {id_ for id_, said in record.steering.items() if said.seen_at is None}
+    unseen = {id_ for id_, said in record.steering.items() if said.is_unseen}
     is_unseen = unseen >= {*event.ids} and len({*event.ids}) == len(event.ids)
     require(is_unseen, event, f"what it has not seen is {sorted(unseen)}")
     at = 1 + sum(isinstance(said, AssistantMessage) for said in record.transcript)
@@ -340,6 +345,8 @@ def _send_news(
 ) -> None:
     assert record.outcome is not None, "it has just ended"
     node = session.tree[record.id]
+    # Whoever is told is where the message came from that the task was asked for.
+    session.envelopes[entry.seq] = Envelope(record.context, ())
     session.mail[entry.seq] = Completion(
         request=request,
         outcome=record.outcome,

@@ -94,7 +94,8 @@ class Ledger:
         while record is not None:
             if record.cancel_requested:
                 return True
-            record = record.parent
+            # What runs in the background outlives the turn that asked for it.
+            record = None if record.mode is Mode.DETACHED else record.parent
         return False
 
     def ends_for_good(self, task: TaskId) -> bool:

@@ -57,6 +57,12 @@ class Steering:
     """The path of whoever said it."""
     seen_at: int | None = None
     """Before which of its model calls the task saw it."""
+    too_late: bool = False
+    """The turn had ended before it could see it."""
+
+    @property
+    def is_unseen(self) -> bool:
+        return self.seen_at is None and not self.too_late
 
 
 NO_STEERING: Final[Mapping[MessageId, Steering]] = {}

@@ -1,5 +1,6 @@
 """`delegate_task`: how a model hands work on."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -126,7 +127,10 @@ def delegate_tool(
 
     async def run(call: ToolCall) -> str:
         asked = read_arguments(call, DelegateTask)
-        assignments = _assignments(asked, rules, usual)
+        # A call that was made before a crash was within the limits that held then.
+        is_again = call_key(call.id, 0) in parent.children.asked
+        most = math.inf if is_again else rules.children_per_call
+        assignments = _assignments(asked, most, usual)
         for assignment in assignments:
             _require_known(assignment, names)
         _require_order(assignments)
@@ -146,6 +150,11 @@ def delegate_tool(
         # A call that a crash interrupted finds the tasks it asked for, and waits for them.
         idempotent=True,
     )
+
+
+def call_key(call: CallId, index: int) -> str:
+    """Return the name of one task that a call asks for."""
+    return f"{call}#{index}"
 
 
 def require_free(agent: Agent[Any], name: str) -> None:
@@ -192,7 +201,7 @@ def _about(agent: Agent[Any]) -> str:
     return "no description"
 
 
-def _assignments(asked: DelegateTask, rules: Rules, usual: str) -> Sequence[Assignment]:
+def _assignments(asked: DelegateTask, most: float, usual: str) -> Sequence[Assignment]:
     if asked.tasks and asked.goal:
         raise ToolError("give either one goal or a list of tasks, not both")
     # What is said once for a batch holds for each of its tasks that does not say otherwise.
@@ -209,9 +218,9 @@ def _assignments(asked: DelegateTask, rules: Rules, usual: str) -> Sequence[Assi
     ]
     if not all(assignment.goal.strip() for assignment in assignments):
         raise ToolError("say what to achieve: every task needs a goal")
-    if len(assignments) > rules.children_per_call:
+    if len(assignments) > most:
         raise ToolError(
-            f"one call may ask for {rules.children_per_call} tasks at most, and this one asks"
+            f"one call may ask for {most} tasks at most, and this one asks"
             f" for {len(assignments)}; none was started"
         )
     return assignments

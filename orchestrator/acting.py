@@ -80,6 +80,7 @@ class Acting:
         self.listeners = Listeners()
         self.watch = Watch(book, self._stop_stalled)
         self._scopes: dict[TaskId, trio.CancelScope] = {}
+        self._signs: dict[TaskId, Sign] = {}
         self._stalled: dict[TaskId, str] = {}
         """Why those are stopped that have shown no sign of life."""
         self._told: dict[TaskId, dict[CallId, Sequence[int]]] = {}
@@ -138,6 +139,13 @@ class Acting:
             if outcome is not None:
                 self.end_below(task, Ending.CANCELLED)
                 self._book.post(ended(outcome))
+                self._show_life_above(task)
+
+    def _show_life_above(self, task: TaskId) -> None:
+        """Let whoever waited for a task be seen to go on: it has not been silent."""
+        parent = self._book.ledger.tasks[task].parent
+        if parent is not None and parent.id in self._signs:
+            self._signs[parent.id].live()
 
     def end_below(self, task: TaskId, ending: Ending) -> None:
         """Settle what a task had asked for, and what cannot go on any more without it."""
@@ -166,10 +174,13 @@ class Acting:
         except (JournalError, ClosedError):
             raise
         except FORESEEN as exc:
+            self._spending.book_unheard(task)
             if isinstance(exc, ModelError):
-                self._book.post(ModelFailed(task, str(exc), exc.usage or Usage()))
+                usage = exc.usage or Usage(calls=1)
+                self._book.post(ModelFailed(task, str(exc), usage))
             return _outcome_of(exc, record)  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
+            self._spending.book_unheard(task)
             ending, error = Ending.FAILED, _described(_failure(exc))
             if self._book.ledger.is_cancelled(task):
                 ending, error = Ending.CANCELLED, f"{STOPPED}, and then {error}"
@@ -177,6 +188,7 @@ class Acting:
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             del self._scopes[task]
+            self._spending.booked(task)
             self._stalled.pop(task, None)
             self._told.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
@@ -205,17 +217,21 @@ class Acting:
         sign = None
         if record.request is not None:
             sign = self.watch.begin(record, agent.patience)
+            self._signs[record.id] = sign
         try:
             with bind_session(
-                **record.context,
-                session_id=record.session,
+                **{**record.context, "session_id": record.session},
                 async_delivery=origin.capability is not DeliveryCapability.NONE,
             ):
                 text = await take_turn(
                     agent,
                     record.transcript,
-                    model=self._spending.paid_by(record, self._roster.model_of(agent)),
-                    tools=self._tools(agent, record, origin, delegator),
+                    model=self._roster.model_for(
+                        record, agent, partial(self._spending.paid_by, record)
+                    ),
+                    tools=self._roster.tools_for(
+                        record, self._tools(agent, record, origin, delegator)
+                    ),
                     record=self._keeper(record, sign),
                     ready=self._book.wait_durable,
                     tell=self._teller(record, sign),
@@ -228,6 +244,7 @@ class Acting:
                 )
         finally:
             if sign is not None:
+                del self._signs[record.id]
                 self.watch.end(sign)
         return Outcome(Ending.SUCCEEDED, text)
 
@@ -248,6 +265,7 @@ class Acting:
         def keep(step: Step) -> None:
             if isinstance(step, AssistantMessage):
                 self._book.post(ModelAnswered(record.id, step))
+                self._spending.booked(record.id)
             else:
                 self._book.post(ToolAnswered(record.id, step, self._read(record, step)))
             if sign is not None:
@@ -263,7 +281,7 @@ class Acting:
 
     def _heard(self, record: TaskRecord) -> Sequence[UserMessage]:
         """Let a task read what was said to it meanwhile."""
-        unseen = tuple(id_ for id_, it in record.steering.items() if it.seen_at is None)
+        unseen = tuple(id_ for id_, it in record.steering.items() if it.is_unseen)
         if not unseen:
             return ()
         self._book.post(SteeringSeen(record.id, unseen))
@@ -298,7 +316,12 @@ def _outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
         case ModelError():
             ended = _unfinished(record, Ending.FAILED, str(exc), partial=exc.partial)
             return attrs.evolve(ended, kind=exc.kind.value)
-        case OverBudgetError() | LimitExceededError():
+        case OverBudgetError():
+            ended = _unfinished(
+                record, Ending.OVER_BUDGET, str(exc), partial=exc.partial
+            )
+            return attrs.evolve(ended, kind=exc.ran_out)
+        case LimitExceededError():
             ended = _unfinished(record, Ending.OVER_BUDGET, str(exc))
             return attrs.evolve(ended, kind=exc.ran_out)
         case OutputError():

@@ -22,6 +22,7 @@ from delegation import (
     TaskId,
     TaskRecord,
     TaskRequest,
+    call_key,
     dispatched_answer,
     joined_answer,
     readable,
@@ -104,7 +105,7 @@ class OrchestratorDelegator:
         background: bool | None,
     ) -> list[TaskRequest]:
         asked = caller.children.asked
-        calls = [f"{call}#{index}" for index in range(len(assignments))]
+        calls = [call_key(call, index) for index in range(len(assignments))]
         ids = [asked.get(key) or self._new_task_id() for key in calls]
         labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
         budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
@@ -210,10 +211,11 @@ class OrchestratorDelegator:
 
     def _receipt(self, task: TaskId, message: MessageId) -> Receipt:
         record = self._book.ledger.tasks[task]
-        seen_at = record.steering[message].seen_at
-        if seen_at is not None:
-            return Receipt("seen", seen_at)
-        return Receipt("too_late" if self._has_ended(record) else "waiting")
+        said = record.steering[message]
+        if said.seen_at is not None:
+            return Receipt("seen", said.seen_at)
+        is_late = said.too_late or self._has_ended(record)
+        return Receipt("too_late" if is_late else "waiting")
 
     async def cancel(self, tasks: Sequence[TaskId]) -> None:
         """End tasks and all below them, and return when every one of them has ended."""

@@ -9,6 +9,7 @@ from typing import NoReturn
 import trio
 
 from agents import raising_one_error
+from delegation.session_context import reset_session_vars
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.turns import Turns
@@ -18,6 +19,8 @@ async def dispatch_forever(
     book: Bookkeeper, delegator: OrchestratorDelegator
 ) -> NoReturn:
     """Start detached children. This nursery owns every one of them."""
+    # Whoever opened the orchestrator does not speak for those who ask it.
+    reset_session_vars()
     with raising_one_error():
         async with trio.open_nursery() as children:
             while True:
@@ -30,6 +33,7 @@ async def dispatch_forever(
 
 async def wake_forever(book: Bookkeeper, turns: Turns) -> NoReturn:
     """Begin the turns of sessions that have mail. This nursery owns every one of them."""
+    reset_session_vars()
     with raising_one_error():
         async with trio.open_nursery() as under_way:
             while True:

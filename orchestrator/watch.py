@@ -12,7 +12,14 @@ from typing import NoReturn
 
 import trio
 
-from agents import AssistantMessage, InLine, ModelEvent, Patience, Step
+from agents import (
+    AssistantMessage,
+    InLine,
+    ModelEvent,
+    Patience,
+    Step,
+    unanswered_calls,
+)
 from delegation import Mode, TaskRecord
 from delegation.events import QuietChanged
 from orchestrator.bookkeeper import Bookkeeper
@@ -24,6 +31,7 @@ class Sign:
     __slots__ = (
         "_watch",
         "answers_due",
+        "due",
         "is_in_line",
         "is_over",
         "is_quiet",
@@ -37,7 +45,9 @@ class Sign:
         self.task = task
         self.patience = patience
         self.last = trio.current_time()
-        self.answers_due = 0
+        self.due = math.inf
+        """When it is looked at next."""
+        self.answers_due = len(unanswered_calls(task.transcript))
         """How many of its tools have not answered."""
         self.is_in_line = False
         """It waits for its turn, which is no silence."""
@@ -46,10 +56,15 @@ class Sign:
 
     def live(self) -> None:
         """Show a sign of life."""
+        if self.is_over:
+            return  # it came too late
         self.last = trio.current_time()
         if self.is_quiet:
             self.is_quiet = False
             self._watch.tell(self)
+        elif self.due < math.inf:
+            return
+        self._watch.look_later(self, self.last)
 
     def hear(self, event: ModelEvent) -> None:
         """Show a sign of life: its model does something."""
@@ -88,7 +103,7 @@ class Watch:
     def begin(self, task: TaskRecord, patience: Patience) -> Sign:
         """Watch a task from now on."""
         sign = Sign(self, task, patience)
-        self._look_later(sign, sign.last)
+        self.look_later(sign, sign.last)
         return sign
 
     def end(self, sign: Sign) -> None:
@@ -110,10 +125,11 @@ class Watch:
         while True:
             now = trio.current_time()
             while self._looks and self._looks[0][0] <= now:
-                _, _, sign = heapq.heappop(self._looks)
+                due, _, sign = heapq.heappop(self._looks)
                 if sign.is_over:
                     self._over -= 1
-                else:
+                elif due == sign.due:
+                    sign.due = math.inf
                     self._look(sign, now)
             self._wakes_at = self._looks[0][0] if self._looks else math.inf
             self._is_early = trio.Event()
@@ -128,28 +144,29 @@ class Watch:
         if silent >= sign.seconds_to_stall:
             where = "in a tool" if sign.answers_due > 0 else "waiting for its model"
             self._stop(
-                sign.task, f"stalled: no sign of life for {silent:.3g} seconds, {where}"
+                sign.task,
+                f"stalled: no sign of life for {_plain(silent)} seconds, {where}",
             )
             return
         if silent >= sign.patience.until_quiet and not sign.is_quiet:
             sign.is_quiet = True
             self.tell(sign)
-        self._look_later(sign, now)
+        self.look_later(sign, now)
 
-    def _look_later(self, sign: Sign, now: float) -> None:
-        thresholds = (
-            sign.patience.until_quiet,
-            sign.patience.stalled,
-            sign.patience.stalled_in_tool,
-        )
-        later = [
-            sign.last + seconds
-            for seconds in thresholds
-            if seconds is not None and sign.last + seconds > now
-        ]
-        if not later or math.isinf(due := min(later)):
+    def look_later(self, sign: Sign, now: float) -> None:
+        """Look at a task again when it could next have become quiet or stalled."""
+        patience = sign.patience
+        seconds = (patience.quiet, patience.stalled, patience.stalled_in_tool)
+        later = [sign.last + it for it in seconds if it is not None]
+        due = min((it for it in later if it > now), default=math.inf)
+        if due >= sign.due or math.isinf(due):
             return
+        sign.due = due
         self._count += 1
         heapq.heappush(self._looks, (due, self._count, sign))
         if due < self._wakes_at:
             self._is_early.set()
+
+
+def _plain(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.3g}"

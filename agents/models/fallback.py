@@ -77,7 +77,7 @@ class _FallbackModel:
                 answer = _signed(await model.answer(listener.request), model)
                 return with_lost(answer, lost)
             except ModelError as exc:
-                exc.usage = lost = lost + (exc.usage or Usage())
+                exc.usage = lost = lost + (exc.usage or Usage(calls=1))
                 if exc.kind not in self._on:
                     _note(exc, notes)
                     raise
@@ -87,7 +87,7 @@ class _FallbackModel:
         try:
             return with_lost(_signed(await last.answer(request), last), lost)
         except ModelError as exc:
-            exc.usage = lost + (exc.usage or Usage())
+            exc.usage = lost + (exc.usage or Usage(calls=1))
             _note(exc, notes)
             raise
 

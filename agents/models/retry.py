@@ -108,7 +108,7 @@ class _RetryingModel:
             try:
                 return with_lost(await self._model.answer(listener.request), lost)
             except ModelError as exc:
-                exc.usage = lost = lost + (exc.usage or Usage())
+                exc.usage = lost = lost + (exc.usage or Usage(calls=1))
                 if not exc.kind.can_heal:
                     raise
                 error = exc
@@ -123,7 +123,7 @@ class _RetryingModel:
         try:
             return with_lost(await self._model.answer(request), lost)
         except ModelError as exc:
-            exc.usage = lost + (exc.usage or Usage())
+            exc.usage = lost + (exc.usage or Usage(calls=1))
             raise
 
     def _seconds(self, failures: int, error: ModelError) -> float:

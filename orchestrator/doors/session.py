@@ -87,7 +87,7 @@ class Session:
             self._require_open()
             if self._record.idle and self._house.turns.has_handed_all(self._record):
                 return
-            if not (self._record.idle or book.is_working):
+            if book.stopping and not (self._record.idle or book.is_working):
                 book.require_taking()
             await book.wait_stirred()
 
@@ -219,6 +219,8 @@ def _require_openable(house: House, id: SessionId, agent: Agent[Any]) -> None:  
         raise ClosedError(f"session {id!r} was closed for good")
     if record.door is not None:
         raise SessionOpenError(f"session {id!r} is open already")
+    if record.turn is not None and record.turn.capability is DeliveryCapability.NONE:
+        raise SessionOpenError(f"run {id!r} is under way, and whoever began it waits")
     if record.root.agent != agent.name:
         raise UnknownIdError(
             f"session {id!r} talks to agent {record.root.agent!r}, not to {agent.name!r}"

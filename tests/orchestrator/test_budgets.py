@@ -266,7 +266,7 @@ async def test_what_ran_out_and_where_is_said() -> None:
 
     assert run.outcome.kind == "calls"
     assert run.outcome.error == (
-        "the budget 'lunch' (calls=1) of /top is used up: 1 model calls were made"
+        "the budget 'lunch' (calls=1) of /top is used up: 1 model call made"
     )
     assert run.tree[child]["error"] == run.outcome.error
 
@@ -466,7 +466,7 @@ async def test_a_model_whose_price_nobody_knows_is_not_asked_under_a_budget_of_m
 
     assert (run.outcome.ending, run.outcome.kind) == (Ending.OVER_BUDGET, "usd")
     assert "nobody knows what the next call costs" in run.outcome.error
-    assert "open_orchestrator(prices=...) can say" in run.outcome.error
+    assert "say it with open_orchestrator(prices=...)" in run.outcome.error
     assert run.usage.calls == 0
 
 
@@ -503,16 +503,44 @@ async def test_the_longest_answer_that_can_be_paid_for_is_what_a_model_is_told()
     assert meter.caps == [4_096, 2_048]
 
 
-async def test_an_answer_that_needs_more_than_the_cap_fails_and_is_paid_for() -> None:
+async def test_an_answer_that_needs_more_than_the_cap_is_kept_so_far_and_paid_for() -> (
+    None
+):
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel(["x" * 100_000])))
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(tokens=1_000):
             run = await orchestrator.run(agent, "go")
 
-    assert run.outcome.ending is Ending.FAILED
-    assert run.outcome.output == "x" * 512 * 4
+    assert run.outcome.ending is Ending.OVER_BUDGET
+    assert run.outcome.kind == "tokens"
+    assert "the budget (tokens=1000) of /top" in run.outcome.error
     assert run.usage.tokens == meter.used.tokens == 512 + 1
+    assert run.usage.calls == 1
+    assert run.outcome.output == "x" * 512 * 4
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "kind"),
+    [
+        ({"tokens": 1_000_000}, {"tokens": 1_000}, "tokens"),
+        ({"usd": 1_000}, {"tokens": 1_000}, "tokens"),
+        ({"tokens": 1_000_000}, {"usd": 0.01}, "usd"),
+        ({"usd": 1_000, "tokens": 1_000}, {"tokens": 1_000_000}, "tokens"),
+    ],
+)
+async def test_an_answer_is_cut_off_in_the_name_of_the_budget_that_is_too_small(
+    outer: dict[str, Any], inner: dict[str, Any], kind: str
+) -> None:
+    model = ScriptedModel(["x" * 100_000], price=Price(output=10))
+    async with open_orchestrator(":memory:") as orchestrator:
+        with budget(**outer, name="outer"), budget(**inner, name="inner"):
+            run = await orchestrator.run(Agent("top", model=model), "go")
+
+    assert run.outcome.kind == kind
+    assert ("'inner'" if kind in inner and inner[kind] < 10_000 else "'outer'") in (
+        run.outcome.error
+    )
 
 
 @pytest.mark.parametrize("allowed", [{"calls": 5}, {"seconds": 5}, {"tasks": 5}, {}])
@@ -697,7 +725,7 @@ async def test_the_budget_of_an_agent_bounds_each_of_its_tasks() -> None:
     assert [run.tree[task]["usage"].calls for task in children] == [2, 2, 2]
     assert [run.tree[task]["error"] for task in children] == [
         f"the budget 'each' (calls=2) of /top/worker[{number}] is used up:"
-        " 2 model calls were made"
+        " 2 model calls made"
         for number in (1, 2, 3)
     ]
 
@@ -920,6 +948,11 @@ def test_an_amount_that_makes_no_sense_is_refused(kind: str, amount: float) -> N
             pass
     with pytest.raises(DefinitionError, match=kind):
         Budget(**{kind: amount})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("amount", [1_000_000, 1_234_567])
+def test_a_large_budget_is_named_in_full(amount: int) -> None:
+    assert str(amount) in str(Budget(tokens=amount)).replace(",", "")
 
 
 @pytest.mark.parametrize("kind", ["usd", "seconds"])

@@ -680,10 +680,9 @@ async def test_the_environment_answers_for_nobody_who_has_said_otherwise(
     assert {(look.chat, look.session) for look in seen} == {("7", run.id)}
 
 
-@pytest.mark.parametrize("alone", [True, False])
-async def test_a_tool_that_binds_something_else_changes_it_for_nobody_else(
-    alone: bool,
-) -> None:
+async def test_a_tool_that_binds_something_else_changes_nothing_for_the_calls_beside_it() -> (
+    None
+):
     seen: list[Look] = []
 
     @tool
@@ -694,11 +693,10 @@ async def test_a_tool_that_binds_something_else_changes_it_for_nobody_else(
 
     change_it = ToolCall("change")
     child = Agent("child", model=turns([LOOK], []), tools=[looking(seen, "child")])
-    calls = [change_it, LOOK, hand_on("a"), LOOK]
     together = [[change_it, LOOK, hand_on("a")], [], [], LOOK]
     agent = Agent(
         "lead",
-        model=turns(calls if alone else together, []),
+        model=turns(together, []),
         tools=[change, looking(seen, "lead")],
         delegates=[child],
     )

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+import pytest
 import trio
 
 from agents import (
     Agent,
+    CallKey,
     ScriptedModel,
+    Tool,
     ToolCall,
     ToolMessage,
     Transcript,
@@ -25,10 +28,13 @@ from delegation.events import (
     SessionOpened,
     TaskRequested,
     TaskSettled,
+    TaskStarted,
     TurnEnded,
+    TurnResumed,
     TurnStarted,
 )
 from orchestrator import MemoryJournal, open_orchestrator
+from tests.crash import oracle, workload
 from tests.kit import facts, hand_on, worker
 
 
@@ -144,6 +150,177 @@ async def test_crash_upon_crash_ends_well() -> None:
         assert final_answer(entries) == "heard 2"
 
 
+def imagined_tools(done: list[str]) -> Sequence[Tool]:
+    """Return the tools of the team that is killed for real, without anything real."""
+
+    @tool
+    async def launch(tag: str) -> str:
+        done.append(tag)
+        await trio.sleep(0.001)
+        return "launched"
+
+    @tool(idempotent=True)
+    async def measure(tag: str) -> str:
+        await trio.sleep(0.001)
+        return f"measured {tag}"
+
+    @tool
+    async def pay(tag: str, key: CallKey) -> str:
+        done.append(f"{tag} {key}")
+        await trio.sleep(0.001)
+        return "paid"
+
+    return launch, measure, pay
+
+
+async def finish_all_kinds(entries: Sequence[Entry], done: list[str]) -> list[Entry]:
+    """Go on with tasks of every kind until nothing is left to be done."""
+    journal = MemoryJournal(entries)
+    agent = workload.team(imagined_tools(done))
+    async with open_orchestrator(journal) as orchestrator:
+        await workload.converse(orchestrator, agent, entries)
+    return journal.entries
+
+
+async def test_a_crash_after_any_entry_harms_no_kind_of_task() -> None:
+    """Joined, detached, nested, failing, cancelled, dependent, steered, limited and budgeted ones.
+
+    The same work as that of the process that is really killed, and the same is demanded of it.
+    """
+    whole = await finish_all_kinds([], [])
+
+    assert len(whole) > 100
+    for length in range(1, len(whole)):
+        done: list[str] = []
+        entries = await finish_all_kinds(whole[:length], done)
+
+        oracle.check_journal(entries)
+        begun_before = {
+            call.arguments["tag"]
+            for _, call, _ in oracle.calls_of(whole[:length])
+            if call.name == "launch"
+        }
+        assert begun_before.isdisjoint(done), length
+        assert len(done) == len(set(done)), length
+
+
+async def test_crash_upon_crash_harms_no_kind_of_task() -> None:
+    whole = await finish_all_kinds([], [])
+    for length in range(3, len(whole), 11):
+        cut = await finish_all_kinds(whole[:length], [])
+        entries = await finish_all_kinds(cut[: length + 9], [])
+
+        oracle.check_journal(entries)
+
+
+OnRestart: TypeAlias = Literal["resume", "restart", "lose"]
+
+
+def surveyor(on_restart: OnRestart, runs: list[str]) -> Agent:
+    """Return somebody who measures, has a leaf look for a minute, and reports."""
+
+    @tool(idempotent=True)
+    async def measure() -> str:
+        runs.append("measure")
+        await trio.sleep(1)
+        return "measured"
+
+    def survey(transcript: Transcript) -> Any:
+        answered = sum(isinstance(message, ToolMessage) for message in transcript)
+        return [ToolCall("measure"), hand_on("look", background=False), "surveyed"][
+            answered
+        ]
+
+    return Agent(
+        "surveyor",
+        model=ScriptedModel.always(survey),
+        tools=[measure],
+        delegates=[worker("leaf", seconds=60)],
+        on_restart=on_restart,
+    )
+
+
+def says_what_it_hears(transcript: Transcript) -> Any:
+    last = transcript[-1]
+    if isinstance(last, ToolMessage):
+        return "on its way"
+    if last.text.startswith("A task"):
+        return next(
+            line for line in last.text.splitlines() if line.startswith("Outcome")
+        )
+    return hand_on("survey it", background=True)
+
+
+@pytest.mark.parametrize(
+    ("on_restart", "measured", "endings"),
+    [
+        ("resume", 1, {"surveyor": ["succeeded"], "leaf": ["succeeded"]}),
+        ("restart", 2, {"surveyor": ["succeeded"], "leaf": ["lost", "succeeded"]}),
+        ("lose", 1, {"surveyor": ["lost"], "leaf": ["lost"]}),
+    ],
+)
+async def test_an_agent_says_what_a_restart_does_to_its_task(
+    on_restart: OnRestart, measured: int, endings: dict[str, list[str]]
+) -> None:
+    """It goes on from its last step, begins anew and asks again, or ends as lost."""
+    runs: list[str] = []
+    lead = Agent(
+        "lead",
+        model=ScriptedModel.always(says_what_it_hears),
+        delegates=[surveyor(on_restart, runs)],
+    )
+    journal = MemoryJournal()
+    with trio.move_on_after(10):
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(lead) as session:
+                await session.ask("go")
+                await session.wait_idle()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(lead, session=session.id) as again:
+            heard = (await again.replies.receive()).text
+
+    agents = {
+        fact.request.id: fact.request.agent
+        for fact in facts(journal.entries, TaskRequested)
+    }
+    settled: dict[str, list[str]] = {}
+    for fact in facts(journal.entries, TaskSettled):
+        settled.setdefault(agents[fact.task], []).append(fact.outcome.ending.value)
+    assert settled == endings
+    assert len(runs) == measured
+    assert heard.startswith(f"Outcome: {endings['surveyor'][0]}")
+    afresh = [fact.afresh for fact in facts(journal.entries, TaskStarted)]
+    assert any(afresh) == (on_restart == "restart")
+
+
+@pytest.mark.parametrize(
+    ("on_restart", "measured", "reply"),
+    [
+        ("resume", 1, "surveyed"),
+        ("restart", 2, "surveyed"),
+        ("lose", 1, "lost: its process died before it had ended"),
+    ],
+)
+async def test_an_agent_says_what_a_restart_does_to_its_turn(
+    on_restart: OnRestart, measured: int, reply: str
+) -> None:
+    runs: list[str] = []
+    agent = surveyor(on_restart, runs)
+    journal = MemoryJournal()
+    with trio.move_on_after(10):
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(agent) as session:
+                await session.ask("go")
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            assert (await again.replies.receive()).text == reply
+
+    assert len(runs) == measured
+    assert len(facts(journal.entries, TurnEnded)) == 1
+    afresh = [fact.afresh for fact in facts(journal.entries, TurnResumed)]
+    assert any(afresh) == (on_restart == "restart")
+
+
 async def test_a_call_whose_effect_is_unknown_is_broken_off_and_not_repeated() -> None:
     runs: list[str] = []
 
@@ -180,6 +357,43 @@ async def test_a_call_whose_effect_is_unknown_is_broken_off_and_not_repeated() -
     assert sorted(runs) == ["launch", "measure", "measure"]
     assert "its effect is unknown" in reply.text
     assert "measured" in reply.text
+
+
+class SlowJournal(MemoryJournal):
+    """A journal that takes a second to keep what it is given."""
+
+    durable = 0
+
+    async def wait_durable(self, seq: int) -> None:
+        await trio.sleep(1)
+        self.durable = max(self.durable, seq)
+
+
+async def test_a_tool_with_a_key_runs_when_its_call_is_known_for_ever() -> None:
+    """A model that is asked again after a crash may call something else.
+
+    What was done under a key that no journal has is done, and nobody knows of it.
+    """
+    journal = SlowJournal()
+    is_known: list[bool] = []
+
+    @tool
+    async def pay(key: CallKey) -> str:
+        calls = [
+            entry.seq
+            for entry in journal.entries
+            if isinstance(entry.event, ModelAnswered)
+            and any(key.endswith(f"/{call.id}") for call in entry.event.message.calls)
+        ]
+        is_known.append(calls[0] <= journal.durable)
+        await trio.lowlevel.checkpoint()
+        return "paid"
+
+    agent = Agent("payer", model=ScriptedModel([ToolCall("pay"), "done"]), tools=[pay])
+    async with open_orchestrator(journal) as orchestrator:
+        await orchestrator.run(agent, "go")
+
+    assert is_known == [True]
 
 
 async def test_a_run_whose_process_died_is_lost_with_all_its_tasks() -> None:

@@ -712,32 +712,6 @@ async def test_two_calls_of_one_parent_share_the_place_that_it_lends() -> None:
     assert gauge.peak == 1
 
 
-async def test_who_works_while_its_child_does_has_lent_no_place() -> None:
-    """It waits for its child in one call, and works in another of the same answer."""
-    inside = peak = 0
-
-    @tool
-    async def work() -> str:
-        nonlocal inside, peak
-        inside += 1
-        peak = max(peak, inside)
-        await trio.sleep(5)
-        inside -= 1
-        return "worked"
-
-    busy = Agent("busy", model=going_on(ToolCall("work"), then="done"), tools=[work])
-    middle = Agent(
-        "middle",
-        model=going_on([hand_on("a"), ToolCall("work")], [], then="up"),
-        tools=[work],
-        delegates=[busy],
-    )
-    finished = await run(editor(hand_on("x"), "end", delegates=[middle]), live_tasks=1)
-
-    assert finished.tree.counts() == {"succeeded": 3}
-    assert peak == 1
-
-
 async def test_who_fails_or_is_stopped_gives_its_place_back() -> None:
     """A place that is lost would make the rest wait for ever."""
     gauge = Gauge(10)

@@ -39,7 +39,6 @@ from orchestrator import (
     Orchestrator,
     Session,
     UnknownIdError,
-    budget,
     open_orchestrator,
 )
 from tests.kit import facts, hand_on, worker
@@ -439,27 +438,6 @@ async def test_a_task_that_is_being_stopped_is_told_too_late() -> None:
                 receipt = await orchestrator.steer(task, "wait!", seconds=100)
 
     assert receipt == Receipt("too_late")
-
-
-async def test_what_is_said_to_a_task_that_waits_for_its_budget_is_in_its_request() -> (
-    None
-):
-    """The request has not been made yet: what was said before it belongs into it."""
-    holder, child = Hearing(1, 100), Hearing(1, 10)
-    async with open_orchestrator(":memory:") as orchestrator:
-        async with trio.open_nursery() as nursery:
-            with budget(tokens=20_000):
-                nursery.start_soon(orchestrator.run, hearing(holder), "hold")
-                await trio.sleep(1)
-                nursery.start_soon(orchestrator.run, hearing(child), "go")
-            await trio.sleep(49)
-            assert child.shown == []
-            receipt = await orchestrator.steer(
-                orchestrator.runs[-1], "use the sea", seconds=300
-            )
-
-    assert receipt == Receipt("seen", 1)
-    assert child.heard() == [[from_outside("use the sea")]]
 
 
 # What is said from Python.

@@ -1,0 +1,216 @@
+"""`orchestrator doctor`: what it finds, and how it ends."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel
+from orchestrator import budget, open_orchestrator
+from orchestrator.cli.app import run_command
+from orchestrator.storage.payloads import digest
+from orchestrator.storage.sqlite import open_sqlite_journal
+from orchestrator.storage.sqlite_lock import lock_path
+from orchestrator.storage.sqlite_schema import VERSION
+from tests.kit import hand_on, worker
+
+pytestmark = pytest.mark.realtime
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal with runs at rest, one of them under a shared budget, and a live session."""
+    path = tmp_path / "journal.db"
+
+    async def write() -> None:
+        model = ScriptedModel([hand_on("look", background=True), "on its way"])
+        slow = Agent("slow", model=model, delegates=[worker(seconds=1000)])
+        async with open_orchestrator(path) as orchestrator:
+            with budget(calls=50):
+                await orchestrator.run(worker(says="x" * 5000), "y" * 5000)
+            await orchestrator.run(worker(), "go")
+            async with orchestrator.open_session(slow) as session:
+                await session.ask("go")
+
+    trio.run(write)
+    return path
+
+
+def change(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def examined(path: Path, capsys: pytest.CaptureFixture[str], *, code: int) -> str:
+    assert run_command(["doctor", "--journal", str(path)]) == code
+    out, err = capsys.readouterr()
+    assert not err
+    assert out.splitlines()[-1] == "healthy" or code == 1
+    return out
+
+
+def test_a_healthy_journal_is_called_so(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = journal.read_bytes()
+    out = examined(journal, capsys, code=0)
+
+    for line in (
+        "✓ only its owner may read it",
+        "✓ nobody writes it now",
+        f"✓ its tables are of version {VERSION}",
+        "✓ SQLite finds it whole",
+        "✓ all of its 2 long strings are there",
+        "✓ its list of runs is complete",
+        "✓ all of its 3 runs can be told from their entries",
+        "✓ 1 of its runs are not at rest; 0 replies are not taken",
+    ):
+        assert line in out.splitlines()
+    assert "✗" not in out
+    assert journal.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("DELETE FROM entries WHERE seq = 5", "1 of its entries are missing"),
+        (
+            "UPDATE entries SET body = '{' WHERE kind = 'TaskRequested'",
+            "is a damaged 'TaskRequested'",
+        ),
+        (
+            "UPDATE entries SET kind = 'DoorClosed', body = '{\"session\":\"' || session"
+            " || '\"}' WHERE kind = 'ModelAnswered'",
+            "contradicts those before it",
+        ),
+        (
+            "UPDATE entries SET version = 9 WHERE seq = 4",
+            "in version 9: it was written",
+        ),
+        ("DELETE FROM payloads", "is missing"),
+        ("UPDATE payloads SET string = '\"z\"'", "is not what was written"),
+        ("DELETE FROM sessions", "is not listed"),
+        ("UPDATE sessions SET first = first + 1", "does not begin where the list says"),
+        (
+            "UPDATE sessions SET used = '' WHERE used IS NULL",
+            "is listed as at rest, and is not",
+        ),
+        (
+            "UPDATE sessions SET used = '' WHERE used != ''",
+            "has not used what the list says",
+        ),
+        ("PRAGMA user_version = 99", "its tables are of version 99"),
+        ("PRAGMA application_id = 7", "it is a database of another application"),
+        ("DROP TABLE pruned", "holes cannot be read: no such table: pruned"),
+        (
+            "UPDATE entries SET body = CAST(x'ff' AS TEXT) WHERE seq = 4",
+            "cannot be read",
+        ),
+    ],
+)
+def test_what_is_wrong_is_a_line_and_a_code(
+    journal: Path, capsys: pytest.CaptureFixture[str], statement: str, says: str
+) -> None:
+    change(journal, statement)
+    out = examined(journal, capsys, code=1)
+
+    assert any("✗" in line and says in line for line in out.splitlines()), out
+    assert out.splitlines()[-1].endswith("of these are wrong")
+
+
+def test_of_many_alike_only_some_are_told(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(journal, "UPDATE entries SET body = '{' WHERE session != ''")
+    out = examined(journal, capsys, code=1)
+
+    assert out.count("is a damaged") == 3
+    assert "more are wrong" in out
+
+
+def test_what_costs_only_time_is_a_note(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(journal, "UPDATE sessions SET used = NULL")
+    lock_path(journal).write_text("4194305")
+    out = examined(journal, capsys, code=0)
+
+    assert "· 2 runs at rest are listed as awake; opening it corrects that" in out
+    assert "process 4194305, the last one, ended without closing it" in out
+
+
+def test_a_string_that_nobody_says_is_a_note(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(journal, f"INSERT INTO payloads VALUES ('{digest('x')}', 'x')")
+
+    assert "· 1 of its long strings are said by no fact" in examined(
+        journal, capsys, code=0
+    )
+
+
+def test_a_file_that_others_may_read_is_wrong(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal.chmod(0o644)
+
+    assert "journal.db (-rw-r--r--): chmod 600" in examined(journal, capsys, code=1)
+
+
+def test_a_file_of_the_first_version_is_healthy(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(
+        journal,
+        "DELETE FROM entries WHERE seq > 1",
+        *(f"DROP TABLE {table}" for table in ("sessions", "pruned", "payloads")),
+        "DROP INDEX newer_than_2",
+        "PRAGMA user_version = 0",
+    )
+    out = examined(journal, capsys, code=0)
+
+    assert f"· its tables are of version 1; opening it makes them {VERSION}" in out
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 500])
+def test_what_is_no_journal_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    path = tmp_path / "file"
+    path.touch(0o600)
+    path.write_bytes(content)
+    out = examined(path, capsys, code=1 if content else 0)
+
+    assert ("file is not a database" if content else "it is empty") in out
+
+
+async def test_a_journal_that_is_being_written_is_examined_all_the_same(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with open_sqlite_journal(journal):
+        out = examined(journal, capsys, code=0)
+
+    assert f"✓ process {os.getpid()} writes it now" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--journal", "none.db"], ["--nope"], ["extra", "words"]]
+)
+def test_a_mistake_is_one_line_and_code_2(tmp_path: Path, arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("orchestrator: ")
+    assert done.stderr.count("\n") == 1

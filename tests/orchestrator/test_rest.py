@@ -1,0 +1,242 @@
+"""Sessions at rest leave memory and stay in the journal: read back equal, and gone on with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents import Agent, Budget, ScriptedModel
+from delegation import Ending
+from delegation.events import Entry
+from orchestrator import (
+    MemoryJournal,
+    Orchestrator,
+    UnknownIdError,
+    budget,
+    open_orchestrator,
+)
+from orchestrator.storage import sqlite_entries
+from orchestrator.storage.sqlite import open_sqlite_journal
+from tests.kit import hand_on, worker
+
+pytestmark = pytest.mark.realtime
+
+BOUND = 30
+
+
+@pytest.fixture(autouse=True)
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.bookkeeper.REMEMBERED_TASKS", BOUND)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Entry]]:
+    """All entries that are read from a file."""
+    entries: list[Entry] = []
+    from_row = sqlite_entries.from_row
+
+    def counted(*args: object) -> Entry:
+        entry = from_row(*args)  # type: ignore[arg-type]
+        entries.append(entry)
+        return entry
+
+    monkeypatch.setattr(sqlite_entries, "from_row", counted)
+    return iter([entries])
+
+
+def lead(**options: object) -> Agent:
+    """Return an agent that hands two tasks on, whatever it is told."""
+
+    def say(transcript: object) -> object:
+        said = list(transcript)  # type: ignore[call-overload]
+        call = hand_on("a", "b", background=False)
+        return call if len(said) % 4 == 1 else f"done {len(said)}"
+
+    model = ScriptedModel.always(say)  # type: ignore[arg-type]
+    return Agent("lead", model=model, delegates=[worker()], **options)  # type: ignore[arg-type]
+
+
+def tasks_in_memory(orchestrator: Orchestrator) -> int:
+    ledger = orchestrator._house.book.ledger
+    in_sessions = sum(len(session.tree) for session in ledger.sessions.values())
+    assert len(ledger.tasks) == in_sessions
+    return len(ledger.tasks)
+
+
+async def test_thousands_of_runs_keep_memory_bounded() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        for number in range(1000):
+            await orchestrator.run(worker(), "go")
+            if number % 100 == 0:
+                assert tasks_in_memory(orchestrator) <= BOUND + 1
+        ledger = orchestrator._house.book.ledger
+        assert tasks_in_memory(orchestrator) <= BOUND + 1
+        assert len(ledger.sessions) <= BOUND + 1
+        assert len(orchestrator.runs) == 1000
+        assert not ledger.accounts
+
+
+async def test_many_runs_at_once_are_all_remembered_until_they_rest() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(orchestrator.run, worker(seconds=0.05), "go")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert tasks_in_memory(orchestrator) == 100
+        assert tasks_in_memory(orchestrator) <= BOUND
+
+
+async def test_a_run_larger_than_memory_is_there_until_the_next_one_ends() -> None:
+    model = ScriptedModel([hand_on(*"abcdefgh" * 5), "x"])
+    large = Agent("large", model=model, delegates=[worker()])
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(large, "go")
+        assert orchestrator.tree(run.id) is run.tree
+        await orchestrator.run(worker(), "go")
+        with pytest.raises(UnknownIdError, match=r"await read_tree\(...\) reads it"):
+            orchestrator.tree(run.id)
+        again = await orchestrator.read_tree(run.id)
+
+    assert again.to_text() == run.tree.to_text()
+
+
+async def test_forgotten_runs_are_read_back_equal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        runs = [await orchestrator.run(lead(), f"goal {n}") for n in range(30)]
+        for run in runs:
+            tree = await orchestrator.read_tree(run.id)
+            assert tree.to_text() == run.tree.to_text()
+            assert tree.to_mermaid() == run.tree.to_mermaid()
+        assert tasks_in_memory(orchestrator) <= BOUND + 3
+    async with open_orchestrator(path) as later:
+        assert later.runs == [run.id for run in runs]
+        assert tasks_in_memory(later) == 0
+        tree = await later.read_tree(runs[7].id)
+
+    assert tree.to_text() == runs[7].tree.to_text()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_session_at_rest_is_opened_again_and_goes_on(
+    tmp_path: Path, restart: bool
+) -> None:
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        async with orchestrator.open_session(lead()) as session:
+            assert (await session.ask("one")).text == "done 3"
+        if not restart:
+            for _ in range(BOUND):
+                await orchestrator.run(worker(), "go")
+            assert session.id not in orchestrator._house.book.ledger.sessions
+            await go_on(orchestrator, session.id)
+    if restart:
+        async with open_orchestrator(path) as later:
+            assert tasks_in_memory(later) == 0
+            await go_on(later, session.id)
+    async with open_orchestrator(path) as last:
+        assert len(await last.read_tree(session.id)) == 5
+
+
+async def go_on(orchestrator: Orchestrator, session: str) -> None:
+    async with orchestrator.open_session(lead(), session=session) as again:
+        reply = await again.ask("two")
+        assert (reply.turn, reply.text) == (2, "done 7")
+        assert len(again.tree) == 5
+    for _ in range(BOUND):
+        await orchestrator.run(worker(), "go")
+    assert session not in orchestrator._house.book.ledger.sessions
+    assert len(await orchestrator.read_tree(session)) == 5
+
+
+async def test_opening_reads_only_what_is_not_at_rest(
+    tmp_path: Path, decoded: Iterator[list[Entry]]
+) -> None:
+    path = tmp_path / "journal.db"
+    entries = next(decoded)
+    slow = Agent(
+        "slow",
+        model=ScriptedModel([hand_on("look", background=True), "on its way"]),
+        delegates=[worker(seconds=1000)],
+    )
+    async with open_orchestrator(path) as orchestrator:
+        for _ in range(20):
+            await orchestrator.run(lead(), "go")
+        async with orchestrator.open_session(slow) as session:
+            await session.ask("go")
+    entries.clear()
+    async with open_orchestrator(path) as later:
+        assert {entry.session for entry in entries} == {session.id}
+        assert len(entries) < 15
+        assert len(later.runs) == 21
+        entries.clear()
+        await later.read_tree(later.runs[3])
+        assert {entry.session for entry in entries} == {later.runs[3], ""}
+
+
+async def test_shared_budgets_count_what_sessions_at_rest_have_used(
+    tmp_path: Path,
+) -> None:
+    """Ten calls for all: three runs and what the session does, forgotten or not."""
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        with budget(calls=10, name="all"):
+            async with orchestrator.open_session(worker("talker")) as session:
+                await session.ask("one")
+                for _ in range(3):
+                    await orchestrator.run(worker(), "go")
+        for _ in range(BOUND + 2):
+            await orchestrator.run(worker(), "not under it")
+        assert session.id not in orchestrator._house.book.ledger.sessions
+        assert await asked_until_it_runs_out(orchestrator, session.id, 3) == 3
+    async with open_orchestrator(path) as later:
+        assert tasks_in_memory(later) == 0
+        assert await asked_until_it_runs_out(later, session.id, 99) == 3
+
+
+async def asked_until_it_runs_out(
+    orchestrator: Orchestrator, session: str, most: int
+) -> int:
+    agent = worker("talker")
+    async with orchestrator.open_session(agent, session=session) as opened:
+        for count in range(most):
+            reply = await opened.ask("more")
+            if not reply.outcome.succeeded:
+                assert reply.outcome.ending is Ending.OVER_BUDGET
+                assert "10 model calls" in reply.text
+                return count
+    return most
+
+
+async def test_a_budget_of_its_own_goes_on_counting_after_rest(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    agent = Agent(
+        "talker", model=ScriptedModel.always("x"), budget=Budget(calls=2, name="own")
+    )
+    endings: list[Ending] = []
+    for turn in (1, 2, 3):
+        async with open_orchestrator(path) as orchestrator:
+            id_ = orchestrator.runs[0] if turn > 1 else None
+            async with orchestrator.open_session(agent, session=id_) as session:
+                endings.append((await session.ask("go")).outcome.ending)
+
+    assert endings == [Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.OVER_BUDGET]
+
+
+async def test_rest_is_written_with_the_very_fact_that_brings_it(
+    tmp_path: Path,
+) -> None:
+    """A reader never sees a run that has ended and is listed as awake, or the other way."""
+    path = tmp_path / "journal.db"
+    async with open_sqlite_journal(path) as journal:
+        async with open_orchestrator(journal) as orchestrator:
+            run = await orchestrator.run(worker(), "go")
+            await journal.group.wait_all_durable()
+            assert (await journal.read()).sessions == {run.id: ""}
+            async with orchestrator.open_session(worker(), session=run.id):
+                await journal.group.wait_all_durable()
+                assert (await journal.read()).sessions == {run.id: None}
+            await journal.group.wait_all_durable()
+            assert (await journal.read()).sessions == {run.id: ""}

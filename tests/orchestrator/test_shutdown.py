@@ -1,0 +1,569 @@
+"""Stopping: nothing new is begun, what runs may finish, and the journal says how all ended."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    raising_one_error,
+    tool,
+)
+from delegation import Ending, Ledger, Rules, SessionId
+from delegation.events import (
+    Entry,
+    JournalOpened,
+    ReplyDelivered,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from orchestrator import ClosedError, MemoryJournal, open_orchestrator
+from tests.kit import facts, hand_on, worker
+
+
+def on_its_way(transcript: Transcript) -> Any:
+    """Hand the message on in the background, and say what comes back."""
+    last = transcript[-1]
+    if isinstance(last, ToolMessage):
+        return "on its way"
+    if last.text.startswith("A task"):
+        return "heard " + last.text.partition("Output:\n")[2]
+    return hand_on(last.text, background=True)
+
+
+def statuses(journal: MemoryJournal) -> dict[str, str]:
+    """Return the statuses of the first session's tasks, by path: nobody runs them any more."""
+    ledger = Ledger()
+    for entry in journal.entries:
+        ledger.post(entry)
+    ledger.post(Entry(ledger.last_seq + 1, 0, SessionId(""), JournalOpened("test")))
+    tree = next(iter(ledger.sessions.values())).tree
+    return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+
+
+async def test_what_runs_may_finish_and_drain_says_that_it_has() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            runs = []
+
+            async def run() -> None:
+                runs.append(await orchestrator.run(worker(seconds=3), "go"))
+
+            nursery.start_soon(run)
+            await trio.sleep(1)
+            assert orchestrator.working == 1
+
+            assert await orchestrator.drain(10)
+            assert trio.current_time() == pytest.approx(3)
+            assert orchestrator.working == 0
+
+        assert runs[0].output == "done"
+
+
+async def test_whoever_needs_longer_is_cancelled_when_the_orchestrator_closes() -> None:
+    journal = MemoryJournal()
+    with trio.CancelScope() as scope:
+        async with open_orchestrator(journal) as orchestrator:
+            async with trio.open_nursery() as nursery:
+                agent = Agent(
+                    "top",
+                    model=ScriptedModel.always(hand_on("a")),
+                    delegates=[worker(seconds=100)],
+                )
+                nursery.start_soon(orchestrator.run, agent, "go")
+                await trio.sleep(1)
+
+                assert not await orchestrator.drain(10)
+                assert trio.current_time() == pytest.approx(11)
+                assert not facts(journal.entries, TaskSettled)
+                scope.cancel()
+
+    assert statuses(journal) == {"/top": "cancelled", "/top/worker[1]": "cancelled"}
+
+
+async def test_a_detached_task_that_needs_longer_goes_on_the_next_time() -> None:
+    journal = MemoryJournal()
+    slow = Agent(
+        "lead", model=ScriptedModel.always(on_its_way), delegates=[worker(seconds=100)]
+    )
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(slow) as session:
+            await session.ask("look")
+            assert not await orchestrator.drain(5)
+    assert statuses(journal)["/lead/worker[1]"] == "interrupted"
+
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(slow, session=session.id) as again:
+            assert (await again.replies.receive()).text == "heard done"
+    assert len(facts(journal.entries, TaskSettled)) == 1
+
+
+async def test_nothing_new_is_begun_and_the_error_says_why() -> None:
+    agent = worker()
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            assert await orchestrator.drain(0)
+
+            with pytest.raises(ClosedError, match="is stopping and begins nothing new"):
+                await session.ask("go")
+            with pytest.raises(ClosedError, match="is stopping"):
+                await orchestrator.run(agent, "go")
+            with pytest.raises(ClosedError, match="is stopping"):
+                async with orchestrator.open_session(agent):
+                    pass
+            await session.wait_idle()
+        assert orchestrator.runs == [session.id]
+
+
+async def test_news_that_comes_while_it_stops_is_told_the_next_time() -> None:
+    """The task ends within the grace, and the turn that it wakes is not begun."""
+    journal = MemoryJournal()
+    agent = Agent(
+        "lead", model=ScriptedModel.always(on_its_way), delegates=[worker(seconds=3)]
+    )
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("look")
+            assert await orchestrator.drain(10)
+            assert trio.current_time() == pytest.approx(3)
+            with pytest.raises(ClosedError, match="open it again to go on"):
+                await session.wait_idle()
+    assert len(facts(journal.entries, TurnStarted)) == 1
+
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            assert (await again.replies.receive()).text == "heard done"
+    assert len(facts(journal.entries, TaskStarted)) == 1
+
+
+async def test_a_run_is_told_that_nothing_is_handed_on_and_ends_with_what_it_has() -> (
+    None
+):
+    def lead(transcript: Transcript) -> Any:
+        last = transcript[-1]
+        return last.text if isinstance(last, ToolMessage) else hand_on("a")
+
+    agent = Agent("lead", model=ScriptedModel.always(lead, 3), delegates=[worker()])
+    async with open_orchestrator(":memory:") as orchestrator:
+        outputs = []
+
+        async def run() -> None:
+            outputs.append((await orchestrator.run(agent, "go")).output)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await trio.sleep(1)
+            assert await orchestrator.drain(10)
+
+    assert outputs == [
+        "the orchestrator is stopping, and nothing is handed on any more: end with what"
+        " you have"
+    ]
+
+
+async def test_a_session_that_hands_work_on_waits_with_it_until_the_next_time() -> None:
+    """A refusal would spoil for ever what it can well do later."""
+    journal = MemoryJournal()
+    agent = Agent(
+        "lead", model=ScriptedModel.always(on_its_way, 3), delegates=[worker()]
+    )
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            async with trio.open_nursery() as nursery:
+
+                async def ask() -> None:
+                    with pytest.raises(ClosedError, match="before it had answered"):
+                        await session.ask("look")
+
+                nursery.start_soon(ask)
+                await trio.sleep(1)
+                assert not await orchestrator.drain(10)
+                assert not facts(journal.entries, TaskRequested)
+                session.hang_up()
+
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            replies = [await again.replies.receive() for _ in range(2)]
+    assert [reply.text for reply in replies] == ["on its way", "heard done"]
+    assert len(facts(journal.entries, ReplyDelivered)) == 2
+
+
+async def test_joined_tasks_that_wait_for_room_belong_to_what_runs() -> None:
+    model = ScriptedModel([hand_on("a", "b", "c"), "end"])
+    agent = Agent("lead", model=model, delegates=[worker(seconds=3)])
+    async with open_orchestrator(
+        ":memory:", rules=Rules(live_children=1)
+    ) as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, agent, "go")
+            await trio.sleep(1)
+            assert await orchestrator.drain(10)
+        tree = orchestrator.tree(orchestrator.runs[0])
+
+    assert tree.counts() == {"succeeded": 4}
+
+
+async def test_what_hangs_can_be_written_off() -> None:
+    """Cleanup that never ends would keep everybody waiting; the journal does not wait for it."""
+    journal = MemoryJournal()
+
+    @tool
+    async def stubborn() -> str:
+        with trio.CancelScope(shield=True):
+            await release.wait()
+        return "late"
+
+    release = trio.Event()
+    child = Agent(
+        "child", model=ScriptedModel.always(ToolCall("stubborn")), tools=[stubborn]
+    )
+    top = Agent("top", model=ScriptedModel.always(hand_on("a")), delegates=[child])
+    lead = Agent("lead", model=ScriptedModel.always(on_its_way), delegates=[child])
+
+    async def leave() -> None:
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(lead) as session:
+                await session.ask("look")
+                with raising_one_error():
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(orchestrator.run, top, "go")
+                        await trio.sleep(1)
+                        await orchestrator.abandon()
+                        release.set()
+
+    with pytest.raises(ClosedError, match="the orchestrator is closed"):
+        await leave()
+    ended = facts(journal.entries, TurnEnded)[-1]
+    settled = facts(journal.entries, TaskSettled)
+    assert ended.outcome.ending is Ending.CANCELLED
+    assert [fact.outcome.ending for fact in settled] == [Ending.CANCELLED]
+    assert statuses(journal)["/lead/child[1]"] == "interrupted"
+
+
+# From here on: real processes and real signals.
+
+FILES = {
+    "quick.py": """
+from agents import Agent, ScriptedModel
+quick = Agent("quick", model=ScriptedModel.always("the answer", 1.5))
+""",
+    "slow.py": """
+from agents import Agent, ScriptedModel
+slow = Agent("slow", model=ScriptedModel.always("never", 1000))
+""",
+    "thread.py": """
+import time
+from agents import Agent, ScriptedModel, ToolCall, tool
+
+@tool
+def hang() -> str:
+    time.sleep(1000)
+    return "never"
+
+thread = Agent("thread", model=ScriptedModel.always(ToolCall("hang")), tools=[hang])
+""",
+    "stubborn.py": """
+import trio
+from agents import Agent, ScriptedModel, ToolCall, tool
+
+@tool
+async def cling() -> str:
+    with trio.CancelScope(shield=True):
+        await trio.sleep(1000)
+    return "never"
+
+stubborn = Agent("stubborn", model=ScriptedModel.always(ToolCall("cling")), tools=[cling])
+""",
+    "blocked.py": """
+import sys, time
+from agents import Agent, ScriptedModel, ToolCall, tool
+
+@tool
+async def block() -> str:
+    print("now it is stuck", file=sys.stderr, flush=True)
+    time.sleep(1000)
+    return "never"
+
+blocked = Agent("blocked", model=ScriptedModel.always(ToolCall("block")), tools=[block])
+""",
+    "chatty.py": """
+import os
+from agents import Agent, ScriptedModel, ToolCall, ToolMessage
+
+def say(transcript):
+    last = transcript[-1]
+    if isinstance(last, ToolMessage):
+        return "on its way"
+    if last.text.startswith("A task"):
+        return "heard " + last.text.partition("Output:\\n")[2]
+    return ToolCall("delegate_task", {"goal": last.text, "background": True})
+
+seconds = float(os.environ.get("WORKER_SECONDS", "1000"))
+worker = Agent("worker", model=ScriptedModel.always("found", seconds))
+chatty = Agent("chatty", model=ScriptedModel.always(say), delegates=[worker])
+""",
+}
+
+
+class Command:
+    """A command that runs, and what it says."""
+
+    def __init__(self, process: subprocess.Popen[str], journal: Path) -> None:
+        self.process = process
+        self.journal = journal
+        self.began = time.monotonic()
+        self.err = ""
+        self.out = ""
+
+    def wait_for(self, words: str) -> None:
+        """Wait until a line on stderr has these words."""
+        assert self.process.stderr is not None
+        while words not in self.err:
+            line = self.process.stderr.readline()
+            assert line, f"it ended too early: {self.err}"
+            self.err += line
+
+    def wait_said(self, words: str) -> None:
+        assert self.process.stdout is not None
+        while words not in self.out:
+            line = self.process.stdout.readline()
+            assert line, f"it ended too early: {self.out}"
+            self.out += line
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.began = time.monotonic()
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        out, err = self.process.communicate(timeout=60)
+        self.took = time.monotonic() - self.began
+        self.out += out
+        self.err += err
+        assert "Traceback" not in self.out + self.err
+        return self.process.returncode
+
+    def endings(self) -> list[str]:
+        """Return the outcomes that the journal has, in order."""
+        with closing(sqlite3.connect(self.journal)) as connection:
+            rows = connection.execute(
+                "SELECT json_extract(body, '$.outcome.ending') FROM entries"
+                " WHERE kind IN ('TaskSettled', 'TurnEnded') ORDER BY seq"
+            ).fetchall()
+        return [ending for (ending,) in rows]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@contextmanager
+def started(home: Path, *arguments: str, **environ: str) -> Iterator[Command]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=home,
+        env={**os.environ, "ORCHESTRATOR_HOME": str(home), **environ},
+    ) as process:
+        try:
+            yield Command(process, home / "journal.db")
+        finally:
+            process.kill()
+
+
+def test_sigterm_lets_a_run_finish_that_needs_less_than_the_grace(home: Path) -> None:
+    """It ended by itself, so it exits as if nothing had been: whoever waits has the answer."""
+    with started(home, "run", "quick.py", "go") as command:
+        command.wait_for("/quick running")
+        command.signal(signal.SIGTERM)
+        assert command.end() == 0
+
+    assert command.out == "the answer\n"
+    assert "waiting up to 5 s for 1 task; again to stop at once" in command.err
+    assert command.endings() == ["succeeded"]
+    assert command.took < 5
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_a_run_that_hangs_is_cancelled_when_the_grace_is_over(
+    home: Path, number: signal.Signals, code: int
+) -> None:
+    with started(home, "run", "slow.py", "go") as command:
+        command.wait_for("/slow running")
+        command.signal(number)
+        assert command.end() == code
+
+    assert command.endings() == ["cancelled"]
+    assert "orchestrator: stopped; see: python -m orchestrator tree r_" in command.err
+    assert command.out == ""
+    assert command.took >= 5
+
+
+def test_a_second_signal_stops_at_once(home: Path) -> None:
+    with started(home, "run", "slow.py", "go") as command:
+        command.wait_for("/slow running")
+        command.signal(signal.SIGINT)
+        command.wait_for("again to stop at once")
+        command.signal(signal.SIGINT)
+        assert command.end() == 130
+
+    assert command.endings() == ["cancelled"]
+    assert command.took < 4
+
+
+@pytest.mark.parametrize("file", ["thread.py", "stubborn.py"])
+def test_what_hangs_does_not_keep_the_process(home: Path, file: str) -> None:
+    """Neither a thread, which cannot be stopped, nor cleanup that never ends."""
+    with started(home, "run", file, "go") as command:
+        command.wait_for("running")
+        wait_for_row(command.journal, "ModelAnswered")
+        command.signal(signal.SIGTERM)
+        command.wait_for("again to stop at once")
+        command.signal(signal.SIGTERM)
+        assert command.end() == 143
+
+    assert command.endings() == ["cancelled"]
+    assert "something hangs, and is left behind" in command.err
+    assert command.took < 4
+
+
+def test_a_third_signal_ends_even_what_blocks_the_event_loop(home: Path) -> None:
+    """Nobody can write down anything then, so the journal has it as after `kill -9`."""
+    with started(home, "run", "blocked.py", "go") as command:
+        command.wait_for("now it is stuck")
+        # Three that come too quickly one after the other may be one for Python.
+        while not has_ended_by(signal.SIGINT, command.process):
+            command.signal(signal.SIGINT)
+        assert command.end() == 130
+
+    assert command.endings() == []
+
+
+def test_ctrl_c_in_a_chat_interrupts_a_task_that_goes_on_the_next_time(
+    home: Path,
+) -> None:
+    with started(home, "chat", "chatty.py") as command:
+        command.say("look\n")
+        command.wait_said("on its way")
+        command.signal(signal.SIGINT)
+        command.wait_for("waiting up to 5 s for 1 task")
+        command.signal(signal.SIGINT)
+        assert command.end() == 130
+    assert command.endings() == ["succeeded"]  # the turn, and not the task
+    session = one(command.journal, "SELECT session FROM entries WHERE seq = 2")
+
+    with started(
+        home, "chat", "chatty.py", "--session", session, WORKER_SECONDS="0"
+    ) as command:
+        command.wait_said("heard found")
+        assert command.end() == 0
+    assert command.endings() == ["succeeded"] * 3
+
+
+def test_ctrl_c_in_a_chat_that_only_waits_for_a_line_leaves_at_once(home: Path) -> None:
+    with started(home, "chat", "chatty.py") as command:
+        command.wait_said("Ctrl-D ends it")
+        command.signal(signal.SIGINT)
+        assert command.end() == 130
+
+    assert (
+        "to come back: python -m orchestrator chat chatty.py --session" in command.out
+    )
+    assert command.err == ""
+    assert command.took < 4
+
+
+def test_sigterm_stops_the_demonstration(home: Path) -> None:
+    with started(home, "demo", "--seconds", "1000") as command:
+        wait_for_row(command.journal, "TurnStarted")
+        command.signal(signal.SIGTERM)
+        command.wait_for("again to stop at once")
+        command.signal(signal.SIGTERM)
+        assert command.end() == 143
+
+
+def test_a_terminal_gets_its_cursor_back(home: Path) -> None:
+    """The tree that grows hides it, and a signal is no excuse."""
+    controller, terminal = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "run", "slow.py", "go"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        cwd=home,
+        env={**os.environ, "ORCHESTRATOR_HOME": str(home), "TERM": "xterm"},
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while b"running" not in shown:
+            shown += os.read(controller, 4096)
+        process.send_signal(signal.SIGINT)
+        while b"again to stop at once" not in shown:
+            shown += os.read(controller, 4096)
+        process.send_signal(signal.SIGINT)
+        try:
+            while more := os.read(controller, 4096):
+                shown += more
+        except OSError:
+            pass  # the other end is closed
+    os.close(controller)
+
+    assert process.returncode == 130
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+
+
+def has_ended_by(number: signal.Signals, process: subprocess.Popen[str]) -> bool:
+    """Wait until no signal is pending for a process, and tell whether it has ended."""
+    bit = 1 << (number - 1)
+    status = Path(f"/proc/{process.pid}/status")
+    while process.poll() is None:
+        lines = status.read_text().splitlines()
+        pending = next(line for line in lines if line.startswith("ShdPnd"))
+        if not int(pending.split()[1], 16) & bit:
+            return False
+    return True
+
+
+def wait_for_row(journal: Path, kind: str) -> None:
+    """Wait until a fact of this kind is in a journal that another process writes."""
+    while True:
+        try:
+            if one(journal, f"SELECT count(*) FROM entries WHERE kind = '{kind}'"):
+                return
+        except sqlite3.OperationalError:
+            pass  # there is no journal yet
+        os.sched_yield()
+
+
+def one(journal: Path, query: str) -> Any:
+    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchone()[0]
