@@ -77,7 +77,7 @@ class Steps:
         await trio.lowlevel.checkpoint()
         try:
             tool = self._tool(call)
-            if not tool.idempotent:
+            if tool.keyed or not tool.idempotent:
                 # It must be known for ever that this may have happened.
                 await self._ready()
             # Never put back: the next call sets its own.

@@ -43,6 +43,8 @@ class SessionOpened:
     """What all of it may use."""
     grants: tuple[Grant, ...] = ()
     """The budgets under which it was opened."""
+    forked_from: str = ""
+    """The run that it goes on from in another way, and the task at which they part: RUN/TASK."""
 
 
 @attrs.frozen
@@ -149,6 +151,8 @@ class TaskStarted:
 class ModelAnswered:
     task: TaskId
     message: AssistantMessage
+    copied: bool = False
+    """It was said in the run that this one is forked from: nothing is used for it here."""
 
 
 @attrs.frozen

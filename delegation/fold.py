@@ -126,6 +126,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
         mode=Mode.ROOT,
     )
     session = SessionRecord(event.session, root, ledger.rules)
+    session.forked_from = event.forked_from
     session.tree.add(
         root.id,
         parent=None,

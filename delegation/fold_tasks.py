@@ -240,7 +240,8 @@ def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
 def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
     record = acting_task(ledger, event)
     record.transcript.append(event.message)
-    _book(ledger, record, event.message.usage)
+    if not event.copied:
+        _book(ledger, record, event.message.usage)
 
 
 def model_failed(ledger: "Ledger", event: ModelFailed) -> None:

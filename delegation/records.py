@@ -136,10 +136,12 @@ class TaskRecord:
 
     def forget(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
+        forgotten = {said.id for said in self.transcript[length:]}
         del self.transcript[length:]
         # It is told again what it was told meanwhile.
         self.steering = {
-            id_: attrs.evolve(said, seen_at=None) for id_, said in self.steering.items()
+            id_: attrs.evolve(said, seen_at=None) if id_ in forgotten else said
+            for id_, said in self.steering.items()
         }
         if self.children is not NO_CHILDREN:
             # A call of the same name will be another call.
@@ -204,6 +206,7 @@ class SessionRecord:
         "closed",
         "door",
         "envelopes",
+        "forked_from",
         "id",
         "last_outcome",
         "mail",
@@ -231,6 +234,8 @@ class SessionRecord:
         self.envelopes: dict[int, Envelope] = {}
         """What is written on its unread mail."""
         self.tree = Tree(root_of(id))
+        self.forked_from = ""
+        """The run and the task that it goes on from: RUN/TASK."""
         self.closed = False
         """Whoever talked to it has ended it for good."""
         self.door: DeliveryCapability | None = None

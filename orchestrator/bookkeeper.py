@@ -76,7 +76,7 @@ class Bookkeeper:
         self._resting: dict[SessionId, int] = {}
         """The sessions at rest that are still remembered, oldest first, with their size."""
         self._resting_tasks = 0
-        self._awake = {id_ for id_, it in ledger.sessions.items() if not it.at_rest}
+        self._awake = set(ledger.sessions)
         self._joining: dict[TaskId, trio.Event] = {}
         """Who waits for room for a joined task."""
         self._following: dict[TaskId, set[trio.Event]] = {}
@@ -174,6 +174,11 @@ class Bookkeeper:
             return None
         entries = await self._journal.read_session(session)
         return folded(entries, type(self._journal).__name__, self.ledger.rules)
+
+    async def read_entries(self, session: SessionId) -> Sequence[Entry]:
+        """Return what the journal has of a session, and of none."""
+        await self.wait_durable()
+        return await self._journal.read_session(session)
 
     def _let_in(self, event: Event) -> None:
         """Wake those who wait for room, and whose task has it now or has ended."""

@@ -64,6 +64,8 @@ class Tool:
     run: Callable[[ToolCall], Awaitable[str]]
     idempotent: bool = False
     """Safe to run again when a crash leaves it unknown whether it ran."""
+    keyed: bool = False
+    """It is handed the key of its call, and runs when that is known for ever."""
 
 
 @overload
@@ -167,6 +169,7 @@ def _tool_from(
         parameters=arguments_schema(arguments),
         run=run,
         idempotent=idempotent or bool(keys),
+        keyed=bool(keys),
     )
 
 

@@ -200,7 +200,7 @@ def stop(reason: str) -> dict[str, object]:
     ("end", "kind"),
     [
         (stop("refusal"), Failure.REFUSED),
-        (stop("max_tokens"), Failure.OTHER),
+        (stop("max_tokens"), Failure.CUT_OFF),
         (stop("model_context_window_exceeded"), Failure.CONTEXT_TOO_LONG),
         (event("error", error={"type": "overloaded_error"}), Failure.OVERLOADED),
         (event("error", error={"type": "rate_limit_error"}), Failure.RATE_LIMIT),
@@ -306,5 +306,5 @@ async def test_what_an_answer_that_is_cut_off_has_used_is_told(
     with pytest.raises(ModelError) as caught:
         await ask(model, max_output=5)
 
-    assert (caught.value.kind, caught.value.partial) == (Failure.OTHER, "so")
+    assert (caught.value.kind, caught.value.partial) == (Failure.CUT_OFF, "so")
     assert caught.value.usage == Usage(1, 20, 5, unpriced=1)

@@ -279,7 +279,7 @@ async def test_no_arguments_are_written_in_many_ways(
 @pytest.mark.parametrize(
     ("events", "kind"),
     [
-        ([chunk("length", content="so")], Failure.OTHER),
+        ([chunk("length", content="so")], Failure.CUT_OFF),
         ([chunk("content_filter", content="so")], Failure.REFUSED),
         ([chunk(content="so"), {"error": {"code": 429}}], Failure.RATE_LIMIT),
         ([chunk(content="so"), {"error": {"code": 502}}], Failure.OVERLOADED),
@@ -412,7 +412,7 @@ def test_the_old_name_is_for_everybody_else(url: str, cap: str) -> None:
 
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize(
-    ("stop", "kind"), [("length", Failure.OTHER), ("content_filter", Failure.REFUSED)]
+    ("stop", "kind"), [("length", Failure.CUT_OFF), ("content_filter", Failure.REFUSED)]
 )
 async def test_what_an_answer_of_no_use_has_used_is_told(
     server: FakeProvider,

@@ -173,9 +173,9 @@ HALF = event("response.output_text.delta", delta="so", output_index=0)
                     "incomplete", incomplete_details={"reason": "max_output_tokens"}
                 ),
             ),
-            Failure.OTHER,
+            Failure.CUT_OFF,
         ),
-        (event("response.incomplete", response=response("incomplete")), Failure.OTHER),
+        (event("response.incomplete", response=response("incomplete")), Failure.CUT_OFF),
         (event("response.output_text.delta", delta=7), Failure.MALFORMED),
         (b"[DONE]", Failure.CONNECTION),
     ],
@@ -296,5 +296,5 @@ async def test_what_an_answer_that_is_cut_off_has_used_is_told(
     with pytest.raises(ModelError) as caught:
         await ask(model)
 
-    assert (caught.value.kind, caught.value.partial) == (Failure.OTHER, "so")
+    assert (caught.value.kind, caught.value.partial) == (Failure.CUT_OFF, "so")
     assert caught.value.usage == Usage(1, 20, 5, unpriced=1)

@@ -265,7 +265,7 @@ async def test_an_answer_that_is_too_long_is_cut_off_and_paid_for(step: Any) -> 
         await model.answer(request)
 
     said = "y" * 20 if isinstance(step, str) else ""
-    assert (caught.value.kind, caught.value.partial) == (Failure.OTHER, said)
+    assert (caught.value.kind, caught.value.partial) == (Failure.CUT_OFF, said)
     assert caught.value.usage == Usage(1, 20, 5, cost=60 + 50)
     assert told == ([TextDelta(said)] if said else [])
 

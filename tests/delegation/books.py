@@ -92,6 +92,8 @@ class Task:
     heard: int = 0
     """How many messages it has in mind."""
     steering: dict[MessageId, bool] = attrs.field(factory=dict[MessageId, bool])
+    seen: list[MessageId] = attrs.field(factory=list[MessageId])
+    """What it has seen since it began, or its turn did."""
     """What was said to it while it ran, and whether it has seen that."""
     children: list["Task"] = attrs.field(factory=list["Task"], repr=False)
 
@@ -123,6 +125,11 @@ class Task:
 
     def is_hopeless(self) -> bool:
         return self.outcome is None and any(it.outcome for it in self.missing())
+
+    def forget(self) -> None:
+        """Begin anew: what was seen will be said again."""
+        self.steering |= dict.fromkeys(self.seen, False)
+        self.seen.clear()
 
     def unseen(self) -> list[MessageId]:
         return [id_ for id_, seen in self.steering.items() if not seen]
@@ -163,8 +170,8 @@ class Session:
     )
     """The budgets under which the letters were written."""
     read: dict[int, str] = attrs.field(factory=dict[int, str])
-    told: list[int] = attrs.field(factory=list[int])
-    """The letters that an answer of a tool has told."""
+    told: dict[int, str] = attrs.field(factory=dict[int, str])
+    """The letters that an answer of a tool has told in this turn."""
     turns: int = 0
     turn: DeliveryCapability | None = None
     """What the turn can do that is under way."""

@@ -208,6 +208,7 @@ class Facts(RuleBasedStateMachine):
         root.state = "running"
         root.heard += len(mail)
         session.begins = root.heard
+        root.seen.clear()
 
     @for_a_session(lambda it: it.door and it.interrupted(), anew=st.booleans())
     def resume_turn(self, session: Session, anew: bool) -> None:
@@ -218,6 +219,9 @@ class Facts(RuleBasedStateMachine):
         session.root.enter_below()
         if afresh:
             session.root.heard = session.begins
+            session.root.forget()
+            session.mail |= session.told
+            session.told.clear()
 
     @for_a_session(lambda it: it.turn, outcome=outcomes)
     def end_turn(self, session: Session, outcome: Outcome) -> None:
@@ -228,6 +232,8 @@ class Facts(RuleBasedStateMachine):
             session.undelivered.append(session.turns)
         session.turn = None
         session.last = outcome.ending.value
+        session.root.steering = dict.fromkeys(session.root.steering, True)
+        session.told.clear()
         session.root.state = "queued"
         session.root.cancelled = False
         session.root.purses = session.purses
@@ -304,6 +310,7 @@ class Facts(RuleBasedStateMachine):
             task.enter_below()
         if afresh:
             task.heard = 1
+            task.forget()
 
     @for_a_task(Task.acts, usage=st.none() | usages, has_failed=st.booleans())
     def hear_a_tool_or_a_model(
@@ -324,9 +331,7 @@ class Facts(RuleBasedStateMachine):
         told = session.completions()[: 1 if one else None]
         self.post(ToolAnswered(session.root.id, FOUND, tuple(told)))
         session.root.heard += 1
-        session.told += told
-        for seq in told:
-            del session.mail[seq]
+        session.told |= {seq: session.mail.pop(seq) for seq in told}
 
     @for_a_task(lambda it: not it.outcome and (it.parent or it.acts()))
     def steer(self, task: Task) -> None:
@@ -339,6 +344,7 @@ class Facts(RuleBasedStateMachine):
         seen = task.unseen()[: 1 if one else None]
         self.post(SteeringSeen(task.id, tuple(seen)))
         task.steering |= dict.fromkeys(seen, True)
+        task.seen += seen
         task.heard += len(seen)
 
     @for_a_task(lambda it: it.acts() and it.parent, quiet=st.booleans())
@@ -457,6 +463,7 @@ class Facts(RuleBasedStateMachine):
             yield TaskStarted(task.id, afresh=True)
         if task.outcome or not (task.parent or task.acts()):
             yield CancelRequested(task.id)
+        if task.outcome or not (task.parent or task.session.turn):
             yield Steered(task.id, NOTE, "faster", "/editor")
         if task.below() or not task.has_yet_to_settle():
             yield TaskSettled(task.id, DONE)

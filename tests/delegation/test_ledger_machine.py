@@ -88,7 +88,7 @@ class CheckedFacts(Facts):
         for task in self.tasks.values():
             steering = self.record(task).steering
             assert {
-                id_: said.seen_at is not None for id_, said in steering.items()
+                id_: not said.is_unseen for id_, said in steering.items()
             } == task.steering
 
     @invariant()
@@ -174,8 +174,10 @@ class CheckedFacts(Facts):
     @invariant()
     def what_is_torn_down_is_known_to_end_or_not(self) -> None:
         for task in self.tasks.values():
-            cancelled = any(above.cancelled for above in task.line())
-            detached = any(above.detached for above in task.line())
+            detached = [above for above in task.line() if above.detached]
+            # What is in the background outlives the turn that asked for it.
+            last = task.line().index(detached[0]) if detached else len(task.line())
+            cancelled = any(above.cancelled for above in task.line()[: last + 1])
             nobody_is_left = task.session.turn is NONE and not detached
             assert self.ledger.is_cancelled(task.id) is cancelled
             assert self.ledger.ends_for_good(task.id) is (cancelled or nobody_is_left)
@@ -218,7 +220,10 @@ class CheckedFacts(Facts):
                 assert tree.children(task.id) == ids(task.children)
                 assert tree.needs(task.id) == ids(task.needs)
                 if task is not session.root:
-                    assert tree[task.id]["status"] == task.state
+                    room = self.ledger.sessions[session.id].room
+                    is_in_line = room.is_waiting(self.record(task))
+                    state = "queued" if is_in_line else task.state
+                    assert tree[task.id]["status"] == state
             needs = sum(len(task.needs) for task in session.tasks)
             assert tree.graph.number_of_edges() == len(session.tasks) - 1 + needs
 

@@ -89,6 +89,7 @@ async def test_whoever_needs_longer_is_cancelled_when_the_orchestrator_closes() 
                 )
                 nursery.start_soon(orchestrator.run, agent, "go")
                 await trio.sleep(1)
+                assert orchestrator.working == 2
 
                 assert not await orchestrator.drain(10)
                 assert trio.current_time() == pytest.approx(11)

@@ -221,10 +221,6 @@ async def test_a_file_of_each_earlier_version_is_read_and_gone_on_with(
         assert orchestrator.runs == [run.id, again.id]
 
 
-@pytest.mark.xfail(
-    reason="Bookkeeper._awake begins with those that the fold finds awake, not with those that"
-    " the journal lists as awake: it should be set(ledger.sessions)"
-)
 async def test_opening_a_file_of_the_first_version_lays_its_runs_to_rest(
     tmp_path: Path,
 ) -> None:

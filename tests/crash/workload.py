@@ -1,0 +1,378 @@
+"""What is killed: a session with tasks of every kind, on a real journal, with effects outside.
+
+Run as a program it is the place where such processes are born: for each line that it reads it forks
+one, and says its process id, and how it ended. Starting Python anew would take most of the time.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, cast
+
+import attrs
+
+# Imported late elsewhere, and here before anything is forked.
+import docstring_parser  # noqa: F401
+import networkx as nx  # noqa: F401
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    Budget,
+    CallKey,
+    Limits,
+    ModelError,
+    ModelRequest,
+    ScriptedModel,
+    Tool,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    tool,
+)
+from delegation.events import Entry, MessageReceived, SessionOpened
+from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.storage.journal import Journal
+from orchestrator.storage.sqlite import open_sqlite_journal, read_sqlite_journal
+from tests.kit import facts
+
+LATENCY: Final = 0.004
+SPENDER_CALLS: Final = 3
+MIDDLE_CALLS: Final = 5
+LISTENS: Final = 40
+MESSAGES: Final = ("go", "one more")
+
+
+@attrs.frozen(kw_only=True)
+class Life:
+    """One process: what it works on, and how it dies."""
+
+    journal: str
+    effects: str
+    seed: int
+    dies_at: str = ""
+    """What it counts: `append`, `durable`, `effect`, `effected`; empty: nothing."""
+    count: int = 0
+    """At which of these it kills itself."""
+
+
+class Fate:
+    """Kills this process, in the midst of what it does, at a moment that was chosen before."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._left = life.count
+
+    def meet(self, moment: str) -> None:
+        if moment == self._life.dies_at:
+            self._left -= 1
+            if self._left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DoomedJournal:
+    """A journal whose process may die as it is written."""
+
+    def __init__(self, journal: Journal, fate: Fate) -> None:
+        self._journal = journal
+        self._fate = fate
+
+    def append(self, *args: Any) -> None:
+        self._journal.append(*args)
+        self._fate.meet("append")
+
+    async def wait_durable(self, seq: int) -> None:
+        await self._journal.wait_durable(seq)
+        self._fate.meet("durable")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+
+class JumpyModel(ScriptedModel):
+    """Takes a little while, never quite the same."""
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.sleep(random.uniform(0, LATENCY))
+        return await super().answer(request)
+
+
+def real_tools(effects: Path, fate: Fate) -> Sequence[Tool]:
+    """Return tools that do something outside: they add a line to a log, and it stays there."""
+
+    def note(*words: str) -> None:
+        fate.meet("effect")
+        descriptor = os.open(effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(descriptor, ("\t".join(words) + "\n").encode())
+        os.fsync(descriptor)
+        os.close(descriptor)
+        fate.meet("effected")
+
+    @tool
+    async def launch(tag: str) -> str:
+        """Do what must not be done twice."""
+        await trio.sleep(random.uniform(0, LATENCY))
+        note("launch", tag)
+        await trio.sleep(random.uniform(0, LATENCY))
+        return "launched"
+
+    @tool(idempotent=True)
+    async def measure(tag: str) -> str:
+        """Do what may be done twice."""
+        note("measure", tag)
+        await trio.sleep(random.uniform(0, LATENCY))
+        return f"measured {tag}"
+
+    @tool
+    def pay(tag: str, key: CallKey) -> str:
+        """Do, in a thread, what the key makes safe."""
+        note("pay", tag, key)
+        return "paid"
+
+    return launch, measure, pay
+
+
+def team(tools: Sequence[Tool]) -> Agent:
+    """Return the lead, and whoever works for it.
+
+    Their models are functions of the transcript: they go on wherever a crash left them.
+
+    Args:
+        tools: `launch`, `measure` and `pay`.
+    """
+
+    def plain(name: str, step: Any, **options: Any) -> Agent:
+        return Agent(name, model=JumpyModel.always(step), tools=tuple(tools), **options)
+
+    leaf = plain("leaf", leaf_says)
+    middle = plain(
+        "middle", middle_says, delegates=[leaf], budget=Budget(calls=MIDDLE_CALLS)
+    )
+    sleeper = Agent("sleeper", model=ScriptedModel.always("never", 1000))
+    return Agent(
+        "lead",
+        model=JumpyModel.always(lead_says),
+        tools=tuple(tools),
+        budget=Budget(calls=300, tasks=len(EXPECTED)),
+        delegates=[
+            middle,
+            sleeper,
+            plain("slow", lambda transcript: f"did {transcript[0].text[:2]}"),
+            plain("broken", ModelError("it is broken")),
+            plain("listener", listener_says),
+            plain("spender", measures_for_ever, budget=Budget(calls=SPENDER_CALLS)),
+            plain("limited", measures_for_ever, limits=Limits(model_calls=2)),
+            plain("restarter", pays_and_ends, on_restart="restart"),
+            plain("loser", pays_and_ends, on_restart="lose"),
+        ],
+    )
+
+
+def _call(name: str, goal: str) -> ToolCall:
+    # A model that is asked again says something else: what it had said must be known for ever
+    # before anybody acts on it.
+    return ToolCall(name, {"tag": f"{goal} #{random.randrange(1_000_000)}"})
+
+
+def answers(transcript: Transcript) -> int:
+    return sum(isinstance(said, AssistantMessage) for said in transcript)
+
+
+def leaf_says(transcript: Transcript) -> Any:
+    goal = transcript[0].text
+    steps: list[Any] = [
+        [_call("launch", goal), _call("pay", goal)],
+        f"leaf of {goal}",
+    ]
+    return steps[answers(transcript)]
+
+
+def middle_says(transcript: Transcript) -> Any:
+    goal = transcript[0].text
+    steps: list[Any] = [
+        ToolCall("delegate_task", {"goal": f"below {goal}"}),
+        _call("launch", goal),
+        f"middle of {goal}",
+    ]
+    return steps[answers(transcript)]
+
+
+def measures_for_ever(transcript: Transcript) -> Any:
+    return ToolCall("measure", {"tag": f"{transcript[0].text} {answers(transcript)}"})
+
+
+def pays_and_ends(transcript: Transcript) -> Any:
+    goal = transcript[0].text
+    return "paid it" if answers(transcript) else _call("pay", goal)
+
+
+def listener_says(transcript: Transcript) -> Any:
+    heard = any(isinstance(said, UserMessage) and said.aside for said in transcript)
+    if heard or answers(transcript) >= LISTENS:
+        return "heard it" if heard else "heard nothing"
+    return measures_for_ever(transcript)
+
+
+def lead_says(transcript: Transcript) -> Any:
+    """Hand on work of every kind at the first message, one more at the second, and else report."""
+    called = sum(
+        isinstance(said, AssistantMessage) and bool(said.calls) for said in transcript
+    )
+    is_late = any(said.text == MESSAGES[1] for said in transcript)
+    if called < len(LEAD_STEPS):
+        return LEAD_STEPS[called](_ids(transcript))
+    if is_late and called == len(LEAD_STEPS):
+        return _tasks(_task("late", "slow"), background=True)
+    news = sum(
+        isinstance(said, UserMessage) and said.text.startswith("A task")
+        for said in transcript
+    )
+    return f"heard {news}"
+
+
+def _ids(transcript: Transcript) -> Mapping[str, str]:
+    """Return the ids of the tasks that the lead has been told of, by label."""
+    ids: dict[str, str] = {}
+    for said in transcript:
+        if isinstance(said, ToolMessage):
+            with suppress(ValueError, TypeError):
+                answer = json.loads(said.text)
+                ids |= {it["label"]: it["task_id"] for it in answer.get("tasks", ())}
+    return ids
+
+
+def _tasks(*tasks: Mapping[str, Any], background: bool) -> ToolCall:
+    return ToolCall("delegate_task", {"tasks": [*tasks], "background": background})
+
+
+def _task(label: str, agent: str, *needs: str) -> Mapping[str, Any]:
+    return {
+        "goal": f"{label} of the lead",
+        "agent": agent,
+        "label": label,
+        "depends_on": [*needs],
+    }
+
+
+LEAD_STEPS: Final[list[Callable[[Mapping[str, str]], Any]]] = [
+    lambda _: [_call(name, "lead") for name in ("launch", "measure", "pay")],
+    lambda _: _tasks(
+        _task("listener", "listener"),
+        _task("sleeper", "sleeper"),
+        _task("spender", "spender"),
+        background=True,
+    ),
+    lambda _: _tasks(
+        _task("m1", "middle"),
+        _task("m2", "middle"),
+        _task("x", "broken"),
+        _task("restarter", "restarter"),
+        background=False,
+    ),
+    lambda ids: ToolCall(
+        "task",
+        {"action": "steer", "ids": [ids["listener"]], "message": "hey", "seconds": 1},
+    ),
+    lambda _: _tasks(
+        _task("a", "slow"),
+        _task("b", "slow", "a"),
+        _task("c", "broken"),
+        _task("d", "slow", "c"),
+        _task("loser", "loser"),
+        _task("limited", "limited"),
+        background=True,
+    ),
+    lambda ids: ToolCall("task", {"action": "wait", "ids": [ids["a"]]}),
+    lambda ids: ToolCall("task", {"action": "cancel", "ids": [ids["sleeper"]]}),
+]
+EXPECTED: Final[Mapping[str, set[str]]] = {
+    "m1": {"succeeded"},
+    "m2": {"succeeded"},
+    "below m1": {"succeeded"},
+    "below m2": {"succeeded"},
+    "x": {"failed"},
+    "a": {"succeeded"},
+    "b": {"succeeded"},
+    "c": {"failed"},
+    "d": {"refused"},
+    "listener": {"succeeded"},
+    "sleeper": {"cancelled"},
+    "spender": {"over_budget"},
+    "limited": {"over_budget"},
+    "restarter": {"succeeded"},
+    "loser": {"succeeded", "lost"},
+    "late": {"succeeded"},
+}
+"""How each task may end, by the beginning of its goal."""
+
+
+async def live(life: Life) -> None:
+    """Begin the session or go on with it, until it has nothing left to do."""
+    random.seed(life.seed)
+    fate = Fate(life)
+    agent = team(real_tools(Path(life.effects), fate))
+    path = Path(life.journal)
+    async with open_sqlite_journal(path) as journal:
+        entries = await read_sqlite_journal(path)
+        doomed = cast("Any", DoomedJournal(journal, fate))
+        async with open_orchestrator(doomed, environ={}) as orchestrator:
+            await converse(orchestrator, agent, entries)
+
+
+async def converse(
+    orchestrator: Orchestrator, agent: Agent, entries: Sequence[Entry]
+) -> None:
+    """Say what was not said, wait until the session is idle, and take all replies.
+
+    Args:
+        orchestrator: where the session is, or will be.
+        agent: whom it talks to.
+        entries: what the journal had when it was opened.
+    """
+    opened = facts(entries, SessionOpened)
+    id_: str | None = opened[0].session if opened else None
+    said = len(facts(entries, MessageReceived))
+    for number, message in enumerate(MESSAGES, 1):
+        # In between nobody talks to it, and it is at rest.
+        async with orchestrator.open_session(agent, session=id_) as session:
+            id_ = session.id
+            if number > said:
+                await session.ask(message)
+            await session.wait_idle()
+            with suppress(trio.WouldBlock):
+                while True:
+                    session.replies.receive_nowait()
+
+
+def _live_and_leave(life: Life) -> None:
+    code = 1
+    try:
+        trio.run(live, life)
+        code = 0
+    except BaseException:  # noqa: BLE001 (nobody else would say what went wrong)
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        life = Life(**json.loads(line))
+        child = os.fork()
+        if not child:
+            _live_and_leave(life)
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

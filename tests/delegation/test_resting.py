@@ -1,0 +1,178 @@
+"""Sessions at rest: forgotten without loss, recalled as they were, and counted all the while."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from agents import AssistantMessage, Budget, Usage
+from delegation import (
+    SHARED,
+    DeliveryCapability,
+    Ending,
+    Grant,
+    Ledger,
+    Outcome,
+    SessionId,
+    TaskId,
+    UnreadableFactError,
+    forget,
+    recall,
+    remember_used,
+    root_of,
+    used_by,
+)
+from delegation.events import (
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    MessageReceived,
+    ModelAnswered,
+    ReplyDelivered,
+    SessionOpened,
+    TurnEnded,
+    TurnStarted,
+)
+
+A, B = SessionId("a"), SessionId("b")
+TOGETHER = Grant(f"{SHARED}1", Budget(tokens=1000, name="both"))
+ALONE = Budget(tokens=500)
+OVER = Outcome(Ending.SUCCEEDED, output="done")
+
+
+def life_of(
+    session: SessionId,
+    *grants: Grant,
+    budget: Budget | None = None,
+    tokens: int = 7,
+    first: int = 1,
+) -> list[Event]:
+    """Return the facts of a run with one model call; the first has this number."""
+    answer = AssistantMessage("done", usage=Usage(input_tokens=tokens))
+    return [
+        SessionOpened(session, "editor", budget, grants),
+        MessageReceived(session, "go"),
+        TurnStarted(session, 1, DeliveryCapability.NONE, (first + 1,)),
+        ModelAnswered(root_of(session), answer),
+        TurnEnded(session, 1, OVER),
+    ]
+
+
+def told(events: Sequence[Event]) -> Ledger:
+    ledger = Ledger()
+    for seq, event in enumerate(events, start=1):
+        ledger.post(Entry(seq, float(seq), ledger.session_of(event), event))
+    return ledger
+
+
+def test_what_a_session_has_used_alone_is_nobody_elses_business() -> None:
+    ledger = told(life_of(A, budget=ALONE))
+
+    assert ledger.accounts["a"].tokens == 7
+    assert used_by(ledger.sessions[A]) == ""
+
+
+def test_what_it_has_used_of_a_shared_budget_is_told_to_others() -> None:
+    first = told(life_of(A, TOGETHER))
+    used = used_by(first.sessions[A])
+    later = Ledger()
+    remember_used(later, A, used)
+    remember_used(later, B, used)
+
+    account = later.accounts[TOGETHER.id]
+    assert (account.calls, account.tokens, account.tasks) == (2, 14, 0)
+    assert (account.budget, account.path) == (TOGETHER.budget, "/editor")
+    assert account.at == 1.0
+    assert list(later.known) == [A, B]
+    assert later.is_forgotten(A)
+
+
+def test_the_seconds_of_a_budget_begin_with_the_earliest_of_all() -> None:
+    early, late = told(life_of(A, TOGETHER)), told(life_of(A, TOGETHER))
+    late.sessions[A].used[TOGETHER.id].at = 50.0
+    later = Ledger()
+    for ledger in (late, early, late):
+        remember_used(later, A, used_by(ledger.sessions[A]))
+
+    assert later.accounts[TOGETHER.id].at == 1.0
+
+
+def test_a_session_that_has_used_nothing_shared_is_known_all_the_same() -> None:
+    ledger = Ledger()
+    remember_used(ledger, A, "")
+
+    assert ledger.is_forgotten(A)
+    assert not ledger.accounts
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    with pytest.raises(UnreadableFactError, match="what session a has used"):
+        remember_used(Ledger(), A, '[{"grant": 1}]')
+
+
+def test_a_forgotten_session_leaves_nothing_but_what_it_has_used_of_others() -> None:
+    ledger = told(
+        [
+            *life_of(A, TOGETHER, budget=ALONE),
+            *life_of(B, TOGETHER, first=6),
+        ]
+    )
+    forget(ledger, A)
+
+    assert set(ledger.tasks) == {"b"}
+    assert set(ledger.sessions) == {B}
+    assert list(ledger.known) == [A, B]
+    assert set(ledger.accounts) == {TOGETHER.id}
+    assert ledger.accounts[TOGETHER.id].tokens == 14
+
+
+def test_a_session_that_is_awake_is_not_forgotten() -> None:
+    ledger = told(life_of(A)[:-1])
+
+    with pytest.raises(AssertionError, match="whoever has something to do"):
+        forget(ledger, A)
+
+
+@pytest.mark.parametrize("budget", [None, ALONE])
+def test_a_recalled_session_is_as_it_was_and_books_on_the_same_accounts(
+    budget: Budget | None,
+) -> None:
+    events = life_of(A, TOGETHER, budget=budget)
+    ledger = told([*events, *life_of(B, TOGETHER, first=6)])
+    whole = told(events)
+    forget(ledger, A)
+    recall(ledger, A, told(events))
+
+    assert ledger.sessions[A].tree.to_text() == whole.sessions[A].tree.to_text()
+    assert ledger.tasks[root_of(A)].transcript == whole.tasks[root_of(A)].transcript
+    assert ledger.accounts[TOGETHER.id].tokens == 14
+    assert ledger.tasks[root_of(A)].accounts == ledger.sessions[A].accounts
+    assert ledger.tasks[root_of(A)].accounts[0] is ledger.accounts[TOGETHER.id]
+    assert used_by(ledger.sessions[A]) == used_by(whole.sessions[A])
+    assert ("a" in ledger.accounts) is (budget is not None)
+
+
+def test_a_recalled_session_goes_on_and_what_it_uses_is_counted_once(
+    ledger: Ledger, tell: Callable[..., None]
+) -> None:
+    events = life_of(A, TOGETHER, budget=ALONE)
+    tell(*events)
+    forget(ledger, A)
+    recall(ledger, A, told(events))
+    push = DeliveryCapability.PUSH
+    tell(DoorOpened(A, push), MessageReceived(A, "again"))
+    tell(
+        TurnStarted(A, 2, push, (7,)),
+        ModelAnswered(TaskId("a"), AssistantMessage("x", usage=Usage(input_tokens=3))),
+        TurnEnded(A, 2, OVER),
+        ReplyDelivered(A, 2),
+    )
+    assert not ledger.sessions[A].at_rest
+    tell(DoorClosed(A))
+
+    assert ledger.sessions[A].at_rest
+    assert ledger.accounts[TOGETHER.id].tokens == 10
+    assert ledger.accounts["a"].tokens == 10
+    later = Ledger()
+    remember_used(later, A, used_by(ledger.sessions[A]))
+    assert later.accounts[TOGETHER.id].tokens == 10

@@ -1,0 +1,703 @@
+"""A run is done again from its record: without a model, and the same every time."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from agents import (
+    Agent,
+    Budget,
+    Limits,
+    ModelError,
+    Patience,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    tool,
+)
+from delegation import Rules
+from delegation.events import Entry, ModelAnswered, SessionOpened
+from orchestrator import (
+    MemoryJournal,
+    Orchestrator,
+    UnknownIdError,
+    budget,
+    open_orchestrator,
+)
+from orchestrator.comparing import Difference, Replay
+from orchestrator.recorded import ReplayError
+from orchestrator.replaying import replay, replay_now
+from tests.kit import facts, hand_on, worker
+from tests.orchestrator.test_cli import Shell
+from tests.orchestrator.test_recovery import finish, team
+
+T = TypeVar("T")
+
+
+def on_a_jumping_clock(work: Callable[[], Awaitable[T]]) -> T:
+    return trio.run(work, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def recorded(
+    live: Callable[[Orchestrator], Awaitable[Any]], rules: Rules | None = None
+) -> list[Entry]:
+    """Return the journal of what somebody does with an orchestrator."""
+    journal = MemoryJournal()
+
+    async def record() -> None:
+        async with open_orchestrator(journal, rules=rules) as orchestrator:
+            await live(orchestrator)
+
+    on_a_jumping_clock(record)
+    return journal.entries
+
+
+def run_of(agent: Agent[Any], rules: Rules | None = None) -> list[Entry]:
+    return recorded(lambda orchestrator: orchestrator.run(agent, "go"), rules)
+
+
+def talk_with(agent: Agent[Any]) -> list[Entry]:
+    async def talk(orchestrator: Orchestrator) -> None:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("go")
+            await session.wait_idle()
+
+    return recorded(talk)
+
+
+class Mute:
+    """A model that nobody may ask."""
+
+    name = "mute"
+
+    def __init__(self, model: Any) -> None:
+        self.price = model.price
+        self.count_tokens = model.count_tokens
+
+    async def answer(self, request: object) -> Any:
+        raise AssertionError("a model was asked")
+
+
+def muted(agent: Agent[Any]) -> Agent[Any]:
+    """Return an agent whose team has models that may not be asked, and tools to match."""
+
+    async def run(call: ToolCall) -> str:
+        raise AssertionError("a tool was run")
+
+    return attrs.evolve(
+        agent,
+        model=Mute(agent.model),
+        tools=[attrs.evolve(it, run=run) for it in agent.tools],
+        delegates=[muted(it) for it in agent.delegates],
+    )
+
+
+def same(
+    entries: Sequence[Entry], agent: Agent[Any], rules: Rules | None = None
+) -> int:
+    """Require that a run is the same again, and return how many tasks it has."""
+    replayed = replay_now(entries, muted(agent), rules=rules)
+    assert replayed.difference is None, replayed.difference
+    assert replayed.steps > replayed.tasks > 0
+    return replayed.tasks
+
+
+def different(entries: Sequence[Entry], agent: Agent[Any]) -> Difference:
+    found = replay_now(entries, muted(agent)).difference
+    assert found is not None
+    return found
+
+
+def stepwise(*steps: Any, seconds: float = 0) -> ScriptedModel:
+    """Return a model that says one thing after the other, in every task anew."""
+
+    def say(transcript: Transcript) -> Any:
+        said = sum(isinstance(message, ToolMessage) for message in transcript)
+        return steps[min(said, len(steps) - 1)]
+
+    return ScriptedModel.always(say, seconds)
+
+
+@tool
+async def look(place: str) -> str:
+    await trio.sleep(3)
+    return f"seen {place}"
+
+
+@tool
+async def hang() -> str:
+    await trio.sleep(100)
+    return "never"
+
+
+@tool
+async def crash() -> str:
+    raise ValueError("a bug")
+
+
+def test_a_joined_and_nested_run_is_the_same_ten_times() -> None:
+    entries = run_of(team())
+
+    assert [same(entries, team()) for _ in range(10)] == [7] * 10
+
+
+def test_a_session_with_detached_tasks_is_the_same_ten_times() -> None:
+    entries = on_a_jumping_clock(partial(finish, []))
+
+    assert [same(entries, team()) for _ in range(10)] == [7] * 10
+
+
+def test_after_any_crash_a_run_is_the_same_as_if_nothing_had_happened() -> None:
+    whole = on_a_jumping_clock(partial(finish, []))
+    for length in range(1, len(whole)):
+        entries = on_a_jumping_clock(partial(finish, whole[:length]))
+
+        assert same(entries, team()) == 7, length
+
+
+def test_what_went_wrong_goes_wrong_again() -> None:
+    """Models that fail, tools that refuse or crash, tasks that are too slow or too dear."""
+
+    def member(name: str, *steps: Any, **more: Any) -> Agent[Any]:
+        return Agent(name, model=stepwise(*steps, seconds=1), **more)
+
+    refusing = member(
+        "refusing", ToolCall("look", {"plaice": "x"}), "well", tools=[look]
+    )
+    failing = member("failing", ModelError("down", partial="I thi"))
+    crashing = member("crashing", [ToolCall("crash"), ToolCall("hang")])
+    slow = Agent(
+        "slow", model=ScriptedModel.always("late", 60), limits=Limits(seconds=5)
+    )
+    stuck = member("stuck", ToolCall("hang"), tools=[hang], limits=Limits(seconds=4))
+    silent = Agent(
+        "silent",
+        model=ScriptedModel.always("…", 100),
+        patience=Patience(quiet=5, stalled=20),
+    )
+    busy = member("busy", ToolCall("look", {"place": "a"}), tools=[look])
+    agents = [
+        refusing,
+        failing,
+        attrs.evolve(crashing, tools=[crash, hang]),
+        slow,
+        stuck,
+        silent,
+        attrs.evolve(busy, limits=Limits(model_calls=3)),
+        member("wrong", "no number", output=int),
+        member("odd", ToolCall("nothing_like_that"), "so be it"),
+    ]
+    lead = Agent(
+        "lead",
+        model=stepwise([hand_on("x", agent=it.name) for it in agents], "done"),
+        delegates=agents,
+    )
+
+    entries = run_of(lead)
+    endings = {str(end) for end in _endings(entries)}
+
+    assert endings == {"succeeded", "failed", "timed_out", "over_budget"}
+    for _ in range(5):
+        assert same(entries, lead) == 10
+
+
+def _endings(entries: Sequence[Entry]) -> list[Any]:
+    outcomes = [getattr(entry.event, "outcome", None) for entry in entries]
+    return [outcome.ending for outcome in outcomes if outcome is not None]
+
+
+def test_tasks_that_need_others_and_a_budget_that_runs_out_are_the_same() -> None:
+    tasks = [
+        {"goal": "a", "label": "a", "agent": "worker"},
+        {"goal": "b", "label": "b", "agent": "worker", "depends_on": ["a"]},
+        {"goal": "c", "agent": "broken", "label": "c"},
+        {"goal": "d", "agent": "worker", "depends_on": ["c"]},
+    ]
+    lead = Agent(
+        "lead",
+        model=stepwise(
+            ToolCall("delegate_task", {"tasks": tasks}),
+            hand_on(*"efghij", agent="worker"),
+            "done",
+        ),
+        delegates=[
+            worker("worker", seconds=1),
+            Agent("broken", model=ScriptedModel.always(ModelError("down"))),
+        ],
+        budget=Budget(calls=8),
+    )
+
+    for _ in range(5):
+        entries = run_of(lead)
+        assert "over_budget" in _endings(entries)
+        assert "refused" in _endings(entries)
+        assert same(entries, lead) == 11
+
+
+def test_runs_that_share_a_budget_are_the_same_each_of_them() -> None:
+    agent = Agent(
+        "lead",
+        model=stepwise(hand_on("a", "b", agent="worker"), "done"),
+        delegates=[worker("worker")],
+    )
+
+    async def share(orchestrator: Orchestrator) -> None:
+        with budget(calls=7):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(orchestrator.run, agent, "go")
+
+    entries = recorded(share)
+
+    assert "over_budget" in _endings(entries)
+    for opened in facts(entries, SessionOpened):
+        assert replay_now(entries, muted(agent), run=opened.session).is_same
+
+
+def test_who_is_steered_cancelled_and_waited_for_is_so_again() -> None:
+    """From inside, by `task`, and from outside."""
+
+    def lead(transcript: Transcript) -> Any:
+        answers = [it.text for it in transcript if isinstance(it, ToolMessage)]
+        ids = [
+            part.split('"')[0] for part in "".join(answers[:1]).split('task_id":"')[1:]
+        ]
+        if isinstance(transcript[-1], UserMessage) and answers:
+            return f"heard {sum('has ended' in it.text for it in transcript)}"
+
+        def control(action: str, **more: Any) -> ToolCall:
+            return ToolCall("task", {"action": action, **more})
+
+        steps = [
+            hand_on("a", "b", "c", "d", agent="worker", background=True),
+            [control("list"), control("steer", ids=ids[:1], message="hurry")],
+            control("cancel", ids=ids[1:2]),
+            control("wait", ids=ids[:1]),
+            control("wait", seconds=2),
+            control("result", ids=ids[:1]),
+            "that is all",
+        ]
+        return steps[len(answers)] if len(answers) < len(steps) else "so it is"
+
+    at_work = Agent(
+        "worker",
+        model=stepwise(
+            *(ToolCall("look", {"place": str(n)}) for n in range(4)), "done"
+        ),
+        tools=[look],
+    )
+    agent = Agent("lead", model=ScriptedModel.always(lead, 1), delegates=[at_work])
+
+    async def talk(orchestrator: Orchestrator) -> None:
+        async with orchestrator.open_session(agent) as session:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.ask, "go")
+                await trio.sleep(7)
+                tree = session.tree
+                third, fourth = tree.children(tree.root)[2:]
+                await orchestrator.steer(third, "from outside")
+                await orchestrator.cancel(fourth)
+            await session.ask("anything else?")
+            await session.wait_idle()
+
+    entries = recorded(talk)
+
+    assert _endings(entries).count("cancelled") == 2
+    for _ in range(10):
+        assert same(entries, agent) == 5
+
+
+def test_a_run_whose_caller_was_cancelled_is_cancelled_again() -> None:
+    async def cancelled(orchestrator: Orchestrator) -> None:
+        with trio.move_on_after(0.7):
+            await orchestrator.run(team(), "go")
+
+    entries = recorded(cancelled)
+
+    assert "cancelled" in _endings(entries)
+    assert same(entries, team()) == 5
+
+
+def test_a_session_that_another_process_opened_again_is_the_same() -> None:
+    journal = MemoryJournal()
+    agent = worker("lead", seconds=1)
+
+    async def talk(session: str | None) -> str:
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(agent, session=session) as opened:
+                await opened.ask("go")
+                return opened.id
+
+    first = on_a_jumping_clock(partial(talk, None))
+    on_a_jumping_clock(partial(talk, first))
+
+    assert same(journal.entries, agent) == 1
+
+
+def test_limits_of_room_are_those_of_the_run() -> None:
+    rules = Rules(live_children=2, live_tasks=3)
+
+    for _ in range(5):
+        entries = run_of(team(), rules)
+        assert same(entries, team(), rules) == 7
+
+
+def changed(lead: Agent[Any], **changes: Any) -> Agent[Any]:
+    return attrs.evolve(lead, **changes)
+
+
+def simple(**changes: Any) -> Agent[Any]:
+    """Return a team of two: one looks at a place, and the other asks for that."""
+    looker = Agent(
+        "looker",
+        model=stepwise(ToolCall("look", {"place": "here"}), "42"),
+        tools=[look],
+        **changes,
+    )
+    return Agent(
+        "lead",
+        model=stepwise(hand_on("look", agent="looker"), "ok"),
+        delegates=[looker],
+    )
+
+
+def test_the_same_is_the_same() -> None:
+    assert same(run_of(simple()), simple()) == 2
+
+
+def test_a_tool_that_is_gone_is_the_first_difference() -> None:
+    found = different(run_of(simple()), simple(tools=[]))
+
+    assert (found.path, found.step) == ("/lead/looker[1]", 3)
+    assert found.recorded == "look answers: seen here"
+    assert found.replayed == "look refuses: there is no tool 'look'; there are: none"
+    assert "/lead/looker[1], step 3" in str(found)
+
+
+def test_a_tool_that_is_new_is_a_difference_where_it_was_missed() -> None:
+    found = different(run_of(simple(tools=[])), simple())
+
+    assert (found.path, found.step) == ("/lead/looker[1]", 3)
+    assert "there is a tool 'look' now" in found.replayed
+
+
+def test_an_answer_that_does_not_fit_any_more_is_a_difference() -> None:
+    """Its model would be asked again, and nobody knows what it would say."""
+    found = different(run_of(simple()), simple(output=list[int]))
+
+    assert (found.path, found.step) == ("/lead/looker[1]", 5)
+    assert found.recorded == "it ends: succeeded: 42"
+    assert found.replayed == "its model is asked once more"
+
+
+def test_a_tighter_limit_is_a_difference() -> None:
+    calls = different(run_of(simple()), simple(limits=Limits(model_calls=1)))
+    seconds = different(run_of(simple()), simple(limits=Limits(seconds=2)))
+
+    assert (calls.path, calls.step) == ("/lead/looker[1]", 4)
+    assert calls.recorded == "its model answers: 42"
+    assert "over_budget: calls: used up its limit of 1 model calls" in calls.replayed
+    assert (seconds.path, seconds.step) == ("/lead/looker[1]", 3)
+    assert "timed_out" in seconds.replayed
+
+
+def test_a_delegate_that_is_gone_is_a_difference() -> None:
+    found = different(run_of(simple()), changed(simple(), delegates=[worker("other")]))
+
+    assert (found.path, found.step) == ("/lead", 3)
+    assert found.recorded.startswith("delegate_task answers: ")
+    assert "agent is 'looker'; it must be one of: other" in found.replayed
+
+
+def test_a_budget_of_an_agent_is_a_difference_where_it_is_asked() -> None:
+    found = different(run_of(simple()), simple(budget=Budget(calls=9)))
+
+    assert (found.path, found.step) == ("/lead/looker[1]", 1)
+    assert "budget budget (calls=9)" in found.replayed
+
+
+def test_a_detached_task_of_which_fewer_may_run_is_a_difference() -> None:
+    lead = changed(
+        simple(), model=stepwise(hand_on("look", agent="looker"), "told later")
+    )
+    entries = talk_with(lead)
+    found = replay_now(entries, muted(lead), rules=Rules(detached=0)).difference
+
+    assert same(entries, lead) == 2
+    assert found is not None
+    assert (found.path, found.step) == ("/lead/looker[1]", 1)
+    assert "detached because the session that asked can be told later" in found.recorded
+    assert "joined because the rules allow nothing in the background" in found.replayed
+
+
+def test_what_cannot_be_replayed_says_why() -> None:
+    entries = run_of(team())
+    unfinished = entries[: len(entries) // 2]
+
+    with pytest.raises(ReplayError, match="has not ended"):
+        replay_now(unfinished, team())
+    with pytest.raises(ReplayError, match="is of agent 'lead', and not of 'other'"):
+        replay_now(entries, worker("other"))
+    with pytest.raises(UnknownIdError, match="no run 'r_no'"):
+        replay_now(entries, team(), run="r_no")
+    with pytest.raises(UnknownIdError, match="no runs"):
+        replay_now([], team())
+
+
+def test_a_run_that_was_lost_with_its_process_cannot_be_replayed() -> None:
+    journal = MemoryJournal(run_of(team())[:20])
+
+    async def reopen() -> None:
+        async with open_orchestrator(journal):
+            pass
+
+    on_a_jumping_clock(reopen)
+
+    with pytest.raises(ReplayError, match="died in the midst of it"):
+        replay_now(journal.entries, team())
+
+
+def test_a_thousand_tasks_are_replayed_in_seconds() -> None:
+    goals = [str(number) for number in range(100)]
+    lead = Agent(
+        "lead",
+        model=stepwise([hand_on(*goals, agent="worker") for _ in range(10)], "done"),
+        delegates=[worker("worker", seconds=1)],
+    )
+    entries = run_of(lead)
+    began = time.monotonic()
+
+    assert same(entries, lead) == 1001
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.realtime
+async def test_a_run_is_replayed_in_a_thread_where_an_event_loop_runs() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        run = await orchestrator.run(team_in_a_hurry(), "go")
+
+        replayed = await replay(journal.entries, team_in_a_hurry(), run=run.id)
+
+    assert replayed == Replay(run=run.id, tasks=2, steps=8, difference=None)
+
+
+def team_in_a_hurry() -> Agent[Any]:
+    return Agent(
+        "lead",
+        model=stepwise(hand_on("x", agent="worker"), "ok"),
+        delegates=[worker("worker")],
+    )
+
+
+class Counting:
+    """A model that notes what it is asked for."""
+
+    name = "counting"
+
+    def __init__(self, model: ScriptedModel, asked: list[str]) -> None:
+        self._model = model
+        self._asked = asked
+
+    async def answer(self, request: Any) -> Any:
+        self._asked.append(request.transcript[0].text)
+        return await self._model.answer(request)
+
+
+def counted(agent: Agent[Any], asked: list[str]) -> Agent[Any]:
+    assert isinstance(agent.model, ScriptedModel)
+    return attrs.evolve(
+        agent,
+        model=Counting(agent.model, asked),
+        delegates=[counted(it, asked) for it in agent.delegates],
+    )
+
+
+async def test_a_fork_asks_nothing_again_and_goes_on_live_from_a_child() -> None:
+    def made(says: str) -> Agent[Any]:
+        return Agent(
+            "lead",
+            model=stepwise(
+                hand_on("first", agent="worker"),
+                hand_on("second", agent="worker"),
+                lambda transcript: transcript[-1].text,
+            ),
+            delegates=[worker("worker", says=says)],
+            budget=Budget(calls=3),
+        )
+
+    def read(transcript: Transcript) -> Any:
+        texts = [it.text for it in transcript if isinstance(it, ToolMessage)]
+        steps = [hand_on("first", agent="worker"), hand_on("second", agent="worker")]
+        return steps[len(texts)] if len(texts) < 2 else " | ".join(texts)
+
+    def lead(says: str) -> Agent[Any]:
+        return Agent(
+            "lead",
+            model=ScriptedModel.always(read),
+            delegates=[worker("worker", says=says)],
+            budget=Budget(calls=5),
+        )
+
+    journal = MemoryJournal()
+    asked: list[str] = []
+    async with open_orchestrator(journal) as orchestrator:
+        run = await orchestrator.run(lead("old"), "go")
+        fork = await orchestrator.fork(
+            counted(attrs.evolve(lead("new"), budget=Budget(calls=2)), asked),
+            run.id,
+            task="/lead/worker[2]",
+        )
+
+    opened = facts(journal.entries, SessionOpened)[-1]
+    assert asked == ["second", "go"]
+    assert fork.outcome.succeeded, (
+        "the budget is enough for the two calls that are live"
+    )
+    assert fork.usage.calls == 2
+    assert run.usage.calls == 5
+    assert '"output":"old"' in fork.output
+    assert '"output":"new"' in fork.output
+    assert opened.session == fork.id != run.id
+    assert opened.forked_from == f"{run.id}/{run.tree.children(run.tree.root)[1]}"
+    assert not set(run.tree.graph) & set(fork.tree.graph)
+    assert all(it not in fork.output for it in run.tree.graph)
+    copied = [it for it in facts(journal.entries, ModelAnswered) if it.copied]
+    assert len(copied) == 3
+
+
+async def test_a_fork_from_any_task_of_a_session_comes_to_the_same_end() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(team()) as session:
+            await session.ask("go")
+            await session.wait_idle()
+        for task in list(session.tree.graph):
+            fork = await orchestrator.fork(team(), session.id, task=task)
+
+            assert fork.outcome.output == "heard 2"
+            assert fork.tree.counts() == {"succeeded": 7}
+
+
+async def test_a_fork_of_a_fork_is_one_too() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        run = await orchestrator.run(team(), "go")
+        fork = await orchestrator.fork(team(), run.id, task="/lead/slow[1]")
+        again = await orchestrator.fork(team(), fork.id, task="/lead/slow[1]")
+
+        assert again.outcome.output == fork.outcome.output == run.outcome.output
+        with pytest.raises(UnknownIdError, match="has no task '/lead/nobody'"):
+            await orchestrator.fork(team(), run.id, task="/lead/nobody")
+
+
+async def test_a_tool_that_ran_when_a_fork_parts_is_not_run_twice() -> None:
+    """What it answered is known, and what it did is done."""
+    runs: list[str] = []
+
+    @tool
+    async def launch() -> str:
+        runs.append("launch")
+        await trio.sleep(5)
+        return "launched"
+
+    agent = Agent(
+        "lead",
+        model=stepwise([ToolCall("launch"), hand_on("x", agent="worker")], "", "done"),
+        tools=[launch],
+        delegates=[worker("worker", seconds=1)],
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(agent, "go")
+        fork = await orchestrator.fork(agent, run.id, task="/lead/worker[1]")
+
+    assert fork.output == "done"
+    assert runs == ["launch"]
+
+
+def test_a_fork_can_be_replayed_too() -> None:
+    async def live(orchestrator: Orchestrator) -> None:
+        run = await orchestrator.run(team(), "go")
+        for task in list(run.tree.graph):
+            await orchestrator.fork(team(), run.id, task=task)
+
+    entries = recorded(live)
+
+    for opened in facts(entries, SessionOpened):
+        assert replay_now(entries, muted(team()), run=opened.session).is_same
+
+
+AGENTS = """
+from agents import Agent, ScriptedModel, ToolCall, ToolMessage
+
+def lead(transcript):
+    told = [message.text for message in transcript if isinstance(message, ToolMessage)]
+    if told:
+        return "they say: " + told[0].partition('"output":"')[2].partition('"')[0]
+    return ToolCall("delegate_task", {"goal": "part"})
+
+helper = Agent("helper", model=ScriptedModel.always("SAYS"))
+editor = Agent("editor", model=ScriptedModel.always(lead), delegates=[helper])
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_the_command_tells_whether_a_run_is_the_same(shell: Shell) -> None:
+    shell.write("agents_file.py", AGENTS)
+    shell.run("run", "agents_file.py", "go")
+    unasked = AGENTS.replace('ScriptedModel.always("SAYS")', '"openai:gpt-5"')
+    shell.environ.pop("OPENAI_API_KEY", None)
+    shell.write("unasked.py", unasked)
+    shell.write("gone.py", AGENTS.replace("delegates=[helper]", "copies=True"))
+
+    assert shell.run("replay", "--file", "unasked.py:editor")[0] == (
+        "the same: 2 tasks, 8 steps\n"
+    )
+    out, _ = shell.run("replay", "--file", "gone.py:editor", code=1)
+    assert out.splitlines()[0] == "not the same: /editor/helper[1], step 1"
+    assert "recorded  is asked for: agent helper; goal part" in out
+    assert "replayed  nothing" in out
+
+
+def test_the_command_refuses_what_cannot_be_replayed(shell: Shell) -> None:
+    shell.write("agents_file.py", AGENTS)
+
+    assert "there are no runs yet" in shell.error("replay", "--file", "agents_file.py")
+    shell.run("run", "agents_file.py", "go")
+    for words, problem in (
+        (["r_no", "--file", "agents_file.py"], "there is no run 'r_no'"),
+        (["--file", "nowhere.py"], "there is no file nowhere.py"),
+        (["--file", "agents_file.py:helper"], "is of agent 'editor'"),
+        (["--file", "agents_file.py", "--from", "/x"], "has no task '/x'"),
+    ):
+        assert problem in shell.error("replay", *words)
+
+
+def test_the_command_forks_a_run_and_the_link_is_shown(shell: Shell) -> None:
+    shell.write("agents_file.py", AGENTS)
+    assert shell.run("run", "agents_file.py", "go")[0] == "they say: SAYS\n"
+    shell.write("agents_file.py", AGENTS.replace("SAYS", "something else"))
+
+    out, err = shell.run(
+        "replay", "--file", "agents_file.py", "--from", "/editor/helper[1]"
+    )
+    _, run, fork = shell.run("runs")[0].splitlines()
+    tree, _ = shell.run("tree")
+
+    assert out == "they say: something else\n"
+    assert "helper[1]" in err
+    assert f"[fork of {run.split()[0]}/t_" in fork
+    assert f"forked from {run.split()[0]}/t_" in tree
