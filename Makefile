@@ -69,6 +69,13 @@ unit: $(VENV)/.dev ## all tests, with branch coverage
 schedules: $(VENV)/.dev ## the orchestrator's tests fifty times over: trio shuffles
 	@for round in $$(seq 50); do $(BIN)/pytest -q -x tests/orchestrator || exit 1; done
 
+ROUNDS ?= 1000
+SEED ?= 1
+
+.PHONY: crash
+crash: $(VENV)/.dev ## kill a process again and again, for ROUNDS rounds: nothing is lost
+	@$(BIN)/python -m tests.crash --rounds $(ROUNDS) --seed $(SEED)
+
 .PHONY: bench
 bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks

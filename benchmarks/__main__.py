@@ -5,14 +5,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-import trio
-
 from benchmarks import floors, workloads
 from benchmarks.footprint import cpu_of, kilobytes_each, packages
+from benchmarks.journal import measure_journal
 from benchmarks.measure import Cost, Report, cost_of, in_turn
-from delegation.events import Entry
 from orchestrator import Orchestrator
-from orchestrator.storage.sqlite import read_sqlite_journal
 
 RESULTS = Path(__file__).parent / "results.json"
 OFTEN = 300
@@ -119,28 +116,6 @@ def measure_durable(report: Report) -> None:
             disk.wall * scale,
             target=target,
         )
-    with tempfile.TemporaryDirectory() as folder:
-        entries = trio.run(_entries_of_a_fan_out, Path(folder) / "journal.db")
-        plain = floor(partial(_write_plainly, entries))
-        raw, disk = in_turn(
-            plain,
-            ours(partial(workloads.delegate, children=1_000), durable=True),
-            rounds=5,
-        )
-        name = "fan-out of 1,000 on disk, against plain SQLite (wall)"
-        report.add(name, raw.wall * 1_000, disk.wall * 1_000)
-
-
-async def _entries_of_a_fan_out(path: Path) -> list[Entry]:
-    async with workloads.opened(path) as orchestrator:
-        await workloads.delegate(orchestrator, 1_000)
-    return list(await read_sqlite_journal(path))
-
-
-async def _write_plainly(entries: list[Entry]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        write = partial(floors.write, entries, Path(folder) / "plain.db", groups=5)
-        await trio.to_thread.run_sync(write)
 
 
 def measure_growth(report: Report) -> None:
@@ -194,6 +169,7 @@ def main() -> None:
     measure_makespan(report)
     measure_chains(report)
     measure_durable(report)
+    measure_journal(report)
     measure_growth(report)
     measure_footprint(report)
     RESULTS.write_text(report.to_json())

@@ -64,7 +64,7 @@ def kilobytes_each(who: str, children: int) -> float:
     return float(figure) / children
 
 
-def _resident() -> float:
+def resident() -> float:
     """Return the kilobytes of memory that this process holds now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1024
@@ -75,7 +75,7 @@ async def _grown_by(who: str, children: int) -> float:
     async with workloads.opened() as orchestrator, trio.open_nursery() as nursery:
         # The first run imports what the others need.
         await workloads.delegate(orchestrator, 1)
-        before = _resident()
+        before = resident()
         if who == "children":
             sleepers = workloads.parent_of_sleepers(children)
             nursery.start_soon(orchestrator.run, sleepers, "go")
@@ -83,7 +83,7 @@ async def _grown_by(who: str, children: int) -> float:
             for _ in range(children):
                 nursery.start_soon(trio.sleep, 1_000_000)
         await trio.testing.wait_all_tasks_blocked()
-        grown = _resident() - before
+        grown = resident() - before
         nursery.cancel_scope.cancel()
     return grown
 

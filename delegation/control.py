@@ -188,6 +188,7 @@ class _Control:
 
     async def list(self, _: ToolCall, asked: ControlTask) -> object:
         tasks = self._named(asked) if asked.ids else self._known()
+        await self._look(tasks)
         now = self._controller.now()
         shown = tasks[:LISTED]
         answer: dict[str, Any] = {
@@ -207,7 +208,9 @@ class _Control:
         return self._results(call, tasks)
 
     async def result(self, call: ToolCall, asked: ControlTask) -> object:
-        return self._results(call, self._named(asked), offset=asked.offset)
+        tasks = self._named(asked)
+        await self._look(tasks)
+        return self._results(call, tasks, offset=asked.offset)
 
     async def steer(self, call: ToolCall, asked: ControlTask) -> object:
         if not asked.message.strip():
@@ -230,6 +233,11 @@ class _Control:
         tasks = self._named(asked)
         await self._controller.cancel([task.id for task in tasks])
         return self._results(call, tasks)
+
+    async def _look(self, tasks: Sequence[TaskRecord]) -> None:
+        """Let others go on for a moment, as whoever waits does."""
+        ids = [task.id for task in tasks]
+        await self._controller.wait(ids, any_of_them=True, seconds=0)
 
     def _named(self, asked: ControlTask) -> Sequence[TaskRecord]:
         if not asked.ids:

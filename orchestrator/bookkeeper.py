@@ -125,7 +125,7 @@ class Bookkeeper:
             is_new = isinstance(entry.event, SessionOpened)
             changed = self._wake(session) if is_new else self._look_at(session)
         elif isinstance(entry.event, JournalOpened):
-            changed = {}
+            changed = dict[SessionId, str | None]()
             for session in list(self.ledger.sessions.values()):
                 changed |= self._look_at(session)
         else:

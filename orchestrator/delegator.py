@@ -171,9 +171,9 @@ class OrchestratorDelegator:
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
     ) -> None:
         """Wait until tasks have ended, or until it has taken too long."""
-        await trio.lowlevel.checkpoint()
         records = [self._book.ledger.tasks[task] for task in tasks]
         with trio.move_on_after(math.inf if seconds is None else seconds):
+            await trio.lowlevel.checkpoint()
             if any_of_them and records:
                 while not any(record.outcome for record in records):
                     await self._book.wait_news_of(tasks)
@@ -202,6 +202,7 @@ class OrchestratorDelegator:
                 self._book.post(Steered(task, id_, text, by))
         waited_for = [task for task in messages if task not in receipts]
         with trio.move_on_after(seconds):
+            await trio.lowlevel.checkpoint()
             for task in waited_for:
                 while self._receipt(task, messages[task]).state == "waiting":
                     await self._book.wait_news_of([task])

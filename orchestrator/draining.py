@@ -20,13 +20,25 @@ WRITE_SECONDS: Final = 2
 async def drain(book: Bookkeeper, seconds: float) -> bool:
     """Begin nothing new, wait for what runs, and tell whether all of it has ended."""
     book.stop_taking()
-    await trio.lowlevel.checkpoint()
     with trio.move_on_after(seconds):
+        await trio.lowlevel.checkpoint()
         while book.is_working:
             await book.wait_stirred()
     has_ended = not book.is_working
     await book.wait_durable()
     return has_ended
+
+
+def working(book: Bookkeeper) -> int:
+    """Return how many tasks an agent works on now."""
+    count = 0
+    pending = list(book.working())
+    while pending:
+        task = pending.pop()
+        count += task.acting
+        children = task.children.unsettled.values()
+        pending += [child for child in children if child.mode is Mode.JOINED]
+    return count
 
 
 async def abandon(book: Bookkeeper, acting: Acting) -> None:

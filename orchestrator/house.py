@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import attrs
 
-from delegation import SessionId
+from delegation import SessionId, TaskId
 from orchestrator.acting import Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
@@ -24,3 +24,4 @@ class House:
     turns: Turns
     listeners: Listeners
     new_session_id: Callable[[], SessionId]
+    new_task_id: Callable[[], TaskId]

@@ -3,12 +3,12 @@
 A task's agent is found from its session's agent downwards, so two trees may use the same names.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from agents import Agent, DefinitionError, Model
+from agents import Agent, DefinitionError, Model, Tool
 from delegation import SessionId, TaskRecord
 
 if TYPE_CHECKING:
@@ -79,6 +79,22 @@ class Roster:
             self._leaves[agent.name] = (agent, agent.leaf())
         return self._leaves[agent.name][1]
 
+    def model_for(
+        self, task: TaskRecord, agent: Agent[Any], paid: Callable[[Model], Model]
+    ) -> Model:
+        """Return who answers for a task. Somebody else may answer where a run is replayed.
+
+        Args:
+            task: who acts.
+            agent: as whom.
+            paid: makes a model one whose calls the task pays for.
+        """
+        return paid(self.model_of(agent))
+
+    def tools_for(self, task: TaskRecord, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """Return what a task uses. Others may answer where a run is replayed."""
+        return tools
+
     def model_of(self, agent: Agent[Any]) -> Model:
         model = self._resolved(agent.model)
         if (compaction := agent.compaction) is None:
@@ -114,14 +130,12 @@ class Roster:
     def _provided(self, name: str) -> Model:
         """Return a provider's model: within its limits, asked again where that heals, priced."""
         from agents.models.limiter import limited
-        from agents.models.named import PROVIDERS, model_named
+        from agents.models.named import PROVIDERS
         from agents.models.prices import PriceTable, priced
         from agents.models.retry import retrying
 
-        bare = model_named(name, self._environ)
-        self._open.append(bare)
         provider, _, _ = name.partition(":")
-        model: Model = bare
+        model = self._bare(name)
         # Two protocols of one provider are one account.
         account = provider.removesuffix("-responses")
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
@@ -134,6 +148,13 @@ class Roster:
             # Somebody else's server has its own prices, whatever its models are called.
             return model
         return priced(model, self._prices or PriceTable.shipped())
+
+    def _bare(self, name: str) -> Model:
+        from agents.models.named import model_named
+
+        model = model_named(name, self._environ)
+        self._open.append(model)
+        return model
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -31,8 +31,9 @@ from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
-from orchestrator.draining import abandon, drain
+from orchestrator.draining import abandon, drain, working
 from orchestrator.errors import UnknownIdError
+from orchestrator.forking import fork_run
 from orchestrator.house import House
 from orchestrator.listening import Heard
 from orchestrator.loops import dispatch_forever, wake_forever
@@ -86,6 +87,20 @@ class Orchestrator:
         id_ = None if session is None else SessionId(session)
         return open_session(self._house, agent, id_)
 
+    async def fork(self, agent: Agent[OutputT], run: str, *, task: str) -> Run[OutputT]:
+        """Go on from a run that has ended in another way: live, in a run of its own.
+
+        All that happened before the task was asked for is copied, and costs nothing; from there
+        on models and tools are asked. Returns when all of it has ended.
+
+        Args:
+            agent: whose run it was, as it is defined now.
+            run: the run that has ended.
+            task: the first one that is done anew: its id, or its path such as
+                `/editor/researcher[3]`; that of the run itself is all of it.
+        """
+        return await fork_run(self._house, agent, run, task)
+
     def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[Heard]]:
         """Hear models as they answer, as long as the block lasts.
 
@@ -102,8 +117,7 @@ class Orchestrator:
             task: a task, or a session.
             tree: of a session, end what it has in the background, too.
         """
-        await trio.lowlevel.checkpoint()
-        targets = [self._known(task)]
+        targets = [await self._known(task)]
         if tree and task in (sessions := self._house.book.ledger.sessions):
             targets += sessions[SessionId(task)].outstanding
         await self._house.delegator.cancel(targets)
@@ -116,7 +130,7 @@ class Orchestrator:
             message: what to say.
             seconds: how long to wait for the task to have seen it.
         """
-        known = self._known(task)
+        known = await self._known(task)
         receipts = await self._house.delegator.steer(
             {known: new_message_id()},
             well_formed(message),
@@ -164,10 +178,12 @@ class Orchestrator:
 
     @property
     def working(self) -> int:
-        """How many tasks run on their own now, the turns of runs and sessions included."""
-        return sum(1 for _ in self._house.book.working())
+        """How many tasks an agent works on now, the turns of runs and sessions included."""
+        return working(self._house.book)
 
-    def _known(self, task: str) -> TaskId:
+    async def _known(self, task: str) -> TaskId:
+        # It may be a session at rest.
+        await self._house.book.recall(SessionId(task))
         if task not in self._house.book.ledger.tasks:
             raise UnknownIdError(f"there is no task {task!r}")
         return TaskId(task)
@@ -239,34 +255,57 @@ async def open_orchestrator(
             secrets=_secrets(environ),
         )
         roster = Roster(environ, limiters, prices)
-        acting = Acting(book, roster)
-        delegator = OrchestratorDelegator(book, acting, _new_task_id)
-        turns = Turns(book, acting, delegator)
-        await _take_over(book, acting)
-        house = House(
-            book=book,
-            roster=roster,
-            acting=acting,
-            delegator=delegator,
-            turns=turns,
-            listeners=acting.listeners,
-            new_session_id=_new_session_id,
-        )
-        try:
-            with raising_one_error():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(dispatch_forever, book, delegator)
-                    nursery.start_soon(wake_forever, book, turns)
-                    nursery.start_soon(acting.watch.watch_forever)
-                    try:
-                        yield Orchestrator(house)
-                    finally:
-                        turns.hang_up()
-                        nursery.cancel_scope.cancel(reason="the orchestrator is closed")
-        finally:
-            book.close()
-            with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await roster.aclose()
+        async with open_house(book, roster, new_task_id=_new_task_id) as house:
+            yield Orchestrator(house)
+
+
+@asynccontextmanager
+async def open_house(
+    book: Bookkeeper,
+    roster: Roster,
+    *,
+    new_task_id: Callable[[], TaskId],
+    delegating: Callable[
+        [Bookkeeper, Acting, Callable[[], TaskId]], OrchestratorDelegator
+    ] = OrchestratorDelegator,
+) -> AsyncGenerator[House]:
+    """Wire the parts of an orchestrator, and keep its promises as long as the block lasts.
+
+    Args:
+        book: who writes the journal.
+        roster: who plays which part.
+        new_task_id: names tasks.
+        delegating: makes who takes the requests of agents.
+    """
+    acting = Acting(book, roster)
+    delegator = delegating(book, acting, new_task_id)
+    turns = Turns(book, acting, delegator)
+    await _take_over(book, acting)
+    house = House(
+        book=book,
+        roster=roster,
+        acting=acting,
+        delegator=delegator,
+        turns=turns,
+        listeners=acting.listeners,
+        new_session_id=_new_session_id,
+        new_task_id=new_task_id,
+    )
+    try:
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(dispatch_forever, book, delegator)
+                nursery.start_soon(wake_forever, book, turns)
+                nursery.start_soon(acting.watch.watch_forever)
+                try:
+                    yield house
+                finally:
+                    turns.hang_up()
+                    nursery.cancel_scope.cancel(reason="the orchestrator is closed")
+    finally:
+        book.close()
+        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+            await roster.aclose()
 
 
 def default_journal(environ: Mapping[str, str]) -> Path:

@@ -147,6 +147,7 @@ class Turns:
         What it cannot deliver stays in the journal, and is for the next door.
         """
         door = self._doors[session.id]
+        await trio.lowlevel.checkpoint()
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await door.deliver(reply)

@@ -1,30 +1,34 @@
-"""The commands, and how they end: 0 it went well, 1 the run did not, 2 the user erred."""
+"""The commands, and how they end: 0 it went well, 1 the run did not, 2 the user erred.
 
-import datetime as dt
+130 is stopped by Ctrl-C before its end, 143 by SIGTERM.
+"""
+
 import io
 import math
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import trio
 from cyclopts import App, CycloptsError, Parameter
-from rich.table import Table
 from rich.text import Text
 
 from agents import DefinitionError
 from agents.models.named import model_named
-from delegation import SessionRecord, one_line, usd
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.chat import chat_in_terminal
 from orchestrator.cli.demo import companion
+from orchestrator.cli.doctor import show_health
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.listing import prune_runs, show_runs
 from orchestrator.cli.models import ask_model, print_providers
-from orchestrator.cli.past import find_run, read_ledger
+from orchestrator.cli.past import read_run
 from orchestrator.cli.running import run_goal, show_demo, show_local_demo
+from orchestrator.cli.stopping import Stop, until_stopped
 from orchestrator.cli.terminal import Terminal
 from orchestrator.cli.view import print_reasons, print_tree
 from orchestrator.errors import OrchestratorError
@@ -92,10 +96,12 @@ def demo(
         raise CommandError(f"--seconds is {seconds}; it must be 0 or more")
     if local:
         model = model_named("local:smollm2", os.environ)
-        return trio.run(lambda: show_local_demo(Terminal(), model, journal=journal))
-    return trio.run(
-        lambda: show_demo(
-            Terminal(), stateless=stateless, seconds=seconds, journal=journal
+        return _stoppable(
+            lambda stop: show_local_demo(Terminal(), model, stop, journal=journal)
+        )
+    return _stoppable(
+        lambda stop: show_demo(
+            Terminal(), stop, stateless=stateless, seconds=seconds, journal=journal
         )
     )
 
@@ -118,7 +124,9 @@ def run(
     """
     # The file may be anything, so it runs before the event loop does.
     agent = load_agent(file)
-    return trio.run(lambda: run_goal(agent, goal, quiet=quiet, journal=journal))
+    return _stoppable(
+        lambda stop: run_goal(agent, goal, stop, quiet=quiet, journal=journal)
+    )
 
 
 @app.command
@@ -128,7 +136,7 @@ def chat(
     *,
     session: str | None = None,
     journal: JournalOption = None,
-) -> None:
+) -> int:
     """Talk to an agent. What it has running in the background comes back as news.
 
     Args:
@@ -137,32 +145,42 @@ def chat(
         session: The id of an earlier chat, to go on with it.
     """
     agent = companion(seconds=0.4) if file is None else load_agent(file)
-    trio.run(
-        lambda: chat_in_terminal(
-            agent, Terminal(), file=file, session=session, journal=journal
+    return _stoppable(
+        lambda stop: chat_in_terminal(
+            agent, Terminal(), stop, file=file, session=session, journal=journal
         )
     )
 
 
 @app.command
-def runs(*, journal: JournalOption = None) -> None:
-    """List all runs, the newest last."""
-    ledger = read_ledger(_journal(journal))
-    console = Terminal()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("run", no_wrap=True, min_width=12)
-    table.add_column("began", no_wrap=True)
-    table.add_column("agent", no_wrap=True)
-    table.add_column("status", no_wrap=True, min_width=9)
-    for heading in ("tasks", "tokens", "cost"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("goal", no_wrap=True, overflow="ellipsis")
-    for session in ledger.sessions.values():
-        table.add_row(*map(Text, _summary(session)))
-    if not console.is_terminal:
-        # A file or a pipe has no width; a line must not be cut for it.
-        console.width = 1000
-    console.print(table)
+def runs(
+    *,
+    all: bool = False,  # noqa: A002 (the option's name)
+    prune: str | None = None,
+    dry_run: bool = False,
+    journal: JournalOption = None,
+) -> None:
+    """List the newest runs, the newest last; or take old ones out of the journal.
+
+    Args:
+        all: List all of them.
+        prune: Delete the runs that have ended, and of which nothing was heard for so long: 12h,
+            30d, 2w.
+        dry_run: Only say what would be deleted.
+    """
+    path = _journal(journal)
+    if prune is not None:
+        prune_runs(path, prune, dry_run=dry_run, now=time.time())
+    elif dry_run:
+        raise CommandError("--dry-run goes with --prune")
+    else:
+        show_runs(path, every=all, journal=journal)
+
+
+@app.command
+def doctor(*, journal: JournalOption = None) -> int:
+    """Look whether a journal is whole, without changing it. 0 is healthy, 1 is not."""
+    return show_health(_journal(journal), Terminal())
 
 
 @app.command
@@ -180,14 +198,52 @@ def tree(
         format: Text for people, or a Mermaid flowchart.
     """
     path = _journal(journal)
-    session = find_run(read_ledger(path), run, path)
+    session = read_run(path, run)
     if format == "mermaid":
         print(session.tree.to_mermaid())
         return
     console = Terminal()
     console.print(Text(f"run {session.id}", style="bold"))
+    if session.forked_from:
+        link = f"forked from {session.forked_from}"
+        console.print(Text(link, style="dim"), soft_wrap=True)
     print_tree(session.tree, console)
     print_reasons(session.tree, console)
+
+
+@app.command
+def replay(
+    run: str | None = None,
+    /,
+    *,
+    file: str,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    quiet: bool = False,
+    journal: JournalOption = None,
+) -> int:
+    """Do a run again from what the journal has of it: no model is asked, no tool is run.
+
+    0 is the same, 1 is not: then the first difference is shown.
+
+    Args:
+        run: The id of the run, or how it begins; by default the newest one.
+        file: The Python file that defines its agent: FILE, or FILE:NAME if it defines several.
+        from_: Go on live from where this task was asked for, in a run of its own: the id of a
+            task, or its path.
+        quiet: With --from, show the answer only.
+    """
+    # Imported late: nobody else needs a clock that jumps.
+    from orchestrator.cli.replaying import fork_from, show_replay
+
+    agent = load_agent(file)
+    if from_ is None:
+        return show_replay(agent, _journal(journal), run, journal=journal)
+    task = from_
+    return _stoppable(
+        lambda stop: fork_from(
+            agent, _journal(journal), run, stop, task=task, quiet=quiet
+        )
+    )
 
 
 @app.command
@@ -210,20 +266,9 @@ def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
     )
 
 
+def _stoppable(work: Callable[[Stop], Awaitable[int | None]]) -> int:
+    return trio.run(until_stopped, work)
+
+
 def _journal(named: Path | None) -> Path:
     return default_journal(os.environ) if named is None else named
-
-
-def _summary(session: SessionRecord) -> tuple[str, ...]:
-    node = session.tree[session.root.id]
-    began = dt.datetime.fromtimestamp(node["requested"]).astimezone()
-    return (
-        session.id,
-        f"{began:%Y-%m-%d %H:%M}",
-        node["agent"],
-        node["status"],
-        str(len(session.tree)),
-        f"{session.tree.total.tokens:,}",
-        usd(session.tree.total),
-        one_line(node["goal"]),
-    )

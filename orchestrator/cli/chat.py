@@ -9,6 +9,7 @@ from rich.text import Text
 
 from agents import Agent, raising_one_error
 from delegation import Reply, Status, printable
+from orchestrator.cli.stopping import Stop
 from orchestrator.cli.terminal import Terminal, command
 from orchestrator.doors.session import Session
 from orchestrator.runtime import open_orchestrator
@@ -20,27 +21,30 @@ CHUNK = 65536
 async def chat_in_terminal(
     agent: Agent[Any],
     console: Terminal,
+    stop: Stop,
     *,
     file: str | None,
     session: str | None,
     journal: Path | None,
 ) -> None:
-    """Talk until the input ends."""
+    """Talk until the input ends, or somebody wants to stop."""
     async with (
         open_orchestrator(journal) as orchestrator,
         orchestrator.open_session(agent, session=session) as opened,
     ):
+        stop.use(orchestrator)
         if file is None:
             _hint(
                 console, "the model is scripted; for a real one: orchestrator chat FILE"
             )
         _hint(console, f"session {opened.id}; Ctrl-D ends it")
-        with raising_one_error():
+        with stop.scope, raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_tell_news, opened, console)
-                await _listen(opened, console)
+                await _listen(opened, console, stop)
+                await stop.wait_drained()
                 nursery.cancel_scope.cancel(reason="the user has left")
-            running = opened.tree.counts().get(Status.RUNNING, 0)
+        running = opened.tree.counts().get(Status.RUNNING, 0)
         left = (
             f"{running} tasks go on when you come back" if running else "to come back"
         )
@@ -49,12 +53,14 @@ async def chat_in_terminal(
         _hint(console, f"{left}: {command(*arguments, journal=journal)}")
 
 
-async def _listen(session: Session, console: Terminal) -> None:
+async def _listen(session: Session, console: Terminal, stop: Stop) -> None:
     lines = _Lines()
     while True:
         console.print("> ", end="")
-        line = await lines.read()
-        if line is None:
+        line: str | None = None
+        with stop.idling():
+            line = await lines.read()
+        if line is None or stop.is_requested:
             return
         if line.strip():
             _say(await session.ask(line), console)

@@ -1,8 +1,8 @@
 """Running an agent in front of somebody: the tree grows while it works."""
 
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +14,12 @@ from agents.models.named import NamedModel
 from delegation import Outcome, Tree, printable
 from orchestrator.cli.demo import QUESTION, team
 from orchestrator.cli.local_demo import LOCAL_NOTE, local_team
+from orchestrator.cli.stopping import Stop
 from orchestrator.cli.terminal import Terminal, command
 from orchestrator.cli.view import print_reasons, print_tree, watch_newest
+from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import Session
+from orchestrator.errors import ClosedError
 from orchestrator.runtime import Orchestrator, open_orchestrator
 
 SUCCEEDED: Final = 0
@@ -24,13 +27,37 @@ FAILED: Final = 1
 
 
 async def run_goal(
-    agent: Agent[Any], goal: str, *, quiet: bool, journal: Path | None
-) -> int:
+    agent: Agent[Any], goal: str, stop: Stop, *, quiet: bool, journal: Path | None
+) -> int | None:
     """Run an agent on a goal, and return the exit code that its outcome deserves."""
+    return await show_run(
+        agent,
+        lambda orchestrator: orchestrator.run(agent, goal),
+        stop,
+        quiet=quiet,
+        journal=journal,
+    )
+
+
+async def show_run(
+    agent: Agent[Any],
+    begin: Callable[[Orchestrator], Awaitable[Run[Any]]],
+    stop: Stop,
+    *,
+    quiet: bool,
+    journal: Path | None,
+) -> int | None:
+    """Show a run while it grows and as it ended, and return the exit code that it deserves."""
     progress = Terminal(stderr=True, quiet=quiet)
+    run: Run[Any] | None = None
     async with open_orchestrator(journal) as orchestrator:
-        async with _watched(orchestrator, progress):
-            run = await orchestrator.run(agent, goal)
+        stop.use(orchestrator)
+        with stop.scope, _unless_stopped(stop):
+            async with _watched(orchestrator, progress):
+                run = await begin(orchestrator)
+        if run is None:
+            _say_stopped(orchestrator, journal)
+            return None
         print_tree(run.tree, progress)
         again = command("tree", run.id, journal=journal)
         _hint(progress, f"This run again: {again}")
@@ -43,11 +70,18 @@ async def run_goal(
 
 
 async def show_demo(
-    console: Terminal, *, stateless: bool, seconds: float, journal: Path | None
-) -> int:
+    console: Terminal,
+    stop: Stop,
+    *,
+    stateless: bool,
+    seconds: float,
+    journal: Path | None,
+) -> int | None:
     """Run the demonstration, and say what was joined, what was detached, and why."""
     ask = _ask_once if stateless else _talk
+    tree: Tree | None = None
     async with open_orchestrator(journal) as orchestrator:
+        stop.use(orchestrator)
         _hint(
             console,
             "The models are scripted: no key, no network, pretend prices."
@@ -57,8 +91,12 @@ async def show_demo(
             else "The session can be told later, so a task may be detached and wake it.",
         )
         _say(console, "question", QUESTION)
-        async with _watched(orchestrator, console):
-            tree = await ask(orchestrator, team(seconds), console)
+        with stop.scope, _unless_stopped(stop):
+            async with _watched(orchestrator, console):
+                tree = await ask(orchestrator, team(seconds), console)
+        if tree is None:
+            _say_stopped(orchestrator, journal)
+            return None
         console.print()
         print_tree(tree, console)
         console.print()
@@ -76,14 +114,20 @@ async def show_demo(
 
 
 async def show_local_demo(
-    console: Terminal, model: NamedModel, *, journal: Path | None
-) -> int:
+    console: Terminal, model: NamedModel, stop: Stop, *, journal: Path | None
+) -> int | None:
     """Run the demonstration with a real model that is on this machine."""
     _hint(console, LOCAL_NOTE)
     _say(console, "question", QUESTION)
+    run: Run[str] | None = None
     async with aclosing(model), open_orchestrator(journal) as orchestrator:
-        async with _watched(orchestrator, console):
-            run = await orchestrator.run(local_team(model), QUESTION)
+        stop.use(orchestrator)
+        with stop.scope, _unless_stopped(stop):
+            async with _watched(orchestrator, console):
+                run = await orchestrator.run(local_team(model), QUESTION)
+        if run is None:
+            _say_stopped(orchestrator, journal)
+            return None
         _say(console, "answer", run.outcome.output or _what_happened(run.outcome))
         console.print()
         print_tree(run.tree, console)
@@ -127,6 +171,22 @@ async def _watched(
             nursery.start_soon(watch_newest, orchestrator, console)
             yield
             nursery.cancel_scope.cancel(reason="it has ended")
+
+
+@contextmanager
+def _unless_stopped(stop: Stop) -> Generator[None]:
+    """Take it for no error that nothing new is begun where somebody has asked for that."""
+    try:
+        yield
+    except ClosedError:
+        if not stop.is_requested:
+            raise
+
+
+def _say_stopped(orchestrator: Orchestrator, journal: Path | None) -> None:
+    run = orchestrator.runs[-1:]
+    again = f"; see: {command('tree', run[0], journal=journal)}" if run else ""
+    print(f"orchestrator: stopped{again}", file=sys.stderr)
 
 
 def _say(console: Terminal, who: str, text: str) -> None:

@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from delegation import Ending, Mode, Reason, Row, SessionId, Status, Tree
+from delegation import Ending, Mode, Reason, Row, Status, Tree
+from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
@@ -45,8 +46,7 @@ async def _watch_live(orchestrator: Orchestrator, console: Console) -> None:
     # Rich refreshes from a thread of its own unless told not to.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            if orchestrator.runs:
-                tree = orchestrator.tree(orchestrator.runs[-1])
+            if (tree := _newest(orchestrator)) is not None:
                 live.update(_frame(tree, console, now=orchestrator.now()), refresh=True)
             with trio.move_on_after(1):
                 seen = await orchestrator.wait_changed(after=seen)
@@ -56,16 +56,15 @@ async def _watch_live(orchestrator: Orchestrator, console: Console) -> None:
 async def _watch_lines(orchestrator: Orchestrator, console: Console) -> None:
     """Print a line for each change of a status: what a log file can use."""
     seen = 0
-    statuses: dict[tuple[SessionId, str], str] = {}
+    statuses: dict[tuple[str, str], str] = {}
     while True:
         seen = await orchestrator.wait_changed(after=seen)
-        for run in orchestrator.runs[-1:]:
-            tree = orchestrator.tree(run)
+        if (tree := _newest(orchestrator)) is not None:
             for task in tree.graph:
                 node = tree[task]
                 status = node["status"]
-                if statuses.get((run, task)) != status:
-                    statuses[run, task] = status
+                if statuses.get((tree.root, task)) != status:
+                    statuses[tree.root, task] = status
                     console.print(
                         f"{node['path']} {status}",
                         markup=False,
@@ -73,6 +72,14 @@ async def _watch_lines(orchestrator: Orchestrator, console: Console) -> None:
                         soft_wrap=True,
                     )
         await trio.sleep(1 / FRAMES_PER_SECOND)
+
+
+def _newest(orchestrator: Orchestrator) -> Tree | None:
+    """Return the newest tree, unless it ended before we came."""
+    try:
+        return orchestrator.tree(orchestrator.runs[-1]) if orchestrator.runs else None
+    except UnknownIdError:
+        return None
 
 
 def print_tree(tree: Tree, console: Console, *, now: float | None = None) -> None:

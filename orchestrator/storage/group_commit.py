@@ -1,17 +1,19 @@
 """Many entries, one commit.
 
 While one commit is under way, everything that is appended waits for the next one: thousands of
-tasks share the price of a single flush to the disk.
+tasks share the price of a single flush to the disk. A commit begins when somebody waits for it:
+what one task says in a row shares a flush, too.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 
-from orchestrator.errors import JournalError
-
 RowT = TypeVar("RowT")
+
+UNWANTED_SECONDS: Final = 0.05
+"""How long rows stay in memory that nobody waits for."""
 
 
 class GroupCommit(Generic[RowT]):
@@ -19,11 +21,16 @@ class GroupCommit(Generic[RowT]):
 
     def __init__(self, commit: Callable[[Sequence[RowT]], None]) -> None:
         self._commit = commit
+        self.commits = 0
+        """How many there were so far: each is a flush to the disk."""
         self._pending: list[RowT] = []
         self._appended_seq = 0
+        self._taken_seq = 0
+        """The last one that was handed to a commit."""
         self._durable_seq = 0
         self._broken: Exception | None = None
         self._appended = trio.Event()
+        self._wanted = trio.Event()
         self._committed = trio.lowlevel.ParkingLot()
 
     def append(self, seq: int, row: RowT) -> None:
@@ -36,6 +43,8 @@ class GroupCommit(Generic[RowT]):
         while self._durable_seq < seq:
             if self._broken is not None:
                 raise self._broken
+            if self._taken_seq < seq:
+                self._wanted.set()
             await self._committed.park()
 
     async def wait_all_durable(self) -> None:
@@ -51,17 +60,20 @@ class GroupCommit(Generic[RowT]):
             with scope:
                 while True:
                     await self._appended.wait()
-                    self._appended = trio.Event()
-                    seq, batch = self._appended_seq, self._pending
-                    self._pending = []
+                    with trio.move_on_after(UNWANTED_SECONDS):
+                        await self._wanted.wait()
+                    self._appended, self._wanted = trio.Event(), trio.Event()
+                    self._taken_seq = seq = self._appended_seq
+                    batch, self._pending = self._pending, []
                     await trio.to_thread.run_sync(self._commit, batch)
+                    self.commits += 1
                     self._durable_seq = seq
                     self._committed.unpark_all()
-        except JournalError as exc:
+        except Exception as exc:
             self.fail(exc)
             raise
 
-    def fail(self, problem: JournalError) -> None:
+    def fail(self, problem: Exception) -> None:
         """Let everybody who waits, now or later, know that nothing will be committed."""
         self._broken = problem
         self._committed.unpark_all()

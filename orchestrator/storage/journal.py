@@ -1,7 +1,7 @@
 """The port behind which the journal is kept."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -11,10 +11,14 @@ from delegation import (
     Ledger,
     Rules,
     SessionId,
+    UnreadableFactError,
     remember_used,
 )
 from delegation.events import Entry
 from orchestrator.errors import JournalError
+
+NOBODY: Final = SessionId("")
+"""In whose name is remembered what sessions that are gone have used."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,6 +32,8 @@ class Kept:
     sessions: Mapping[SessionId, str | None] = {}
     """All sessions, oldest first: of those at rest, what they have used of shared budgets; None
     is one that is not."""
+    pruned: Sequence[str] = ()
+    """What sessions that are gone for good had used of shared budgets."""
 
 
 class Journal(Protocol):
@@ -64,8 +70,14 @@ class Journal(Protocol):
 def opened(kept: Kept, name: object, rules: Rules | None = None) -> Ledger:
     """Return what is true after all that the journal of this name has kept."""
     ledger = Ledger(rules)
-    for session, used in kept.sessions.items():
-        remember_used(ledger, session, used or "")
+    try:
+        for used in kept.pruned:
+            remember_used(ledger, NOBODY, used)
+        ledger.known.pop(NOBODY, None)
+        for session, used_by_it in kept.sessions.items():
+            remember_used(ledger, session, used_by_it or "")
+    except UnreadableFactError as exc:
+        raise JournalError(name, str(exc)) from exc
     fold(ledger, kept.entries, name)
     ledger.last_seq = kept.last_seq
     return ledger

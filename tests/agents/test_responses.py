@@ -175,7 +175,10 @@ HALF = event("response.output_text.delta", delta="so", output_index=0)
             ),
             Failure.CUT_OFF,
         ),
-        (event("response.incomplete", response=response("incomplete")), Failure.CUT_OFF),
+        (
+            event("response.incomplete", response=response("incomplete")),
+            Failure.CUT_OFF,
+        ),
         (event("response.output_text.delta", delta=7), Failure.MALFORMED),
         (b"[DONE]", Failure.CONNECTION),
     ],

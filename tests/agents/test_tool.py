@@ -752,11 +752,7 @@ async def test_a_tool_that_asks_for_the_key_of_its_call_is_safe_to_repeat() -> N
 
     @tool
     async def pay(amount: int, key: CallKey) -> str:
-        """Pay.
-
-        Args:
-            amount: how much.
-        """
+        """Pay."""
         await trio.lowlevel.checkpoint()
         keys.append(key)
         return f"paid {amount}"

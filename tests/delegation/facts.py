@@ -449,6 +449,9 @@ class Facts(RuleBasedStateMachine):
             yield Steered(task.id, id_, "again", "/editor")
             if seen:
                 yield SteeringSeen(task.id, (id_,))
+        yield from self.impossible_now(task)
+
+    def impossible_now(self, task: Task) -> Iterator[Event]:
         if not task.acts():
             yield requested(Task(TaskId("late"), task.session, task))
             yield ModelAnswered(task.id, ASKS)

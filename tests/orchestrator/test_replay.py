@@ -91,6 +91,7 @@ def muted(agent: Agent[Any]) -> Agent[Any]:
     """Return an agent whose team has models that may not be asked, and tools to match."""
 
     async def run(call: ToolCall) -> str:
+        await trio.lowlevel.checkpoint()
         raise AssertionError("a tool was run")
 
     return attrs.evolve(
@@ -141,6 +142,7 @@ async def hang() -> str:
 
 @tool
 async def crash() -> str:
+    await trio.sleep(1)
     raise ValueError("a bug")
 
 
@@ -280,6 +282,7 @@ def test_who_is_steered_cancelled_and_waited_for_is_so_again() -> None:
         steps = [
             hand_on("a", "b", "c", "d", agent="worker", background=True),
             [control("list"), control("steer", ids=ids[:1], message="hurry")],
+            "the two are answered together",
             control("cancel", ids=ids[1:2]),
             control("wait", ids=ids[:1]),
             control("wait", seconds=2),
@@ -360,8 +363,7 @@ def simple(**changes: Any) -> Agent[Any]:
     looker = Agent(
         "looker",
         model=stepwise(ToolCall("look", {"place": "here"}), "42"),
-        tools=[look],
-        **changes,
+        **{"tools": [look], **changes},
     )
     return Agent(
         "lead",
@@ -523,18 +525,6 @@ def counted(agent: Agent[Any], asked: list[str]) -> Agent[Any]:
 
 
 async def test_a_fork_asks_nothing_again_and_goes_on_live_from_a_child() -> None:
-    def made(says: str) -> Agent[Any]:
-        return Agent(
-            "lead",
-            model=stepwise(
-                hand_on("first", agent="worker"),
-                hand_on("second", agent="worker"),
-                lambda transcript: transcript[-1].text,
-            ),
-            delegates=[worker("worker", says=says)],
-            budget=Budget(calls=3),
-        )
-
     def read(transcript: Transcript) -> Any:
         texts = [it.text for it in transcript if isinstance(it, ToolMessage)]
         steps = [hand_on("first", agent="worker"), hand_on("second", agent="worker")]
@@ -669,7 +659,7 @@ def test_the_command_tells_whether_a_run_is_the_same(shell: Shell) -> None:
     out, _ = shell.run("replay", "--file", "gone.py:editor", code=1)
     assert out.splitlines()[0] == "not the same: /editor/helper[1], step 1"
     assert "recorded  is asked for: agent helper; goal part" in out
-    assert "replayed  nothing" in out
+    assert "replayed  is asked for: agent editor; goal part; of a copy" in out
 
 
 def test_the_command_refuses_what_cannot_be_replayed(shell: Shell) -> None:

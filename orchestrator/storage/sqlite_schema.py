@@ -1,0 +1,186 @@
+"""The tables of a journal in SQLite, and how a file of an earlier version becomes one of this.
+
+A file of a later version is refused, never guessed at.
+"""
+
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from delegation import UnreadableFactError, encode
+from delegation.events import JournalOpened
+from orchestrator.errors import JournalError
+
+# Marks a file as ours: another application's database is not to be written into.
+APPLICATION_ID: Final = 0x44_45_4C_47
+FACTS: Final = encode(JournalOpened("")).version
+"""The version of the facts that this orchestrator writes."""
+NEWER: Final = "it was written by a newer orchestrator; use that one, or a new journal"
+
+
+def _keep_entries(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """
+        CREATE TABLE entries (
+            seq     INTEGER PRIMARY KEY,
+            at      REAL    NOT NULL,
+            session TEXT    NOT NULL,
+            kind    TEXT    NOT NULL,
+            version INTEGER NOT NULL,
+            body    TEXT    NOT NULL
+        ) STRICT
+        """
+    )
+    connection.execute("CREATE INDEX entries_of_a_session ON entries (session, seq)")
+
+
+def _know_who_is_at_rest(connection: sqlite3.Connection) -> None:
+    """Keep what each session at rest has used; NULL is one that is awake.
+
+    All are taken for awake: whoever is not goes to rest when the journal is opened.
+    """
+    connection.execute(
+        """
+        CREATE TABLE sessions (
+            session TEXT    PRIMARY KEY,
+            first   INTEGER NOT NULL,
+            used    TEXT
+        ) STRICT
+        """
+    )
+    connection.execute(
+        "INSERT INTO sessions SELECT session, min(seq), NULL FROM entries"
+        " WHERE session != '' GROUP BY session"
+    )
+    connection.execute("CREATE TABLE pruned (entries INTEGER NOT NULL) STRICT")
+
+
+def _store_long_strings_once(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE payloads (digest TEXT PRIMARY KEY, string TEXT NOT NULL) STRICT"
+    )
+    # No number is used again, and what was used of budgets that others share stays used.
+    connection.execute("ALTER TABLE pruned ADD COLUMN last INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE pruned ADD COLUMN used TEXT NOT NULL DEFAULT '[]'")
+
+
+MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (
+    _keep_entries,
+    _know_who_is_at_rest,
+    _store_long_strings_once,
+)
+"""What makes a file of each version one of the next; a new file goes through all of them."""
+VERSION: Final = len(MIGRATIONS)
+
+
+def migrate(path: Path, connection: sqlite3.Connection) -> None:
+    """Make a file, whatever its version, one of this version."""
+    require_known_schema(path, connection)
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for migration in MIGRATIONS[version_of(connection) :]:
+            migration(connection)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        _index_newer_facts(connection)
+
+
+def _index_newer_facts(connection: sqlite3.Connection) -> None:
+    """Let whoever opens the journal see at once whether it holds facts newer than ours.
+
+    It is empty, and costs nothing, until a newer orchestrator writes one.
+    """
+    index = f"newer_than_{FACTS}"
+    others = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE name GLOB 'newer_than_*' AND name != ?",
+        (index,),
+    ).fetchall()
+    for (other,) in others:
+        connection.execute(f'DROP INDEX "{other}"')
+    connection.execute(
+        f"CREATE INDEX IF NOT EXISTS {index} ON entries (version) WHERE version > {FACTS}"
+    )
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the version of a file; that of an empty one is 0."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version:
+        return int(version)
+    # The first two did not say.
+    if has_table(connection, "sessions"):
+        return 2
+    return 1 if has_table(connection, "entries") else 0
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    found = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)
+    )
+    return bool(found.fetchone()[0])
+
+
+def require_ours(path: Path, connection: sqlite3.Connection) -> None:
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables and owner != APPLICATION_ID:
+        raise JournalError(path, "it is a database of another application")
+
+
+def require_known_schema(path: Path, connection: sqlite3.Connection) -> None:
+    version = version_of(connection)
+    if version > VERSION:
+        raise JournalError(path, f"its tables are of version {version}: {NEWER}")
+
+
+def require_known_facts(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a journal with facts that we do not know, also where nobody would read them."""
+    newer = connection.execute(
+        # The number as it is in the index, or that is not used.
+        f"SELECT seq, kind, version FROM entries WHERE version > {FACTS} LIMIT 1"  # noqa: S608
+    ).fetchone()
+    if newer is not None:
+        seq, kind, version = newer
+        raise JournalError(
+            path, f"entry {seq} is {kind!r} in version {version}: {NEWER}"
+        )
+
+
+def require_whole(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a journal of which something is gone that nobody has pruned."""
+    if missing := missing_entries(connection):
+        raise JournalError(path, f"{missing} of its entries are missing")
+
+
+def missing_entries(connection: sqlite3.Connection) -> int:
+    (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
+    pruned = 0
+    if has_table(connection, "pruned"):
+        (pruned,) = connection.execute(
+            "SELECT coalesce(sum(entries), 0) FROM pruned"
+        ).fetchone()
+    return last_seq(connection) - int(count) - int(pruned)
+
+
+def last_seq(connection: sqlite3.Connection) -> int:
+    """Return the number of the last entry, also if that was pruned."""
+    (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+    pruned = 0
+    if version_of(connection) >= 3:
+        (pruned,) = connection.execute("SELECT max(last) FROM pruned").fetchone()
+    return max(last or 0, pruned or 0)
+
+
+@contextmanager
+def explained(path: Path) -> Generator[None]:
+    """Translate what the disk and the database say."""
+    try:
+        yield
+    except sqlite3.IntegrityError as exc:
+        raise JournalError(
+            path, f"another process has written it, too ({exc}); stop that one"
+        ) from exc
+    except (sqlite3.Error, OSError, UnreadableFactError) as exc:
+        raise JournalError(path, str(exc)) from exc
