@@ -75,6 +75,7 @@ class TaskRecord:
         "accounts",
         "acting",
         "agent",
+        "begun_anew",
         "cancel_requested",
         "children",
         "context",
@@ -121,6 +122,8 @@ class TaskRecord:
         self.cancel_requested = False
         self.interrupted = False
         """The process that ran it is gone."""
+        self.begun_anew = 0
+        """How often a restart made it begin anew."""
         self.has_room = False
         """It has a place to run in, and runs or is about to."""
         self.children = NO_CHILDREN
@@ -136,6 +139,7 @@ class TaskRecord:
 
     def forget(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
+        self.begun_anew += 1
         forgotten = {said.id for said in self.transcript[length:]}
         del self.transcript[length:]
         # It is told again what it was told meanwhile.
@@ -147,6 +151,11 @@ class TaskRecord:
             # A call of the same name will be another call.
             asked = self.children.asked
             self.children.asked = {f"{call}~": task for call, task in asked.items()}
+
+    @property
+    def name(self) -> str:
+        """What the keys of its calls begin with: another one whenever it begins anew."""
+        return f"{self.id}~{self.begun_anew}" if self.begun_anew else self.id
 
     @property
     def is_due(self) -> bool:

@@ -239,7 +239,7 @@ class Acting:
                     wanted=None
                     if record.request is None
                     else record.request.output_schema,
-                    task=record.id,
+                    task=record.name,
                     path=record.path,
                 )
         finally:

@@ -151,9 +151,10 @@ class Likeness:
                 return bool(one == other)
 
 
-EXACTLY: Final = Likeness()
+# How many are before somebody in line changes from one moment to the next.
+EXACTLY: Final = Likeness(frozenset({"position"}))
 # What a fork has copied was used, and took its time, elsewhere.
-IN_A_FORK: Final = Likeness(frozenset({"tokens", "cost_usd", "seconds"}))
+IN_A_FORK: Final = Likeness(EXACTLY.ignored | {"tokens", "cost_usd", "seconds"})
 
 
 def likeness_in(record: Record) -> Likeness:

@@ -24,7 +24,6 @@ from delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
-    Outcome,
     Reply,
     Rules,
     SessionRecord,
@@ -320,10 +319,7 @@ class _Stage:
             return
         if isinstance(entry.event, TaskSettled):
             # Of what had not begun, the end is all that is recorded.
-            outcome = entry.event.outcome
-            is_meant = _is_cancelled(outcome) and (
-                ledger.nobody_runs(task) or outcome.error == STOPPED_EARLY
-            )
+            is_meant = entry.event.outcome.error == STOPPED_EARLY
         else:
             is_meant = (record.parent is not None or record.acting) and not (
                 record.cancel_requested
@@ -334,10 +330,6 @@ class _Stage:
 
 def _hears(task: TaskRecord) -> bool:
     return task.outcome is None and (task.acting or task.parent is not None)
-
-
-def _is_cancelled(outcome: Outcome) -> bool:
-    return outcome.ending is Ending.CANCELLED
 
 
 def _may_be_late(event: Event) -> bool:
