@@ -112,6 +112,8 @@ class Record:
         self.broken: set[Stretch] = set()
         """Where a model was asked, and nobody waited for its answer."""
         self.tools: dict[tuple[TaskId, CallId], Entry] = {}
+        self.controls: set[tuple[TaskId, CallId]] = set()
+        """The calls by which a task looked after others: they may have waited for so long."""
         self.requests: dict[tuple[TaskId, str], Entry] = {}
         """The tasks that were asked for, by who asked and in which call."""
         self.asked: dict[tuple[TaskId, str], int] = {}
@@ -147,6 +149,11 @@ class Record:
                 self.started.setdefault(event.task, entry.seq)
             case ModelAnswered():
                 self.models.setdefault(self.stretch(event.task), []).append(entry)
+                self.controls.update(
+                    (event.task, call.id)
+                    for call in event.message.calls
+                    if call.name == "task"
+                )
                 if event.copied:
                     self.copied.add(event.message.id)
             case ModelFailed():

@@ -62,6 +62,9 @@ SLACK: Final = 0.25
 """By how many seconds a recorded fact may come after a time limit that it came before: a limit
 begins a little earlier here than it did."""
 MOMENT: Final = 1e-6
+LATE: Final = 1e-3
+"""By how many seconds a time limit may come after the fact that is there because of it: we go
+past each by a moment, and another may begin there."""
 STOPPED_EARLY: Final = "it was stopped before it could go on"
 
 
@@ -256,13 +259,24 @@ class _Stage:
             await trio.testing.wait_all_tasks_blocked()
             left = max(0.0, entry.at - self._began - trio.current_time())
             limit = trio.lowlevel.current_statistics().seconds_to_next_deadline
-            if limit > left:
+            is_late = self._may_be_late(entry.event)
+            if limit > left + LATE * is_late:
                 self._clock.jump(left)
                 return
-            if limit > left - SLACK and not _may_be_late(entry.event):
+            if limit > left - SLACK and not is_late:
                 self._clock.jump(max(0.0, limit - MOMENT))
                 return
             self._clock.jump(max(0.0, limit) + MOMENT)
+
+    def _may_be_late(self, event: Event) -> bool:
+        """Tell whether a fact may be there because of a time limit."""
+        match event:
+            case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
+                return outcome.ending is Ending.TIMED_OUT
+            case ToolAnswered(task, message):
+                return (task, message.call) in self._record.controls
+            case _:
+                return False
 
     @property
     def _session(self) -> SessionRecord:
@@ -330,14 +344,3 @@ class _Stage:
 
 def _hears(task: TaskRecord) -> bool:
     return task.outcome is None and (task.acting or task.parent is not None)
-
-
-def _may_be_late(event: Event) -> bool:
-    """Tell whether a fact may be there because of a time limit."""
-    match event:
-        case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
-            return outcome.ending is Ending.TIMED_OUT
-        case ToolAnswered():
-            return True
-        case _:
-            return False

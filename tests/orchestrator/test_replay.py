@@ -346,6 +346,86 @@ def test_a_session_that_another_process_opened_again_is_the_same() -> None:
     assert same(journal.entries, agent) == 1
 
 
+def test_an_answer_that_came_just_in_time_comes_in_time_again() -> None:
+    """A limit of time begins a moment earlier in a replay than it did."""
+
+    def lead(seconds: float) -> Agent[Any]:
+        model = ScriptedModel.always("ok", 5)
+        slow = Agent("slow", model=model, limits=Limits(seconds=seconds))
+        return Agent(
+            "lead", model=stepwise(hand_on("x", agent="slow"), "ok"), delegates=[slow]
+        )
+
+    entries = run_of(lead(5.1))
+
+    assert same(entries, lead(4.9)) == 2
+    assert "timed_out" in different(entries, lead(4.5)).replayed
+
+
+def test_limits_that_follow_each_other_at_once_are_the_same() -> None:
+    """One that has run out of time makes room for the next, time after time."""
+    rules = Rules(live_children=1)
+    slow = Agent("slow", model=ScriptedModel.always("ok", 9), limits=Limits(seconds=5))
+    lead = Agent(
+        "lead",
+        model=stepwise(hand_on(*"abcdefgh", agent="slow"), "ok"),
+        delegates=[slow],
+    )
+    entries = run_of(lead, rules)
+
+    assert same(entries, lead, rules) == 9
+
+
+async def test_a_fork_has_its_own_share_of_a_budget() -> None:
+    """Otherwise a run that has used it up could not be forked."""
+    async with open_orchestrator(":memory:") as orchestrator:
+        with budget(calls=3):
+            run = await orchestrator.run(team_in_a_hurry(), "go")
+        fork = await orchestrator.fork(
+            team_in_a_hurry(), run.id, task="/lead/worker[1]"
+        )
+
+    assert fork.outcome.succeeded
+
+
+async def test_a_fork_copies_what_was_refused_and_what_a_crash_began_again() -> None:
+    tasks = [
+        {"goal": "a", "label": "a", "agent": "broken"},
+        {"goal": "b", "agent": "worker", "depends_on": ["a"]},
+    ]
+
+    def lead(transcript: Transcript) -> Any:
+        answered = sum(isinstance(message, ToolMessage) for message in transcript)
+        steps = [
+            ToolCall("delegate_task", {"tasks": tasks, "background": False}),
+            hand_on("c", agent="worker", background=False),
+            "done",
+        ]
+        return steps[answered]
+
+    agent = Agent(
+        "lead",
+        model=ScriptedModel.always(lead, 1),
+        delegates=[
+            worker("worker", seconds=5),
+            Agent("broken", model=ScriptedModel.always(ModelError("down"), 1)),
+        ],
+    )
+    journal = MemoryJournal()
+    with trio.move_on_after(6):
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(agent) as session:
+                await session.ask("go")
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            await again.replies.receive()
+            await again.ask("once more")
+        fork = await orchestrator.fork(agent, session.id, task="/lead/worker[2]")
+
+    assert fork.outcome.output == "done"
+    assert fork.tree.counts() == {"succeeded": 2, "failed": 1, "refused": 1}
+
+
 def test_limits_of_room_are_those_of_the_run() -> None:
     rules = Rules(live_children=2, live_tasks=3)
 
