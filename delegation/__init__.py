@@ -1,7 +1,7 @@
 """The rules of handing work on: pure data and functions.
 
 Nothing here waits, opens, sends or looks at a clock. The facts have a door of their own,
-`delegation.events`.
+`delegation.events`, and so have the variables for tools, `delegation.session_context`.
 """
 
 from delegation import namesake as namesake  # looks before the others import
@@ -25,7 +25,6 @@ from delegation.render import Row, one_line, printable
 from delegation.rest import forget, recall, remember_used, used_by
 from delegation.room import Room
 from delegation.rules import Rules
-from delegation.session_context import bind_session, session_strings
 from delegation.task import (
     SHARED,
     DeliveryCapability,
@@ -84,7 +83,6 @@ __all__ = [
     "UnreadableFactError",
     "UnwritableFactError",
     "Verdict",
-    "bind_session",
     "call_key",
     "control_tool",
     "decide",
@@ -102,7 +100,6 @@ __all__ = [
     "recall",
     "remember_used",
     "root_of",
-    "session_strings",
     "unmet",
     "usd",
     "used_by",

@@ -42,7 +42,6 @@ from delegation import (
     TaskId,
     TaskRecord,
     UnwritableFactError,
-    bind_session,
     control_tool,
     delegate_tool,
 )
@@ -54,6 +53,7 @@ from delegation.events import (
     TaskSettled,
     ToolAnswered,
 )
+from delegation.session_context import bind_session
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.errors import ClosedError, JournalError
 from orchestrator.listening import Listeners

@@ -12,22 +12,23 @@ ROOT = Path(__file__).parent.parent
 AT_MOST = 60
 
 AGENTS = """
-    Agent AgentError AssistantMessage Budget CallDelta CallId Compacted Compaction
-    DefinitionError Failure LimitExceededError Limits Message MessageId Model
-    ModelError ModelEvent ModelRequest Occasion OutputError Part Patience Price
-    ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step Switched TextDelta
-    Tool ToolCall ToolError ToolMessage Transcript Usage UserMessage arguments_schema
-    raising_one_error read_arguments read_output require_schema take_turn tell_nobody
-    tool unanswered_calls well_formed
+    Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
+    Compaction DefinitionError Failure InLine LimitExceededError Limits Message
+    MessageId Model ModelError ModelEvent ModelRequest Occasion OutputError Part
+    Patience Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step
+    Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
+    UserMessage arguments_schema new_message_id raising_one_error read_arguments
+    read_output require_schema take_turn tell_nobody tool unanswered_calls well_formed
 """
 DELEGATION = """
     Account Assignment Children Completion Controller DelegationError Delegator
     DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
     Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Room Row
-    Rules SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree Turn
-    UnreadableFactError UnwritableFactError Verdict bind_session control_tool decide
-    decode delegate_tool dispatched_answer encode has_room_for in_order joined_answer
-    one_line printable readable root_of session_strings unmet usd
+    Rules SHARED SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
+    Turn UnreadableFactError UnwritableFactError Verdict call_key
+    control_tool decide decode delegate_tool dispatched_answer encode forget
+    has_room_for in_order joined_answer one_line printable readable recall
+    remember_used root_of unmet usd used_by
 """
 ORCHESTRATOR = """
     ClosedError Heard Journal JournalError JournalInUseError MemoryJournal

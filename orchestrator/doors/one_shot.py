@@ -9,8 +9,9 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from agents import Agent, Part, Usage, UserMessage, read_output, well_formed
-from delegation import DeliveryCapability, Outcome, SessionId, Tree, session_strings
+from delegation import DeliveryCapability, Outcome, SessionId, Tree
 from delegation.events import MessageReceived, SessionOpened
+from delegation.session_context import session_strings
 from orchestrator.budgets import current_grants
 from orchestrator.errors import RunFailedError
 from orchestrator.house import House

@@ -8,8 +8,9 @@ from typing import Any
 import trio
 
 from agents import Agent, Part, UserMessage, well_formed
-from delegation import DeliveryCapability, Reply, SessionId, Tree, session_strings
+from delegation import DeliveryCapability, Reply, SessionId, Tree
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
+from delegation.session_context import session_strings
 from orchestrator.budgets import current_grants
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.house import House

@@ -21,7 +21,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import DeliveryCapability, Mode, Reply, Rules, bind_session
+from delegation import DeliveryCapability, Mode, Reply, Rules
 from delegation.events import (
     DoorOpened,
     MessageReceived,
@@ -31,6 +31,7 @@ from delegation.events import (
 )
 from delegation.session_context import (
     async_delivery_supported,
+    bind_session,
     get_session_env,
     reset_session_vars,
     set_session_vars,
