@@ -26,6 +26,13 @@ def _whole(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> N
         )
 
 
+def _positive(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value is not None and not value > 0:
+        raise DefinitionError(
+            f"{type(instance).__name__}({attribute.name}={value}) is no time; None is for ever"
+        )
+
+
 def _endless(value: Any) -> Any:
     """Return None for what has no end, since no JSON can carry that."""
     return None if value == math.inf else value
@@ -86,11 +93,11 @@ class Patience:
     waits for its own children, or in line for a limiter or a budget, is not silent.
     """
 
-    quiet: float | None = attrs.field(default=60, validator=_not_negative)
+    quiet: float | None = attrs.field(default=60, validator=_positive)
     """After so many seconds it is shown as quiet, which harms nobody."""
-    stalled: float | None = attrs.field(default=900, validator=_not_negative)
+    stalled: float | None = attrs.field(default=900, validator=_positive)
     """After so many seconds it is stopped."""
-    stalled_in_tool: float | None = attrs.field(default=3_600, validator=_not_negative)
+    stalled_in_tool: float | None = attrs.field(default=3_600, validator=_positive)
     """The same while it waits for a tool."""
 
     def until_stalled(self, *, in_tool: bool) -> float:

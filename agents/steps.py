@@ -7,7 +7,7 @@ import attrs
 import msgspec
 import trio
 
-from agents.errors import DefinitionError, ToolError
+from agents.errors import DefinitionError, ModelError, ToolError
 from agents.messages import (
     AssistantMessage,
     CallId,
@@ -88,6 +88,9 @@ class Steps:
             answer = ToolMessage(call.id, well_formed(said))
         except ToolError as exc:
             answer = ToolMessage(call.id, well_formed(str(exc)), failed=True)
+        except ModelError as exc:
+            # Not the model of this task: that it failed is an error of the tool.
+            raise RuntimeError(f"tool {call.name!r} failed: {exc}") from exc
         self._note(call, answer.text)
         self.take(answer)
 

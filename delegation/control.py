@@ -218,7 +218,7 @@ class _Control:
         receipts = await self._controller.steer(
             # The call names them, so that a call that is made again says nothing twice.
             {
-                task.id: MessageId(f"m_{self._caller.id}_{call.id}_{task.id}")
+                task.id: MessageId(f"m_{self._caller.name}_{call.id}_{task.id}")
                 for task in self._named(asked)
             },
             asked.message,

@@ -72,7 +72,7 @@ if __name__ == "__main__":
 
 # prints:
 # over_budget, for want of calls
-# the budget 'trip' (usd=0.5, calls=6) of /editor is used up: 6 model calls were made
+# the budget 'trip' (usd=0.5, calls=6) of /editor is used up: 6 model calls made
 #   editor: ✗ over_budget
 #   5 guides: ✓ succeeded
 #   3 guides: ✗ over_budget
@@ -82,7 +82,7 @@ if __name__ == "__main__":
 #   editor: ✓ succeeded
 #   8 guides: ✓ succeeded
 #   10 model calls
-# winter: the budget 'day' (calls=14) of /editor is used up: 14 model calls were made
+# winter: the budget 'day' (calls=14) of /editor is used up: 14 model calls made
 #   editor: ✗ over_budget
 #   3 guides: ✓ succeeded
 #   5 guides: ✗ over_budget

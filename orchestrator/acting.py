@@ -1,14 +1,12 @@
 """Letting an agent act, and seeing it through to an outcome.
 
-The one bulkhead of the house: whatever goes wrong inside an agent becomes the outcome of its
+A bulkhead of the house: whatever goes wrong inside an agent becomes the outcome of its
 task. What an agent is cancelled for decides whether it has ended or was merely interrupted.
 """
 
 import math
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import PurePath
 from typing import Any, Final, Protocol, cast
 
 import attrs
@@ -16,14 +14,11 @@ import trio
 
 from agents import (
     Agent,
-    AgentError,
     AssistantMessage,
     CallId,
     DefinitionError,
-    LimitExceededError,
     ModelError,
     ModelEvent,
-    OutputError,
     Step,
     Tool,
     ToolMessage,
@@ -36,12 +31,11 @@ from delegation import (
     Delegator,
     DeliveryCapability,
     Ending,
+    Mode,
     Origin,
     Outcome,
-    OverBudgetError,
     TaskId,
     TaskRecord,
-    UnwritableFactError,
     control_tool,
     delegate_tool,
 )
@@ -55,15 +49,23 @@ from delegation.events import (
 )
 from delegation.session_context import bind_session
 from orchestrator.bookkeeper import Bookkeeper
-from orchestrator.errors import ClosedError, JournalError
+from orchestrator.budgets import paying_from
+from orchestrator.errors import ClosedError, JournalError, words_of
 from orchestrator.listening import Listeners
+from orchestrator.outcomes import (
+    FORESEEN,
+    described,
+    failure,
+    outcome_of,
+    unfinished,
+)
 from orchestrator.roster import Roster
 from orchestrator.spending import Spending
 from orchestrator.watch import Sign, Watch
 
 STOPPED: Final = "it was stopped"
+ABANDONED: Final = "the call that asked for it failed when it was made again"
 LOST: Final = "its process died before it had ended"
-FORESEEN: Final = (AgentError, DefinitionError, OverBudgetError, UnwritableFactError)
 
 
 class Attendant(Delegator, Controller, Protocol):
@@ -135,7 +137,7 @@ class Acting:
             # take up again has ended with it; any other is only interrupted.
             if outcome is None and self._book.ledger.ends_for_good(task):
                 record = self._book.ledger.tasks[task]
-                outcome = _unfinished(record, Ending.CANCELLED, STOPPED)
+                outcome = unfinished(record, Ending.CANCELLED, STOPPED)
             if outcome is not None:
                 self.end_below(task, Ending.CANCELLED)
                 self._book.post(ended(outcome))
@@ -153,7 +155,7 @@ class Acting:
             # Who needed one of the others has been refused meanwhile.
             if child.outcome is None:
                 error = "the task that asked for it ended first"
-                outcome = _unfinished(child, ending, error)
+                outcome = unfinished(child, ending, error)
                 self._book.post(TaskSettled(child.id, outcome))
 
     async def _act(self, task: TaskId, origin: Origin, delegator: Attendant) -> Outcome:
@@ -171,17 +173,20 @@ class Acting:
             if not self._book.ledger.is_cancelled(task):
                 ending, kind = Ending.TIMED_OUT, "seconds"
                 error = self._stalled.get(task, over_time)
-        except (JournalError, ClosedError):
-            raise
+        except (JournalError, ClosedError) as exc:
+            # Somebody else's, which a tool has met, is an error like any other.
+            if self._book.closed or self._book.is_broken:
+                raise
+            return unfinished(record, Ending.FAILED, described(exc))  # noqa: ASYNC910
         except FORESEEN as exc:
             self._spending.book_unheard(task)
             if isinstance(exc, ModelError):
                 usage = exc.usage or Usage(calls=1)
-                self._book.post(ModelFailed(task, str(exc), usage))
-            return _outcome_of(exc, record)  # noqa: ASYNC910
+                self._book.post(ModelFailed(task, words_of(exc), usage))
+            return outcome_of(exc, record)  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             self._spending.book_unheard(task)
-            ending, error = Ending.FAILED, _described(_failure(exc))
+            ending, error = Ending.FAILED, described(failure(exc))
             if self._book.ledger.is_cancelled(task):
                 ending, error = Ending.CANCELLED, f"{STOPPED}, and then {error}"
             # An error while it is torn down from outside is part of being torn down.
@@ -192,7 +197,7 @@ class Acting:
             self._stalled.pop(task, None)
             self._told.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
-        return attrs.evolve(_unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
+        return attrs.evolve(unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
 
     def _time_left(self, agent: Agent[Any], record: TaskRecord) -> tuple[float, str]:
         """Return how many seconds a task has, and what to say when they are over."""
@@ -219,9 +224,12 @@ class Acting:
             sign = self.watch.begin(record, agent.patience)
             self._signs[record.id] = sign
         try:
-            with bind_session(
-                **{**record.context, "session_id": record.session},
-                async_delivery=origin.capability is not DeliveryCapability.NONE,
+            with (
+                paying_from(record.accounts),
+                bind_session(
+                    **{**record.context, "session_id": record.session},
+                    async_delivery=origin.capability is not DeliveryCapability.NONE,
+                ),
             ):
                 text = await take_turn(
                     agent,
@@ -267,11 +275,23 @@ class Acting:
                 self._book.post(ModelAnswered(record.id, step))
                 self._spending.booked(record.id)
             else:
+                if step.failed and record.children.unsettled:
+                    self._end_children_of(record, step.call)
                 self._book.post(ToolAnswered(record.id, step, self._read(record, step)))
             if sign is not None:
                 sign.step(step)
 
         return keep
+
+    def _end_children_of(self, record: TaskRecord, call: CallId) -> None:
+        """End what a call had asked for before a crash, and that it fails to ask for again."""
+        for key, task in list(record.children.asked.items()):
+            child = self._book.ledger.tasks[task]
+            is_joined = child.outcome is None and child.mode is Mode.JOINED
+            if is_joined and key.startswith(f"{call}#"):
+                self.end_below(task, Ending.LOST)
+                outcome = unfinished(child, Ending.LOST, ABANDONED)
+                self._book.post(TaskSettled(task, outcome))
 
     def _read(self, record: TaskRecord, answer: ToolMessage) -> tuple[int, ...]:
         """Return the mail that an answer tells, and that no other has told before it."""
@@ -308,66 +328,3 @@ class Acting:
             ),
             control_tool(agent, caller=record, ledger=ledger, controller=delegator),
         ]
-
-
-def _outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
-    """Return how a task ends by an error that was foreseen."""
-    match exc:
-        case ModelError():
-            ended = _unfinished(record, Ending.FAILED, str(exc), partial=exc.partial)
-            return attrs.evolve(ended, kind=exc.kind.value)
-        case OverBudgetError():
-            ended = _unfinished(
-                record, Ending.OVER_BUDGET, str(exc), partial=exc.partial
-            )
-            return attrs.evolve(ended, kind=exc.ran_out)
-        case LimitExceededError():
-            ended = _unfinished(record, Ending.OVER_BUDGET, str(exc))
-            return attrs.evolve(ended, kind=exc.ran_out)
-        case OutputError():
-            ended = _unfinished(record, Ending.FAILED, str(exc))
-            return attrs.evolve(ended, schema_errors=exc.problems)
-        case _:
-            return _unfinished(record, Ending.FAILED, str(exc))
-
-
-def _unfinished(
-    record: TaskRecord, ending: Ending, error: str, *, partial: str = ""
-) -> Outcome:
-    """Return the outcome of a task that gave no final answer, with the last thing it said."""
-    said = [
-        message.text
-        for message in record.transcript
-        if isinstance(message, AssistantMessage) and message.text
-    ]
-    last = said[-1] if said else ""
-    return Outcome(ending, partial or last, error)
-
-
-def _failure(exc: BaseException) -> BaseException:
-    """Return what failed: without the cancellations that the nursery of a tool adds to it."""
-    leaves = list(_leaves(exc))
-    for leaf in leaves:
-        if isinstance(leaf, KeyboardInterrupt | SystemExit):
-            raise leaf
-    errors = [leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)]
-    if not errors:
-        raise exc
-    return errors[0] if len(errors) == 1 else exc
-
-
-def _leaves(exc: BaseException) -> Iterator[BaseException]:
-    if isinstance(exc, BaseExceptionGroup):
-        for part in cast("BaseExceptionGroup[BaseException]", exc).exceptions:
-            yield from _leaves(part)
-    else:
-        yield exc
-
-
-def _described(exc: BaseException) -> str:
-    """Return an error that nobody foresaw, with the line of code it comes from."""
-    frames = traceback.extract_tb(exc.__traceback__)
-    place = (
-        f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    )
-    return f"{type(exc).__name__}: {exc}{place}"

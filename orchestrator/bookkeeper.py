@@ -43,7 +43,7 @@ from delegation.events import (
     TaskStarted,
     TurnEnded,
 )
-from orchestrator.errors import ClosedError
+from orchestrator.errors import ClosedError, JournalError
 from orchestrator.storage.journal import Journal, folded
 
 REMEMBERED_TASKS: Final = 10_000
@@ -66,6 +66,8 @@ class Bookkeeper:
         self.ledger = ledger
         self.clock = clock
         self.closed = False
+        self.is_broken = False
+        """Nothing can be written any more."""
         self.stopping = False
         """Nothing new is begun: what runs may finish, and all else is for the next process."""
         self._secrets = [secret.encode() for secret in secrets]
@@ -75,7 +77,11 @@ class Bookkeeper:
         self._wakeable = trio.lowlevel.ParkingLot()
         self._resting: dict[SessionId, int] = {}
         """The sessions at rest that are still remembered, oldest first, with their size."""
+        self._held: set[TaskId] = set()
+        """Who works now, and cannot go on before the next time."""
         self._resting_tasks = 0
+        self._forgotten = 0
+        """How many sessions have been forgotten so far."""
         self._awake = set(ledger.sessions)
         self._joining: dict[TaskId, trio.Event] = {}
         """Who waits for room for a joined task."""
@@ -130,7 +136,7 @@ class Bookkeeper:
                 changed |= self._look_at(session)
         else:
             return NOTHING
-        self._forget_oldest()
+        self._forget_oldest(but=entry.session)
         return changed
 
     def _look_at(self, session: SessionRecord) -> dict[SessionId, str | None]:
@@ -151,17 +157,27 @@ class Bookkeeper:
         self._resting[session.id] = len(session.tree)
         self._resting_tasks += len(session.tree)
 
-    def _forget_oldest(self) -> None:
+    def _forget_oldest(self, *, but: SessionId) -> None:
         """Remember only so many of the tasks that nobody has to remember."""
-        # The newest stays, however large it is: whoever asked for it may look at it now.
+        # The newest stays, however large it is: whoever asked for it may look at it now. So does
+        # the one that a fact is about: whoever posts that works with it.
         while self._resting_tasks > REMEMBERED_TASKS and len(self._resting) > 1:
             session = next(iter(self._resting))
+            if session == but:
+                self._resting[session] = self._resting.pop(session)
+                return
             self._resting_tasks -= self._resting.pop(session)
+            self._forgotten += 1
             forget(self.ledger, session)
 
     async def recall(self, session: SessionId) -> None:
         """Remember a session at rest again."""
-        past = await self.read_past(session)
+        while True:
+            forgotten = self._forgotten
+            past = await self.read_past(session)
+            # What somebody else has recalled, used and let go meanwhile is out of date.
+            if forgotten == self._forgotten:
+                break
         if past is not None and self.ledger.is_forgotten(session):
             recall(self.ledger, session, past)
             self._lay_to_rest(self.ledger.sessions[session])
@@ -251,7 +267,11 @@ class Bookkeeper:
 
     async def wait_durable(self) -> None:
         """Wait until everything posted so far survives a crash."""
-        await self._journal.wait_durable(self.ledger.last_seq)
+        try:
+            await self._journal.wait_durable(self.ledger.last_seq)
+        except JournalError:
+            self.is_broken = True
+            raise
 
     async def wait_posted(self, *, after: int) -> None:
         """Wait until there are more facts than this."""
@@ -287,6 +307,12 @@ class Bookkeeper:
         """
         await trio.lowlevel.checkpoint()
         if self.stopping and not self.ledger.ends_for_good(task):
+            # Nobody waits for whoever waits here: it ends at another time.
+            top = self.ledger.tasks[task]
+            while top.parent is not None and top.mode is Mode.JOINED:
+                top = top.parent
+            self._held.add(top.id)
+            self.stir()
             await trio.sleep_forever()
 
     def working(self) -> Iterator[TaskRecord]:
@@ -302,7 +328,7 @@ class Bookkeeper:
 
     @property
     def is_working(self) -> bool:
-        return next(self.working(), None) is not None
+        return any(task.id not in self._held for task in self.working())
 
     def close(self) -> None:
         """Take no more facts."""

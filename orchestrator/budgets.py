@@ -1,13 +1,13 @@
 """`with budget(...)`: whatever is asked for inside shares what it allows."""
 
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
 from agents import Budget
-from delegation import SHARED, Grant
+from delegation import SHARED, Account, Grant
 
 _GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
 
@@ -49,6 +49,17 @@ def budget(
     )
     grant = Grant(f"{SHARED}{secrets.token_hex(6)}", allowed)
     token = _GRANTS.set((*_GRANTS.get(), grant))
+    try:
+        yield
+    finally:
+        _GRANTS.reset(token)
+
+
+@contextmanager
+def paying_from(accounts: Iterable[Account]) -> Generator[None]:
+    """Let whatever a task begins be paid for by the budgets that pay for the task."""
+    shared = (it for it in accounts if it.is_shared)
+    token = _GRANTS.set(tuple(Grant(it.id, it.budget) for it in shared))
     try:
         yield
     finally:

@@ -141,7 +141,9 @@ class OrchestratorDelegator:
 
     def start(self, task: TaskRecord) -> bool:
         """Post that a task starts; after a crash, tell whether it does at all."""
-        on_restart = self._acting.on_restart(task) if task.interrupted else "resume"
+        node = self._book.ledger.sessions[task.session].tree[task.id]
+        was_begun = task.interrupted and node["started"] is not None
+        on_restart = self._acting.on_restart(task) if was_begun else "resume"
         if on_restart != "resume":
             self._acting.end_below(task.id, Ending.LOST)
         if on_restart == "lose":
@@ -190,28 +192,30 @@ class OrchestratorDelegator:
         seconds: float,
     ) -> Mapping[TaskId, Receipt]:
         """Say something to tasks, and wait for the receipts."""
-        await trio.lowlevel.checkpoint()
-        receipts: dict[TaskId, Receipt] = {}
+        # Looked up once: those that have ended may be forgotten while others are waited for.
+        records = {task: self._book.ledger.tasks[task] for task in messages}
+        gone: set[TaskId] = set()
         for task, id_ in messages.items():
-            record = self._book.ledger.tasks[task]
-            if id_ in record.steering:
+            if id_ in records[task].steering:
                 continue  # a call that a crash interrupted is made again
-            if self._has_ended(record):
-                receipts[task] = Receipt("gone")
+            if self._has_ended(records[task]):
+                gone.add(task)
             else:
                 self._book.post(Steered(task, id_, text, by))
-        waited_for = [task for task in messages if task not in receipts]
+
+        def receipt(task: TaskId) -> Receipt:
+            if task in gone:
+                return Receipt("gone")
+            return self._receipt(records[task], messages[task])
+
         with trio.move_on_after(seconds):
             await trio.lowlevel.checkpoint()
-            for task in waited_for:
-                while self._receipt(task, messages[task]).state == "waiting":
+            for task in messages:
+                while receipt(task).state == "waiting":
                     await self._book.wait_news_of([task])
-        for task in waited_for:
-            receipts[task] = self._receipt(task, messages[task])
-        return {task: receipts[task] for task in messages}
+        return {task: receipt(task) for task in messages}
 
-    def _receipt(self, task: TaskId, message: MessageId) -> Receipt:
-        record = self._book.ledger.tasks[task]
+    def _receipt(self, record: TaskRecord, message: MessageId) -> Receipt:
         said = record.steering[message]
         if said.seen_at is not None:
             return Receipt("seen", said.seen_at)
@@ -221,12 +225,19 @@ class OrchestratorDelegator:
     async def cancel(self, tasks: Sequence[TaskId]) -> None:
         """End tasks and all below them, and return when every one of them has ended."""
         records = [self._book.ledger.tasks[task] for task in tasks]
+        # Of a session it is this very turn that ends: the next one may begin at once.
+        turns = [self._turn_of(record) for record in records]
         for record in records:
             self._stop(record)
-        for record in records:
-            while not self._has_ended(record):
+        for record, turn in zip(records, turns, strict=True):
+            while not self._has_ended(record) and self._turn_of(record) == turn:
                 await self._book.wait_news_of([record.id])
         await self._book.wait_durable()
+
+    def _turn_of(self, record: TaskRecord) -> int | None:
+        session = self._book.ledger.sessions.get(record.session)
+        turn = None if session is None else session.turn
+        return turn.number if turn is not None and record.mode is Mode.ROOT else None
 
     def _stop(self, record: TaskRecord) -> None:
         if self._has_ended(record):

@@ -9,6 +9,7 @@
   x RunFailedError         a run did not succeed, and its output was asked for
 """
 
+from agents import well_formed
 from delegation import Outcome
 
 
@@ -48,3 +49,11 @@ class RunFailedError(OrchestratorError):
         super().__init__(f"{path} {outcome.ending}: {outcome.error}")
         self.path = path
         self.outcome = outcome
+
+
+def words_of(exc: BaseException) -> str:
+    """Return what an error says, as it can be written down: it may be anybody's."""
+    try:
+        return well_formed(str(exc))
+    except Exception:  # noqa: BLE001 (an error that cannot even say what it is)
+        return f"{type(exc).__name__}, which cannot say what it is"

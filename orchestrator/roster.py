@@ -46,7 +46,7 @@ class Roster:
         """Agents, and the same without anybody to hand work to."""
         self._models: dict[str, Model] = {}
         # One for each agent and its model, so that summaries are made once.
-        self._compacting: dict[tuple[str, int, int, int], Model] = {}
+        self._compacting: dict[tuple[str, int, int, int, int], Model] = {}
         self._open: list[NamedModel] = []
 
     def enter(self, session: SessionId, agent: Agent[Any]) -> None:
@@ -99,7 +99,13 @@ class Roster:
         model = self._resolved(agent.model)
         if (compaction := agent.compaction) is None:
             return model
-        wrapped = (agent.name, id(model), compaction.window, compaction.keep_last)
+        wrapped = (
+            agent.name,
+            id(model),
+            id(compaction.summarizer),
+            compaction.window,
+            compaction.keep_last,
+        )
         if wrapped not in self._compacting:
             from agents.models.compacting import compacting
 

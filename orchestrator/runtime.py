@@ -21,12 +21,13 @@ from delegation import (
     Receipt,
     Rules,
     SessionId,
+    SessionRecord,
     TaskId,
     Tree,
     root_of,
 )
-from delegation.events import JournalOpened, SessionClosed, TurnEnded
-from orchestrator.acting import LOST, Acting
+from delegation.events import JournalOpened, SessionClosed, TaskSettled, TurnEnded
+from orchestrator.acting import LOST, STOPPED, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.one_shot import Run, run_once
@@ -342,7 +343,21 @@ async def _take_over(book: Bookkeeper, acting: Acting) -> None:
         acting.end_below(root_of(session.id), Ending.LOST)
         outcome = Outcome(Ending.LOST, error=LOST)
         book.post(TurnEnded(session.id, session.turn.number, outcome))
+    for session in list(book.ledger.sessions.values()):
+        if session.closed:
+            _end_closed(book, acting, session)
     await book.wait_durable()
+
+
+def _end_closed(book: Bookkeeper, acting: Acting, session: SessionRecord) -> None:
+    """End what a session still had under way that was closed for good before a crash."""
+    outcome = Outcome(Ending.CANCELLED, error=STOPPED)
+    for task in list(session.outstanding):
+        acting.end_below(task, Ending.CANCELLED)
+        book.post(TaskSettled(task, outcome))
+    if session.turn is not None:
+        acting.end_below(session.root.id, Ending.CANCELLED)
+        book.post(TurnEnded(session.id, session.turn.number, outcome))
 
 
 def _secrets(environ: Mapping[str, str]) -> list[str]:
@@ -351,7 +366,10 @@ def _secrets(environ: Mapping[str, str]) -> list[str]:
 
     keys = {environ.get(provider.key, "").strip() for provider in PROVIDERS.values()}
     # What is too short to be a key would be found in any text.
-    return [key for key in keys if len(key) >= SHORTEST_KEY]
+    # The longest first, since one may begin with another.
+    return sorted(
+        (key for key in keys if len(key) >= SHORTEST_KEY), key=len, reverse=True
+    )
 
 
 def _steady_clock() -> Callable[[], float]:
@@ -361,8 +379,8 @@ def _steady_clock() -> Callable[[], float]:
 
 
 def _new_session_id() -> SessionId:
-    return SessionId(f"r_{secrets.token_hex(5)}")
+    return SessionId(f"r_{secrets.token_hex(8)}")
 
 
 def _new_task_id() -> TaskId:
-    return TaskId(f"t_{secrets.token_hex(6)}")
+    return TaskId(f"t_{secrets.token_hex(8)}")

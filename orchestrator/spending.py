@@ -30,6 +30,7 @@ from delegation import (
 )
 from delegation.events import ModelFailed
 from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.errors import words_of
 
 LONGEST_ANSWER: Final = 16_384
 SHORTEST_ANSWER: Final = 256
@@ -46,8 +47,8 @@ class Spending:
         self._waiting: dict[str, dict[_Purchase, None]] = {}
         self._unbooked: dict[TaskId, Sequence[Account]] = {}
         """The tasks whose call is over and not booked yet, and what it was paid from."""
-        self._unheard: set[TaskId] = set()
-        """Those of them whose model has answered."""
+        self._unheard: dict[TaskId, Usage] = {}
+        """Those of them whose model has answered, and what that has used."""
 
     def paid_by(self, task: TaskRecord, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of a task."""
@@ -57,23 +58,24 @@ class Spending:
         self, task: TaskRecord, paid_from: Sequence[Account], cost: Usage
     ) -> None:
         """Give back what a call had reserved. Nobody gets it before the call is booked."""
-        for account in paid_from:
-            self.reserved_on(account).release(cost)
+        self._release(paid_from, cost)
         self._unbooked[task.id] = paid_from
 
-    def answered(self, task: TaskRecord) -> None:
-        self._unheard.add(task.id)
+    def answered(self, task: TaskRecord, answer: AssistantMessage) -> None:
+        usage = getattr(answer, "usage", None)
+        self._unheard[task.id] = usage if isinstance(usage, Usage) else ONE_CALL
 
     def booked(self, task: TaskId) -> None:
         """Let those go on whom it helps that a call has been booked."""
-        self._unheard.discard(task)
+        self._unheard.pop(task, None)
         for account in self._unbooked.pop(task, ()):
             self._look_again(account)
 
     def book_unheard(self, task: TaskId) -> None:
         """Book the call of a task whose answer could not be kept."""
         if task in self._unheard:
-            self.book.post(ModelFailed(task, "its answer cannot be kept", ONE_CALL))
+            usage = self._unheard[task]
+            self.book.post(ModelFailed(task, "its answer cannot be kept", usage))
 
     def reserved_on(self, account: Account) -> Reserved:
         return self._reserved.setdefault(account.id, Reserved())
@@ -83,13 +85,21 @@ class Spending:
 
     def leave(self, account: Account, purchase: "_Purchase") -> None:
         self._waiting[account.id].pop(purchase, None)
+        if not self._waiting[account.id]:
+            del self._waiting[account.id]
 
     def give_back(self, accounts: Sequence[Account], cost: Usage) -> None:
         """Give back what was reserved for a call that was never made."""
-        for account in accounts:
-            self.reserved_on(account).release(cost)
+        self._release(accounts, cost)
         for account in accounts:
             self._look_again(account)
+
+    def _release(self, accounts: Sequence[Account], cost: Usage) -> None:
+        for account in accounts:
+            reserved = self.reserved_on(account)
+            reserved.release(cost)
+            if not reserved.calls:
+                del self._reserved[account.id]
 
     def _look_again(self, account: Account) -> None:
         """Let those go on who wait at an account, the first first, as far as it helps."""
@@ -219,7 +229,7 @@ class _PaidModel:
         except ModelError as exc:
             if exc.kind is not Failure.CUT_OFF or purchase.tightest is None:
                 raise
-            self._book(str(exc), exc.usage or ONE_CALL)
+            self._book(words_of(exc), exc.usage or ONE_CALL)
             raise _cut_off(purchase.tightest, cap, exc) from exc
         except BaseException:
             # Of a call that was broken off nobody says what it has used: it has read, at most,
@@ -228,7 +238,7 @@ class _PaidModel:
             raise
         finally:
             self._spending.call_ended(self._task, accounts, reserved)
-        self._spending.answered(self._task)
+        self._spending.answered(self._task, answer)
         return answer
 
     def _read_by(self, request: ModelRequest, reserved: Usage) -> Usage:

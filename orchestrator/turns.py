@@ -26,7 +26,7 @@ from orchestrator.acting import LOST, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.door import Door
-from orchestrator.errors import ClosedError, JournalError
+from orchestrator.errors import words_of
 
 ATTEMPTS: Final = 8
 """How often a door is asked to hand over one reply."""
@@ -152,10 +152,10 @@ class Turns:
             try:
                 await door.deliver(reply)
                 break
-            except (JournalError, ClosedError):
-                raise
-            except Exception as exc:  # noqa: BLE001 (a door is a bulkhead: it is foreign ground)
-                error = f"{type(exc).__name__}: {exc}"
+            except Exception as exc:
+                if self._book.closed or self._book.is_broken:
+                    raise
+                error = f"{type(exc).__name__}: {words_of(exc)}"
                 if reply.turn in session.undelivered:
                     failed = DeliveryFailed(session.id, reply.turn, attempt, error)
                     self._book.post(failed)

@@ -286,7 +286,7 @@ async def test_the_next_model_is_asked_and_the_last_line_says_who_answered(
         (failure(401, f"Incorrect API key: {KEY}"), "", "auth"),
         (failure(400, "no\nsuch model"), "", "bad_request"),
         (Say(text="I would rather", refusal="not"), "I would rather\n", "refused"),
-        (Say(text="cut off", stop="length"), "cut off\n", "other"),
+        (Say(text="cut off", stop="length"), "cut off\n", "cut_off"),
     ],
 )
 async def test_a_failure_is_one_line_with_its_kind_and_what_was_said_stays(

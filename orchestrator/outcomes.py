@@ -1,0 +1,98 @@
+"""How a task ended, from what went wrong: the words that its outcome keeps.
+
+An error may be anybody's, so what it says is made fit to be written down.
+"""
+
+import traceback
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final, cast
+
+import attrs
+import trio
+
+from agents import (
+    AgentError,
+    AssistantMessage,
+    DefinitionError,
+    LimitExceededError,
+    ModelError,
+    OutputError,
+    well_formed,
+)
+from delegation import (
+    Ending,
+    Outcome,
+    OverBudgetError,
+    TaskRecord,
+    UnwritableFactError,
+)
+from orchestrator.errors import words_of
+
+FORESEEN: Final = (AgentError, DefinitionError, OverBudgetError, UnwritableFactError)
+"""What a task may end by, and that says enough by itself."""
+
+
+def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
+    """Return how a task ends by an error that was foreseen."""
+    match exc:
+        case ModelError():
+            ended = unfinished(
+                record, Ending.FAILED, words_of(exc), partial=exc.partial
+            )
+            return attrs.evolve(ended, kind=exc.kind.value)
+        case OverBudgetError():
+            ended = unfinished(
+                record, Ending.OVER_BUDGET, words_of(exc), partial=exc.partial
+            )
+            return attrs.evolve(ended, kind=exc.ran_out)
+        case LimitExceededError():
+            ended = unfinished(record, Ending.OVER_BUDGET, words_of(exc))
+            return attrs.evolve(ended, kind=exc.ran_out)
+        case OutputError():
+            ended = unfinished(record, Ending.FAILED, words_of(exc))
+            return attrs.evolve(ended, schema_errors=exc.problems)
+        case _:
+            return unfinished(record, Ending.FAILED, words_of(exc))
+
+
+def unfinished(
+    record: TaskRecord, ending: Ending, error: str, *, partial: str = ""
+) -> Outcome:
+    """Return the outcome of a task that gave no final answer, with the last thing it said."""
+    said = [
+        message.text
+        for message in record.transcript
+        if isinstance(message, AssistantMessage) and message.text
+    ]
+    last = said[-1] if said else ""
+    return Outcome(ending, well_formed(partial or last), error)
+
+
+def failure(exc: BaseException) -> BaseException:
+    """Return what failed: without the cancellations that the nursery of a tool adds to it."""
+    leaves = list(_leaves(exc))
+    for leaf in leaves:
+        if isinstance(leaf, KeyboardInterrupt | SystemExit):
+            raise leaf
+    errors = [leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)]
+    if not errors:
+        raise exc
+    return errors[0] if len(errors) == 1 else exc
+
+
+def _leaves(exc: BaseException) -> Iterator[BaseException]:
+    if isinstance(exc, BaseExceptionGroup):
+        for part in cast("BaseExceptionGroup[BaseException]", exc).exceptions:
+            yield from _leaves(part)
+    else:
+        yield exc
+
+
+def described(exc: BaseException) -> str:
+    """Return an error that nobody foresaw, with the line of code it comes from."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    place = (
+        f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    )
+    return f"{type(exc).__name__}: {words_of(exc)}{place}"
