@@ -117,8 +117,6 @@ def _session(
 
 def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     free = root_of(event.session) not in ledger.tasks
-    # All that is known of a session at rest may be that there is one.
-    free = free and not ledger.is_forgotten(event.session)
     require(free, event, "there is such a session or task already")
     root = TaskRecord(
         root_of(event.session),
