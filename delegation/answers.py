@@ -1,6 +1,6 @@
 """What `delegate_task` and `task` answer: JSON that a model can act on, and a person can read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -9,7 +9,7 @@ from agents import Agent, AssistantMessage, Transcript
 from delegation.news import LEAST_IN_A_WINDOW, READ_AT_ONCE, fitted, share_of
 from delegation.records import SessionRecord, TaskRecord
 from delegation.render import one_line
-from delegation.task import Reason
+from delegation.task import Reason, TaskId
 
 CHARACTERS_PER_TOKEN: Final = 4
 TOOLS: Final = 5_000
@@ -62,10 +62,11 @@ def joined_answer(
 
 def dispatched_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> str:
     """Return the receipt for tasks that run on their own."""
+    positions = session.room.positions(tasks)
     return as_json(
         {
             "status": "dispatched",
-            "tasks": [_receipt(task, session) for task in tasks],
+            "tasks": [_receipt(task, session, positions) for task in tasks],
             "note": "They run in the background. You will be told when each ends, in a"
             " turn of its own: go on, or end this turn. Do not ask for them again; if you"
             ' cannot go on without them, use task(action="wait").',
@@ -73,19 +74,19 @@ def dispatched_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> st
     )
 
 
-def _receipt(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
-    receipt = {"task_id": task.id, "path": task.path} | waiting(task, session)
+def _receipt(
+    task: TaskRecord, session: SessionRecord, positions: Mapping[TaskId, int]
+) -> dict[str, Any]:
+    receipt = {"task_id": task.id, "path": task.path} | waiting(task, positions)
     label = session.tree[task.id]["label"]
     return receipt | ({"label": label} if label else {})
 
 
-def waiting(task: TaskRecord, session: SessionRecord) -> dict[str, Any]:
+def waiting(task: TaskRecord, positions: Mapping[TaskId, int]) -> dict[str, Any]:
     """Return what a task that has not begun waits for."""
     if task.outcome is None and task.needs:
         return {"waits_for": sorted(task.needs)}
-    if session.room.is_waiting(task):
-        return {"position": session.room.position(task)}
-    return {}
+    return {"position": positions[task.id]} if task.id in positions else {}
 
 
 def unmet(need: TaskRecord) -> str:
@@ -120,8 +121,20 @@ def result(
     }
 
 
-def progress(task: TaskRecord, session: SessionRecord, now: float) -> dict[str, Any]:
-    """Return what a task does now, in short."""
+def progress(
+    tasks: Sequence[TaskRecord], session: SessionRecord, now: float
+) -> list[dict[str, Any]]:
+    """Return what tasks do now, in short."""
+    positions = session.room.positions(tasks)
+    return [_progress(task, session, now, positions) for task in tasks]
+
+
+def _progress(
+    task: TaskRecord,
+    session: SessionRecord,
+    now: float,
+    positions: Mapping[TaskId, int],
+) -> dict[str, Any]:
     node = session.tree[task.id]
     ended = now if node["ended"] is None else node["ended"]
     told = [
@@ -137,7 +150,7 @@ def progress(task: TaskRecord, session: SessionRecord, now: float) -> dict[str, 
         "mode": node["mode"],
         "tokens": node["total"].tokens,
         "seconds": round(ended - node["requested"], 3),
-        **waiting(task, session),
+        **waiting(task, positions),
         **({"messages": told} if told else {}),
     }
 

@@ -191,9 +191,7 @@ class _Control:
         await self._look(tasks)
         now = self._controller.now()
         shown = tasks[:LISTED]
-        answer: dict[str, Any] = {
-            "tasks": [progress(task, self._session, now) for task in shown]
-        }
+        answer: dict[str, Any] = {"tasks": progress(shown, self._session, now)}
         if len(tasks) > LISTED:
             answer["note"] = f"{len(tasks) - LISTED} more are not shown."
         return answer
@@ -282,9 +280,5 @@ class _Control:
             "results": [
                 result(task, self._session, share, offset=offset) for task in ended
             ],
-            **(
-                {"running": [progress(task, self._session, now) for task in running]}
-                if running
-                else {}
-            ),
+            **({"running": progress(running, self._session, now)} if running else {}),
         }

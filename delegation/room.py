@@ -92,19 +92,33 @@ class Room:
 
     def position(self, task: "TaskRecord") -> int:
         """Return how many tasks start before a waiting one does, itself included."""
-        key = _key(task)
-        place = list(self._lines[key]).index(task.id)
+        return self.positions([task])[task.id]
+
+    def positions(self, tasks: "Iterable[TaskRecord]") -> dict[TaskId, int]:
+        """Return the positions of those who wait, looking along each line once."""
+        places: dict[Key, dict[TaskId, int]] = {}
+        positions: dict[TaskId, int] = {}
+        for task in tasks:
+            if self.is_waiting(task):
+                key = _key(task)
+                if key not in places:
+                    places[key] = {id_: it for it, id_ in enumerate(self._lines[key])}
+                place = places[key][task.id]
+                positions[task.id] = place + 1 + self._before(key, place)
+        return positions
+
+    def _before(self, key: Key, place: int) -> int:
+        """Return how many of other lines start before this place in a line comes to its turn."""
         if key not in self._open:
-            return place + 1
-        turns = place + 1
-        before = 0
+            return 0
+        turns, before = place + 1, 0
         for other in self._open:
             if other == key:
                 # Those behind it in the round are one turn short.
                 turns = place
             else:
                 before += min(turns, len(self._lines[other]))
-        return before + place + 1
+        return before
 
     def _left_of(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more a parent could have if the tree had room."""

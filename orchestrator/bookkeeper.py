@@ -73,6 +73,8 @@ class Bookkeeper:
         self._secrets = [secret.encode() for secret in secrets]
         self._journal = journal
         self._posted = trio.lowlevel.ParkingLot()
+        self._stirred: dict[SessionId, trio.lowlevel.ParkingLot] = {}
+        """Who waits for anything to happen in a session."""
         self._startable = trio.lowlevel.ParkingLot()
         self._wakeable = trio.lowlevel.ParkingLot()
         self._resting: dict[SessionId, int] = {}
@@ -112,6 +114,8 @@ class Bookkeeper:
         self._journal.append(entry, encoded, self._rest(entry))
         if self._posted:
             self._posted.unpark_all()
+        if self._stirred and (lot := self._stirred.get(entry.session)) is not None:
+            lot.unpark_all()
         if ledger.startable and self._startable:
             self._startable.unpark_all()
         if ledger.wakeable and self._wakeable:
@@ -283,9 +287,21 @@ class Bookkeeper:
         """Wait until something happens, whatever it is."""
         await self._posted.park()
 
+    async def wait_stirred_in(self, session: SessionId) -> None:
+        """Wait until something happens in one session."""
+        lot = self._stirred.setdefault(session, trio.lowlevel.ParkingLot())
+        try:
+            await lot.park()
+        finally:
+            # Another may wait by now, at this one or at a new one.
+            if not lot and self._stirred.get(session) is lot:
+                del self._stirred[session]
+
     def stir(self) -> None:
         """Let whoever waits look again: something has changed that is no fact."""
         self._posted.unpark_all()
+        for lot in self._stirred.values():
+            lot.unpark_all()
 
     def stop_taking(self) -> None:
         """Begin nothing new from now on."""

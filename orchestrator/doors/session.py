@@ -90,7 +90,10 @@ class Session:
                 return
             if book.stopping and not (self._record.idle or book.is_working):
                 book.require_taking()
-            await book.wait_stirred()
+            if book.stopping:
+                await book.wait_stirred()
+            else:
+                await book.wait_stirred_in(self.id)
 
     async def deliver(self, reply: Reply) -> None:
         asked = [self._questions[seq] for seq in reply.read if seq in self._questions]
