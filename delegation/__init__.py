@@ -22,7 +22,7 @@ from delegation.news import Completion, usd
 from delegation.policy import Detach, Join, Refuse, Verdict, decide, in_order
 from delegation.records import Children, Reply, SessionRecord, TaskRecord, Turn
 from delegation.render import Row, one_line, printable
-from delegation.rest import forget, recall, remember_used, used_by
+from delegation.rest import amounts_of, forget, recall, remember_used, used_by
 from delegation.room import Room
 from delegation.rules import Rules
 from delegation.task import (
@@ -83,6 +83,7 @@ __all__ = [
     "UnreadableFactError",
     "UnwritableFactError",
     "Verdict",
+    "amounts_of",
     "call_key",
     "control_tool",
     "decide",

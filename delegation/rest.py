@@ -54,6 +54,12 @@ def _used(part: Account) -> Used:
     )
 
 
+def amounts_of(used: str) -> dict[str, tuple[int, int, int, int]]:
+    """Return what was used of each budget, as far as one session can tell by itself."""
+    parts = _DECODER.decode(used) if used else []
+    return {it.grant.id: (it.calls, it.tokens, it.cost, it.tasks) for it in parts}
+
+
 def remember_used(ledger: "Ledger", session: SessionId, used: str) -> None:
     """Learn that there is a session at rest, and what it has used."""
     ledger.known[session] = None
@@ -81,10 +87,9 @@ def forget(ledger: "Ledger", session: SessionId) -> None:
     record = ledger.sessions.pop(session)
     assert record.at_rest, "whoever has something to do is remembered"
     for task in record.tree.graph:
-        del ledger.tasks[task]
-    for id_, part in record.used.items():
-        if not part.is_shared:
-            ledger.accounts.pop(id_, None)
+        for account in ledger.tasks.pop(task).accounts:
+            if not account.is_shared:
+                ledger.accounts.pop(account.id, None)
 
 
 def recall(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:

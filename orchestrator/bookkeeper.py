@@ -7,6 +7,7 @@ posts then waits until the fact is durable, and only then acts on it.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+import attrs
 import trio
 
 from delegation import (
@@ -52,6 +53,14 @@ NOTHING: Final[Mapping[SessionId, str | None]] = {}
 STOPPING: Final = "the orchestrator is stopping"
 
 
+@attrs.define
+class _Reading:
+    """A session that is being read back: by how many, and how often it was forgotten again."""
+
+    readers: int = 0
+    forgotten: int = 0
+
+
 class Bookkeeper:
     """Numbers and dates facts, folds them, and has them kept."""
 
@@ -79,11 +88,9 @@ class Bookkeeper:
         self._wakeable = trio.lowlevel.ParkingLot()
         self._resting: dict[SessionId, int] = {}
         """The sessions at rest that are still remembered, oldest first, with their size."""
-        self._held: set[TaskId] = set()
-        """Who works now, and cannot go on before the next time."""
         self._resting_tasks = 0
-        self._forgotten = 0
-        """How many sessions have been forgotten so far."""
+        self._reading: dict[SessionId, _Reading] = {}
+        """The sessions that are being read back."""
         self._awake = set(ledger.sessions)
         self._joining: dict[TaskId, trio.Event] = {}
         """Who waits for room for a joined task."""
@@ -171,20 +178,29 @@ class Bookkeeper:
                 self._resting[session] = self._resting.pop(session)
                 return
             self._resting_tasks -= self._resting.pop(session)
-            self._forgotten += 1
+            if session in self._reading:
+                self._reading[session].forgotten += 1
             forget(self.ledger, session)
 
     async def recall(self, session: SessionId) -> None:
         """Remember a session at rest again."""
-        while True:
-            forgotten = self._forgotten
-            past = await self.read_past(session)
-            # What somebody else has recalled, used and let go meanwhile is out of date.
-            if forgotten == self._forgotten:
-                break
+        reading = self._reading.setdefault(session, _Reading())
+        reading.readers += 1
+        try:
+            while True:
+                forgotten = reading.forgotten
+                past = await self.read_past(session)
+                # What somebody else has recalled, used and let go meanwhile is out of date.
+                if forgotten == reading.forgotten:
+                    break
+        finally:
+            reading.readers -= 1
+            if not reading.readers:
+                del self._reading[session]
         if past is not None and self.ledger.is_forgotten(session):
             recall(self.ledger, session, past)
             self._lay_to_rest(self.ledger.sessions[session])
+            self._forget_oldest(but=session)
 
     async def read_past(self, session: SessionId) -> Ledger | None:
         """Return the fold of a session that is not remembered; None if it is."""
@@ -323,12 +339,6 @@ class Bookkeeper:
         """
         await trio.lowlevel.checkpoint()
         if self.stopping and not self.ledger.ends_for_good(task):
-            # Nobody waits for whoever waits here: it ends at another time.
-            top = self.ledger.tasks[task]
-            while top.parent is not None and top.mode is Mode.JOINED:
-                top = top.parent
-            self._held.add(top.id)
-            self.stir()
             await trio.sleep_forever()
 
     def working(self) -> Iterator[TaskRecord]:
@@ -344,7 +354,7 @@ class Bookkeeper:
 
     @property
     def is_working(self) -> bool:
-        return any(task.id not in self._held for task in self.working())
+        return next(self.working(), None) is not None
 
     def close(self) -> None:
         """Take no more facts."""

@@ -24,8 +24,7 @@ async def drain(book: Bookkeeper, seconds: float) -> bool:
         await trio.lowlevel.checkpoint()
         while book.is_working:
             await book.wait_stirred()
-    # Whoever waits for the next time has not ended, and is not waited for.
-    has_ended = next(book.working(), None) is None
+    has_ended = not book.is_working
     await book.wait_durable()
     return has_ended
 

@@ -38,6 +38,7 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
+from orchestrator.budgets import current_grants
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import open_session
 from orchestrator.errors import UnknownIdError
@@ -138,15 +139,21 @@ class _Copy:
     def post(self, agent: Agent[Any], parting: TaskId) -> None:
         """Post all that happened before a task was asked for."""
         record = self._record
+        until = self._until(parting)
         opened = self._translated(record.opened)
         assert isinstance(opened, SessionOpened), "it is still the same fact"
         link = f"{record.run}/{parting}"
+        known = {grant.id for grant in opened.grants}
+        around = tuple(it for it in current_grants() if it.id not in known)
         self._book.post(
             attrs.evolve(
-                opened, agent=agent.name, budget=agent.budget, forked_from=link
+                opened,
+                agent=agent.name,
+                budget=agent.budget,
+                grants=(*opened.grants, *around),
+                forked_from=link,
             )
         )
-        until = self._until(parting)
         for entry in record.entries:
             if entry.seq < until and isinstance(entry.event, COPIED):
                 self._copy(entry.seq, entry.event)
@@ -156,6 +163,8 @@ class _Copy:
     def _until(self, parting: TaskId) -> int:
         record = self._record
         if parting == record.root:
+            if not record.turns:
+                raise UnknownIdError(f"nothing was asked in run {record.run}")
             return min(entry.seq for entry in record.turns.values())
         request = record.ledger.tasks[parting].request
         assert request is not None, "all but the root were asked for"
@@ -199,6 +208,10 @@ class _Copy:
                 return
             # It needed another that did not succeed, and that is known already.
             case TaskSettled(task) if tasks[task].outcome is not None:
+                session = self._book.ledger.sessions[self._id]
+                news = {about: at for at, about in session.completions()}
+                if task in news:
+                    self._seqs[seq] = news[task]
                 return
             case _:
                 pass

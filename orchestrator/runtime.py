@@ -352,9 +352,11 @@ async def _take_over(book: Bookkeeper, acting: Acting) -> None:
 def _end_closed(book: Bookkeeper, acting: Acting, session: SessionRecord) -> None:
     """End what a session still had under way that was closed for good before a crash."""
     outcome = Outcome(Ending.CANCELLED, error=STOPPED)
-    for task in list(session.outstanding):
-        acting.end_below(task, Ending.CANCELLED)
-        book.post(TaskSettled(task, outcome))
+    for task in list(session.outstanding.values()):
+        acting.end_below(task.id, Ending.CANCELLED)
+        # Who needed one of the others has been refused meanwhile.
+        if task.outcome is None:
+            book.post(TaskSettled(task.id, outcome))
     if session.turn is not None:
         acting.end_below(session.root.id, Ending.CANCELLED)
         book.post(TurnEnded(session.id, session.turn.number, outcome))

@@ -46,6 +46,8 @@ class Turns:
         self._doors: dict[SessionId, Door] = {}
         self._handed: dict[SessionId, int] = {}
         """The last turn whose reply the door of a session has got."""
+        self._pauses: dict[SessionId, trio.CancelScope] = {}
+        """Who waits before a door is asked again."""
         self._delivering: set[SessionId] = set()
         """The sessions whose replies somebody is handing over now."""
 
@@ -53,10 +55,16 @@ class Turns:
         """Have the replies of a session handed to this door from now on."""
         self._doors[session] = door
         self._handed[session] = 0
+        self._end_pause(session)
 
     def detach(self, session: SessionId) -> None:
         del self._doors[session]
         del self._handed[session]
+        self._end_pause(session)
+
+    def _end_pause(self, session: SessionId) -> None:
+        if session in self._pauses:
+            self._pauses[session].cancel(reason="the door is another one")
 
     def hang_up(self) -> None:
         """Let go of everybody who waits at a door: nothing will be said any more."""
@@ -152,19 +160,29 @@ class Turns:
             try:
                 await door.deliver(reply)
                 break
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 (a door is foreign ground)
                 if self._book.closed or self._book.is_broken:
-                    raise
+                    return  # it stays where it is, and is for the next time
+                if self._doors.get(session.id) is not door:
+                    return
                 error = f"{type(exc).__name__}: {words_of(exc)}"
                 if reply.turn in session.undelivered:
                     failed = DeliveryFailed(session.id, reply.turn, attempt, error)
                     self._book.post(failed)
             if attempt < ATTEMPTS:
-                await trio.sleep(min(LONGEST_WAIT, 2 ** (attempt - 1)))
+                await self._pause(session.id, min(LONGEST_WAIT, 2 ** (attempt - 1)))
             if self._doors.get(session.id) is not door:
                 return
         if self._doors.get(session.id) is door:
             self._handed[session.id] = reply.turn
+
+    async def _pause(self, session: SessionId, seconds: float) -> None:
+        """Wait before the next attempt, unless another door is there before that."""
+        try:
+            with trio.move_on_after(seconds) as self._pauses[session]:
+                await trio.sleep_forever()
+        finally:
+            del self._pauses[session]
 
     def has_handed_all(self, session: SessionRecord) -> bool:
         """Tell whether the door has got everything that the session has said."""

@@ -12,7 +12,7 @@ import trio
 from agents import raising_one_error
 from delegation import Encoded, SessionId
 from delegation.events import Entry
-from orchestrator.errors import JournalError
+from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.storage.group_commit import GroupCommit
 from orchestrator.storage.journal import Kept
 from orchestrator.storage.sqlite_entries import (
@@ -56,6 +56,7 @@ class SQLiteJournal:
         self._lock = lock
         self._file = path.stat()
         self._wal = path.with_name(f"{path.name}-wal")
+        (self._version,) = connection.execute("PRAGMA data_version").fetchone()
         self.group = GroupCommit(self._commit)
         self.wait_durable = self.group.wait_durable
 
@@ -82,9 +83,18 @@ class SQLiteJournal:
     def _commit(self, batch: Sequence[tuple[Entry, Encoded, Rest]]) -> None:
         with explained(self._path):
             self._lock.keep()
+            self._require_alone()
             with self._connection:
                 write_entries(self._connection, batch)
             self._require_there()
+
+    def _require_alone(self) -> None:
+        """Refuse to go on where another process has written while our lock was gone."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            raise JournalInUseError(
+                self._path, "another process has written it meanwhile; open it again"
+            )
 
     def _require_there(self) -> None:
         """Refuse to call safe what was written to a file that nobody will find again."""
@@ -118,10 +128,16 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
                 try:
                     yield journal
                 finally:
-                    with trio.move_on_after(FLUSH_SECONDS, shield=True):
+                    with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
                         await group.wait_all_durable()
                     group.fail(JournalError(path, "it is closed"))
                     writing.cancel(reason="the journal is closed")
+                    if flushing.cancelled_caught:
+                        raise JournalError(
+                            path,
+                            "the disk did not take what was left to write within"
+                            f" {FLUSH_SECONDS} seconds",
+                        )
 
 
 async def read_sqlite_journal(path: Path) -> Sequence[Entry]:

@@ -12,7 +12,13 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from delegation import SessionId, SessionRecord, UnreadableFactError, used_by
+from delegation import (
+    SessionId,
+    SessionRecord,
+    UnreadableFactError,
+    amounts_of,
+    used_by,
+)
 from delegation.events import Entry
 from orchestrator.errors import JournalError
 from orchestrator.storage.journal import folded
@@ -268,7 +274,7 @@ def _compare(
         seen.restless += record.at_rest
     elif not record.at_rest:
         seen.problems.append(f"run {record.id} is listed as at rest, and is not")
-    elif used != used_by(record):
+    elif amounts_of(used) != amounts_of(used_by(record)):
         seen.problems.append(
             f"run {record.id} has not used what the list says of the budgets it shares"
         )

@@ -169,9 +169,12 @@ async def test_to_lose_on_restart_loses_what_had_begun_and_nothing_else() -> Non
 
 
 async def test_a_crash_while_a_session_is_closed_leaves_nothing_half_done() -> None:
+    first = {"goal": "a", "label": "a"}
+    second = {"goal": "b", "depends_on": ["a"]}
+    chain = ToolCall("delegate_task", {"tasks": [first, second], "background": True})
     lead = Agent(
         "lead",
-        model=ScriptedModel([hand_on("a", background=True), "ok"]),
+        model=ScriptedModel([chain, "ok"]),
         delegates=[worker(seconds=100)],
     )
     journal = MemoryJournal()
@@ -189,7 +192,7 @@ async def test_a_crash_while_a_session_is_closed_leaves_nothing_half_done() -> N
         tree = await house.read_tree(session.id)
         statuses = [tree[task]["status"] for task in tree.children(tree.root)]
 
-    assert statuses == ["cancelled"]
+    assert statuses == ["cancelled", "refused"]
 
 
 async def test_a_budget_around_the_house_is_not_for_those_who_come_from_outside() -> (

@@ -238,8 +238,10 @@ async def test_the_answer_is_shown_as_it_comes_and_ctrl_c_hangs_up(
         async with shell.started("ask", "openai:x", "go") as process:
             assert process.stdout is not None
             out = b""
-            while out != b"a beginning wit":
-                out += await process.stdout.receive_some()
+            while b"a beginning wit" not in out:
+                piece = await process.stdout.receive_some()
+                assert piece, f"it ended too early: {out!r}"
+                out += piece
             process.send_signal(signal.SIGINT)
             assert await process.wait() == 130
             assert process.stderr is not None

@@ -84,6 +84,21 @@ async def test_what_a_door_never_takes_is_for_the_next_one() -> None:
             assert (await again.replies.receive()).text == "done"
 
 
+async def test_a_new_door_does_not_wait_for_the_next_attempt_at_the_old_one() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(reporter("on its way", "done")) as session:
+            await session.ask("go")
+            bad = BadLine(orchestrator, failures=float("inf"))
+            behind(bad, session, orchestrator)
+            await trio.sleep(10 + 1 + 2 + 4 + 8 + 1)
+            good = BadLine(orchestrator, failures=0)
+            behind(good, session, orchestrator)
+            await session.wait_idle()
+
+            assert [reply.text for reply in good.got] == ["done"]
+            assert trio.current_time() == pytest.approx(26)
+
+
 async def test_replies_come_in_order_also_from_a_door_that_fails() -> None:
     model = ScriptedModel(
         [hand_on("a", background=True), hand_on("b", background=True), "ok", "1", "2"]

@@ -442,7 +442,7 @@ async def test_a_journal_that_breaks_stops_everything_with_one_error(
             vandal.close()
             await orchestrator.run(editor(), "go")
 
-    with pytest.raises(JournalError, match="no such table"):
+    with pytest.raises(JournalError, match="another process has written it meanwhile"):
         await run_on_a_broken_journal()
 
 
