@@ -1,6 +1,7 @@
 """What all tests share: every async test runs on a jumping clock unless it says otherwise."""
 
 import inspect
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,6 +21,12 @@ def _run_on_a_jumping_clock(
     # pytest-trio passes a clock, which is None where the test names no clock fixture.
     kwargs["clock"] = trio.testing.MockClock(autojump_threshold=0)
     return trio.run(within_a_year, **kwargs)
+
+
+def pytest_configure() -> None:
+    # A shell ignores Ctrl-C for what it runs in the background, and whatever we start would too.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
