@@ -126,7 +126,11 @@ def require_ours(path: Path, connection: sqlite3.Connection) -> None:
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if tables and owner != APPLICATION_ID:
-        raise JournalError(path, "it is a database of another application")
+        raise JournalError(
+            path,
+            "it is a database of another application, or of an orchestrator before 0.1;"
+            " name another file with --journal, or move this one away",
+        )
 
 
 def require_known_schema(path: Path, connection: sqlite3.Connection) -> None:
