@@ -4,6 +4,7 @@ Knows nothing of delegation and nothing of the orchestrator.
 """
 
 from agents.agent import Agent, Compaction, Occasion
+from agents.approval import allow, ask, deny
 from agents.errors import (
     AgentError,
     DefinitionError,
@@ -48,8 +49,9 @@ from agents.models.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
 from agents.output import read_output
 from agents.schema import require_schema
+from agents.steps import Step
 from agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
-from agents.turn import Step, take_turn
+from agents.turn import take_turn
 
 DISTRIBUTION = "delegation-orchestrator"
 """Who ships this package: another distribution's import name is `agents` too."""
@@ -94,7 +96,10 @@ __all__ = [
     "Transcript",
     "Usage",
     "UserMessage",
+    "allow",
     "arguments_schema",
+    "ask",
+    "deny",
     "new_message_id",
     "raising_one_error",
     "read_arguments",

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import attrs
 
+from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model
@@ -55,6 +57,10 @@ def _team(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
     return _listed(agents)
 
 
+def _rules(rules: Iterable[ApprovalRule]) -> tuple[ApprovalRule, ...]:
+    return _listed(rules)
+
+
 def _listed(given: Any) -> tuple[Any, ...]:
     return tuple(given) if hasattr(given, "__iter__") else (given,)
 
@@ -99,6 +105,16 @@ class Agent(Generic[OutputT_co]):
     )
     """What becomes of a task of it that a crash interrupts: it goes on from its last step, begins
     anew, or ends as lost."""
+    approve: tuple[ApprovalRule, ...] = attrs.field(
+        default=(), kw_only=True, converter=_rules
+    )
+    """What it and all who work for it may do with tools: `allow`, `ask` and `deny`. The first that
+    fits decides, and whoever works for it may only be allowed less."""
+    workspace: Path | Literal["worktree"] | None = attrs.field(
+        default=None, kw_only=True
+    )
+    """The folder that its tools work in: that of whoever asked if None; a relative one is inside
+    that; `"worktree"` is a git worktree of that, for each task its own."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
     """What to do when the transcript nears the end of the model's window; nothing if None."""
 
@@ -131,6 +147,15 @@ class Agent(Generic[OutputT_co]):
         self._require(
             self.compaction is None or _is(self.compaction, Compaction),
             "its compaction must be Compaction(...)",
+        )
+        for rule in self.approve:
+            self._require(
+                _is(rule, ApprovalRule),
+                f"{rule!r} is no rule about approval: make one with allow, ask or deny",
+            )
+        self._require(
+            self.workspace in {None, "worktree"} or _is(self.workspace, Path),
+            f"its workspace is {self.workspace!r}, neither a Path nor 'worktree'",
         )
         self._require_parts(
             "tools", self.tools, Tool, "make one of a function with @tool"

@@ -1,100 +1,345 @@
 """What must not be written down: keys, passwords and the like are taken out of texts.
 
 Taking out twice changes nothing, so what was once written compares equal to what would be.
-A word too many may go; a secret may not stay.
+What looks like a secret goes, a word too many with it; source code and prose stay as they are.
 """
 
+import base64
+import binascii
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import quote, unquote
 
-TAKEN_OUT: Final = "***"
+import attrs
 
-_NAME: Final = (
-    r"(?:password|passwd|passphrase|secret|credentials?|api[_-]?key"
-    r"|(?:secret|private|access)[_-]?key|(?<![a-z_-])token"
-    r"|(?:access|auth|refresh|bearer|session|(?<![a-z])id)[_-]?token)"
+from agents.telling import (
+    ANY_CASE,
+    NAME,
+    NAMES,
+    SHORTEST,
+    TAKEN_OUT,
+    TELLING,
+    WORDS,
+    Said,
+    has_digit,
+    is_no_stand_in,
+    without_named,
 )
+
+SHORTEST_NAMED: Final = 4
+"""Whoever names a variable knows what is in it."""
+
 # A text may itself be JSON, or JSON in JSON: then quotes and new lines have backslashes.
-_START: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
-_IS: Final = r"\\*[\"']?[ \t]*[:=][ \t]*"
-# What is cut off has no quote at its end, and is as secret as the whole.
-_VALUE: Final = (
-    r"\"(?:\\.|[^\"\\\n])*(?:\"|\\?$)|'(?:\\.|[^'\\\n])*(?:'|\\?$)"
-    r"|\\+\".*?(?:\\+\"|$)|[^\s\"'\\&;]+"
+# It may be a part of an address, or coloured for a terminal.
+_START: Final = (
+    r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})"
+    r"|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m))"
+)
+_PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+# Beyond a quote there is another text; but a program may put one together, line by line.
+_GAP: Final = r"(?:[^\"']|\\n[\"'][\s+]*[\"']){0,100}?"
+_LOGIN_IN_URL: Final = re.compile(
+    r"(?P<kept>:\\{0,7}/\\{0,7}/[^/\s:@\"'\\<>]*+:)(?P<value>[^/\s\"'\\<>]+)(?=@)"
 )
 
-_NAMED: Final = re.compile(rf"({_NAME}{_IS})({_VALUE})", re.IGNORECASE | re.MULTILINE)
-_SECRET_NAME: Final = re.compile(rf"{_NAME}|authorization", re.IGNORECASE)
-_SHAPES: Final = (
-    re.compile(
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-        re.DOTALL,
+
+@attrs.frozen
+class _Rule:
+    """A kind of secret that can be told by its looks."""
+
+    marks: tuple[str, ...]
+    """In small letters: where none of them is, there is no such secret."""
+    pattern: re.Pattern[str]
+    """What goes, but for the group `kept`."""
+    is_secret: Callable[[str], bool] = lambda _value: True
+
+    def apply(self, text: str) -> str:
+        return self.pattern.sub(self._taken, text)
+
+    def _taken(self, found: re.Match[str]) -> str:
+        groups = found.groupdict()
+        if not self.is_secret(groups.get("value") or found[0]):
+            return found[0]
+        return f"{groups.get('kept') or ''}{TAKEN_OUT}"
+
+
+def _is_key(text: str) -> bool:
+    """Tell a key from words with hyphens between them."""
+    return any(len(part) >= 16 for part in re.split(r"[_-]", text)) and has_digit(text)
+
+
+def _is_bearer(text: str) -> bool:
+    return re.fullmatch(r"[A-Za-z]?[a-z]*(?:-[a-z]+)*[.=]*", text) is None
+
+
+def _is_basic(text: str) -> bool:
+    """Tell whether it is a name and a password, as browsers send them."""
+    whole = text.rstrip("=")
+    whole = whole[: len(whole) // 4 * 4] if len(whole) % 4 == 1 else whole
+    try:
+        decoded = base64.b64decode(whole + "=" * (-len(whole) % 4))
+    except binascii.Error:
+        return False
+    return b":" in decoded
+
+
+def _shape(mark: str, pattern: str, *more: str) -> _Rule:
+    return _Rule((mark, *more), re.compile(_START + pattern))
+
+
+_RULES: Final = (
+    _Rule(
+        ("private key",),
+        re.compile(
+            rf"-----BEGIN {_PEM}(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)++"
+            rf"(?:{_GAP}-----END {_PEM})?"
+        ),
     ),
     # OpenAI, Anthropic and others; with the longer beginning it is one wherever it stands.
-    re.compile(rf"(?:{_START}sk-|sk-(?:ant|proj|svcacct)-)[A-Za-z0-9_-]{{8,}}"),
-    re.compile(rf"{_START}(?:gh[opsur]|github_pat|hf)_[A-Za-z0-9_]{{20,}}"),
-    re.compile(rf"{_START}AKIA[A-Z0-9]{{16}}"),
-    re.compile(rf"{_START}AIza[A-Za-z0-9_-]{{30,}}"),
-)
-_HEADERS: Final = (
-    re.compile(rf"({_START}bearer[ \t]+)[A-Za-z0-9._~+/=-]{{8,}}", re.IGNORECASE),
-    re.compile(
-        rf"(authorization{_IS}\\*[\"']?(?:(?:basic|bearer|digest|token)[ \t]+)?)"
-        r"[^\s\"'\\]+",
-        re.IGNORECASE,
+    _Rule(("sk-",), re.compile(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
+    _Rule(("sk-",), re.compile(_START + r"sk-[A-Za-z0-9_-]{16,}"), _is_key),
+    _shape("ghp_", r"gh[opsur]_[A-Za-z0-9]{20,}", "gho_", "ghs_", "ghu_", "ghr_"),
+    _shape("github_pat_", r"github_pat_[A-Za-z0-9_]{20,}"),
+    _shape("glpat-", r"glpat-[A-Za-z0-9_.-]{16,}"),
+    _shape("xox", r"xox[abeprs]-[A-Za-z0-9-]{10,}"),
+    _shape("xapp-", r"xapp-[0-9]-[A-Za-z0-9-]{10,}"),
+    _shape("k_live_", r"[sr]k_live_[A-Za-z0-9]{10,}"),
+    _shape("hf_", r"hf_[A-Za-z0-9]{20,}"),
+    _shape("gsk_", r"gsk_[A-Za-z0-9]{20,}"),
+    _shape("npm_", r"npm_[A-Za-z0-9]{30,}"),
+    _shape("xai-", r"xai-[A-Za-z0-9]{20,}"),
+    _shape("pypi-", r"pypi-Ag[A-Za-z0-9_-]{30,}"),
+    _shape("akia", r"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])", "asia"),
+    _shape("aiza", r"AIza[A-Za-z0-9_-]{30,}"),
+    _shape("sg.", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    _shape(":aa", r"[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}"),
+    _shape("eyj", r"eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*)?"),
+    _Rule(
+        ("bearer",),
+        re.compile(
+            rf"(?P<kept>{_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})",
+            ANY_CASE,
+        ),
+        _is_bearer,
     ),
-    re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@]*:)[^/\s@]+(?=@)", re.IGNORECASE),
+    _Rule(
+        ("basic",),
+        re.compile(
+            rf"(?P<kept>{_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})",
+            ANY_CASE,
+        ),
+        _is_basic,
+    ),
+    _Rule(("@",), _LOGIN_IN_URL, is_no_stand_in),
+    _Rule(
+        ("curl",),
+        re.compile(
+            r"(?P<kept>\bcurl\b.{0,200}?[ \t](?:-u|--user)[ \t=]*\\{0,15}[\"']?"
+            r"[^\s:\"'\\]{1,100}:)(?P<value>[^\s\"'\\]+)",
+            re.DOTALL,
+        ),
+        is_no_stand_in,
+    ),
+    _Rule(
+        ("password>", "passwd>", "passphrase>", "secret>", "token>", "key>"),
+        re.compile(rf"(?P<kept>{NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
+        is_no_stand_in,
+    ),
 )
+# What every fact is looked through for, so it has to be cheap: a letter is found many times as
+# fast as a word, and a pattern that begins with a rare one is tried nowhere else.
+_MARKS: Final = (
+    *("@", "passw", "passphrase", "secret", "credential", "bearer", "basic"),
+)
+_SIGNS: Final = (
+    *(("I", ("AKIA", "ASIA", "AIza")), ("J", ("eyJ",)), ("G", ("SG.",))),
+    ("A", (":AA",)),
+)
+_SIEVES: Final = tuple(
+    map(
+        re.compile,
+        (
+            r"_(?:(?<=hf_)|(?<=gh[opsur]_)|(?<=npm_)|(?<=gsk_)|(?<=_pat_)|(?<=k_live_))",
+            r"-(?:(?<=sk-)|(?<=xai-)|(?<=xapp-)|(?<=glpat-)|(?<=pypi-)|(?<=xox[abeprs]-)"
+            r"|(?<=[ t]-)-?u)",
+            # All facts speak of tokens, in the plural.
+            r"k(?:ey(?![a-z])(?:(?<=[_-]key)|(?<=(?:api|ret|ate|te |ess|unt)key)"
+            r"|(?<=(?:uth|ion|ing|ter|ice)key))|en(?<=token)(?!s))",
+            r"=(?<=pwd=)",
+            r"z(?<=authoriz)ation",
+        ),
+    )
+)
+
+
+class Redactor:
+    """Takes secrets out of texts, and out of trees of them.
+
+    Args:
+        known: values that are secret whatever they look like. They are found as they are, as
+            JSON or an address writes them, and as base64.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        values = {value for value in known if value.strip("*")}
+        forms = {form for value in values for form in _forms(value)}
+        # The longest first: a part that is taken out early would leave the rest of the whole.
+        self._known = sorted(forms, key=lambda form: (-len(form), form))
+        self._marks = tuple({_mark(form) for form in forms})
+
+    def text(self, text: str) -> str:
+        """Return a text without its secrets."""
+        # What is left may look like a secret only now, so it is looked at once more.
+        while (left := self._once(text)) != text:
+            text = left
+        return text
+
+    def suspects(self, body: bytes) -> bool:
+        """Tell whether there could be a secret in a fact as it is stored. It may err that way only.
+
+        What is looked for has nothing in it that JSON would write in another way.
+        """
+        raw, low = body.decode(), body.lower().decode()
+        return any(mark in low for mark in self._marks) or _is_marked(raw, low)
+
+    def tree(self, value: object) -> Any:
+        """Return lists and mappings without the secrets in their texts, or under telling names."""
+        match value:
+            case str():
+                return self.text(value)
+            case Mapping():
+                items = cast("Mapping[object, object]", value).items()
+                return {self.tree(name): self._under(name, it) for name, it in items}
+            case list() | tuple():
+                return [self.tree(part) for part in cast("Iterable[object]", value)]
+            case _:
+                return value
+
+    def _once(self, text: str) -> str:
+        for form in self._known:
+            text = text.replace(form, TAKEN_OUT)
+        # A look for a mark is many times cheaper than one for a pattern.
+        low = text.lower()
+        for rule in _RULES:
+            if any(mark in low for mark in rule.marks):
+                text = rule.apply(text)
+        if any(name in low for name in NAMES):
+            text = without_named(text)
+        return text
+
+    def _under(self, name: object, value: object) -> Any:
+        # A schema says under such a name what a password is like, and a flag that there is one.
+        is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if is_plain and isinstance(name, str) and (found := TELLING.search(name)):
+            said = Said(name[: found.start()], found["name"], quoted=True)
+            if said.is_secret(str(value)):
+                return TAKEN_OUT
+        return self.tree(value)
+
+
+def _is_marked(raw: str, low: str) -> bool:
+    return (
+        any(mark in low for mark in _MARKS)
+        or any(sign in raw and any(it in raw for it in its) for sign, its in _SIGNS)
+        or any(sieve.search(low) for sieve in _SIEVES)
+    )
+
+
+def _forms(value: str) -> set[str]:
+    """Return how a value may be written: as it is, as JSON, in an address, and as base64."""
+    raw = value.encode("utf-8", "surrogateescape")
+    as_json = json.dumps(value, ensure_ascii=False)[1:-1]
+    forms = {value, as_json, json.dumps(value)[1:-1], json.dumps(as_json)[1:-1]}
+    forms |= {quote(raw, safe=safe) for safe in ("", "/")}
+    if len(raw) >= SHORTEST:
+        # What follows the value, such as a new line, changes the last letters only.
+        for part in (raw, raw[: len(raw) // 3 * 3]):
+            forms.add(base64.b64encode(part).decode().rstrip("="))
+            forms.add(base64.urlsafe_b64encode(part).decode().rstrip("="))
+    return forms
+
+
+def _mark(form: str) -> str:
+    """Return the longest part of a text that JSON writes as it is, in small letters."""
+    parts = re.split(r"[\"\\\x00-\x1f\ud800-\udfff]", form)
+    return max(parts, key=len).encode().lower().decode()
 
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
-    """Return a text without its secrets.
-
-    Args:
-        text: what is about to be written or shown.
-        known: values that are secret whatever they look like.
-    """
-    # The longest first: a part that is taken out early would leave the rest of the whole.
-    for value in sorted(filter(None, known), key=len, reverse=True):
-        text = text.replace(value, TAKEN_OUT)
-    for shape in _SHAPES:
-        text = shape.sub(TAKEN_OUT, text)
-    for header in _HEADERS:
-        text = header.sub(rf"\1{TAKEN_OUT}", text)
-    return _NAMED.sub(_without_value, text)
+    """Return a text without its secrets."""
+    return Redactor(known).text(text)
 
 
 def redacted_tree(tree: object, known: Iterable[str] = ()) -> Any:
     """Return lists and mappings without the secrets in their texts, or under telling names."""
-    known = tuple(known)
-    match tree:
-        case str():
-            return redacted(tree, known)
-        case Mapping():
-            items = cast("Mapping[Any, object]", tree).items()
-            return {
-                redacted_tree(name, known): TAKEN_OUT
-                if _is_secret(name, value)
-                else redacted_tree(value, known)
-                for name, value in items
-            }
-        case list() | tuple():
-            parts = cast("Iterable[object]", tree)
-            return [redacted_tree(part, known) for part in parts]
-        case _:
-            return tree
+    return Redactor(known).tree(tree)
 
 
-def _is_secret(name: object, value: object) -> bool:
-    # A schema says under such a name what a password is like, and a flag that there is one.
-    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return is_plain and _SECRET_NAME.search(str(name)) is not None
+# The names of variables, word by word.
+_SECRET_WORDS: Final = re.compile(
+    r"(?:.*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|CREDENTIALS?|APIKEY|ACCESSKEY"
+    r"|SECRETKEY|PRIVATEKEY)|KEY|PASS|AUTH|PRIVATE|JWT|PAT)"
+)
+_HARMLESS_ENDS: Final = frozenset(
+    "URL URI HOST PORT SOCK SOCKET FILE PATH DIR NAME USER USERNAME TYPE MODE METHOD DOMAIN"
+    " ENDPOINT PROVIDER ENABLED DISABLED ID TTL TIMEOUT EXPIRY LENGTH SIZE LIMIT COUNT ISSUER"
+    " AUDIENCE SCOPE SCOPES REGION VERSION NETWORK POLICY".split()
+)
+_HARMLESS_KEYS: Final = frozenset(
+    "PUBLIC PUB PUBLISHABLE PRIMARY CACHE SORT PARTITION FOREIGN HOT".split()
+)
 
 
-def _without_value(found: re.Match[str]) -> str:
-    name, value = found.groups()
-    # What is quoted stays quoted, so that what was JSON still is.
-    quote = re.match(r"\\*[\"']", value)
-    around = quote[0] if quote is not None else ""
-    return f"{name}{around}{TAKEN_OUT}{around}"
+def is_secret(name: str, value: str, *, named: bool = False) -> bool:
+    """Tell whether an environment variable is secret: by its name, or by what is in it.
+
+    Args:
+        named: whether somebody said that it is.
+    """
+    if named:
+        return True
+    value = value.strip()
+    says_so = _says_so(name) and value.lower() not in WORDS and not _is_path(value)
+    return says_so or redacted(value) != value
+
+
+def secrets_of(environ: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
+    """Return the values in an environment that no text may hold, the longest first.
+
+    Args:
+        named: variables that are secret whatever they are called.
+    """
+    named = frozenset(named)
+    secrets: set[str] = set()
+    for name, value in environ.items():
+        bare = value.strip()
+        if is_secret(name, bare, named=name in named) and not _is_path(bare):
+            logins = [found["value"] for found in _LOGIN_IN_URL.finditer(bare)]
+            # The rest of an address may be told to anybody.
+            is_whole = name in named or (_says_so(name) and not logins)
+            parts = [*logins, *map(unquote, logins), *([bare] if is_whole else [])]
+            shortest = SHORTEST_NAMED if name in named else SHORTEST
+            secrets.update(part for part in parts if len(part) >= shortest)
+    return sorted(secrets, key=lambda secret: (-len(secret), secret))
+
+
+def _says_so(name: str) -> bool:
+    words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
+    if words[-3:] == ["ACCESS", "KEY", "ID"]:
+        return True
+    if not words or words[-1] in _HARMLESS_ENDS or not _HARMLESS_KEYS.isdisjoint(words):
+        return False
+    # `PWD` alone is where a shell is.
+    is_password = words[-1] == "PWD" and len(words) > 1
+    return is_password or any(map(_SECRET_WORDS.fullmatch, words))
+
+
+def _is_path(value: str) -> bool:
+    """Tell whether it names a file: then at most what is in there is secret."""
+    try:
+        return value.startswith("/") and Path(value).exists()
+    except (OSError, ValueError):
+        return False

@@ -1,12 +1,13 @@
 """The steps of a turn: what a model says is checked, what it calls is run, both are kept."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
 import msgspec
 import trio
 
+from agents.approval import Gate
 from agents.errors import DefinitionError, ModelError, ToolError
 from agents.messages import (
     AssistantMessage,
@@ -26,6 +27,11 @@ from agents.tools.tool import CURRENT_KEY, CallKey, Tool
 
 _COUNTS: Final = {int}
 
+Step: TypeAlias = AssistantMessage | ToolMessage
+Recorder: TypeAlias = Callable[[Step], Step]
+"""Keeps a step, and returns it as it is kept: nobody is to read more than that."""
+StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
+
 
 class Steps:
     """The transcript of a turn, and the tools that add to it."""
@@ -34,11 +40,12 @@ class Steps:
         self,
         transcript: Transcript,
         tools: Sequence[Tool],
-        record: Callable[[AssistantMessage | ToolMessage], None],
+        record: Recorder,
         ready: Callable[[], Awaitable[None]],
         *,
         repeats: int,
         task: str,
+        gate: Gate | None = None,
     ) -> None:
         self.history = mended(transcript)
         self._task = task
@@ -46,12 +53,15 @@ class Steps:
         self._record = record
         self._ready = ready
         self._repeats = repeats
+        self._gate = gate
         self._answers: dict[bytes, tuple[str, int]] = {}
         """What each call was answered last, and how often in a row."""
 
-    def take(self, step: AssistantMessage | ToolMessage) -> None:
-        self._record(step)
-        self.history.append(step)
+    def take(self, step: StepT) -> StepT:
+        """Keep a step, and return it as it is kept."""
+        kept = cast("StepT", self._record(step))
+        self.history.append(kept)
+        return kept
 
     async def mend(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
@@ -77,6 +87,8 @@ class Steps:
         await trio.lowlevel.checkpoint()
         try:
             tool = self._tool(call)
+            if self._gate is not None:
+                await self._gate.admit(call)
             if tool.keyed or not tool.idempotent:
                 # It must be known for ever that this may have happened.
                 await self._ready()
@@ -113,7 +125,11 @@ class Steps:
             self._answers[made] = (text, times + 1 if text == last else 1)
 
     def _is_repeatable(self, call: ToolCall) -> bool:
-        return call.name in self._tools and self._tools[call.name].idempotent
+        if call.name not in self._tools:
+            return False
+        if self._gate is not None and self._gate.is_held(call):
+            return True  # it was never run
+        return self._tools[call.name].idempotent
 
 
 def checked(

@@ -6,15 +6,15 @@ wherever the transcript stands.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from agents.agent import Agent, Occasion
+from agents.approval import Gate
 from agents.errors import LimitExceededError, OutputError
 from agents.limits import Limits
 from agents.messages import (
     AssistantMessage,
     Message,
-    ToolMessage,
     Transcript,
     Usage,
     UserMessage,
@@ -23,10 +23,8 @@ from agents.messages import (
 from agents.models.model import Model, ModelEvent, ModelRequest, tell_nobody
 from agents.output import output_schema, read_output
 from agents.schema import schema_problems
-from agents.steps import Steps, checked
+from agents.steps import Recorder, Steps, checked
 from agents.tools.tool import Tool
-
-Step: TypeAlias = AssistantMessage | ToolMessage
 
 REPAIR: Final = (
     "Your answer could not be read: {problem}\nGive it again, as nothing but that JSON."
@@ -44,10 +42,11 @@ async def take_turn(
     *,
     model: Model,
     tools: Sequence[Tool],
-    record: Callable[[Step], None],
+    record: Recorder,
     ready: Callable[[], Awaitable[None]],
     tell: Callable[[ModelEvent], None] = tell_nobody,
     hear: Callable[[], Sequence[UserMessage]] = hear_nothing,
+    gate: Gate | None = None,
     wanted: Mapping[str, Any] | None = None,
     task: str = "",
     path: str = "",
@@ -59,17 +58,24 @@ async def take_turn(
         transcript: what was said so far, the steps of an interrupted turn included.
         model: who answers for the agent.
         tools: what it may use now.
-        record: keeps a step.
+        record: keeps a step, and returns it as it is kept.
         ready: waits until all that was recorded is safe. The agent asks its model, or runs a
             tool that must not run twice, when this has returned.
         tell: hears what happens while the model answers.
         hear: returns what was said to the agent meanwhile. It is asked before each model call.
+        gate: decides about each call before it is run.
         wanted: the JSON schema that whoever asked wants the final answer to fit.
         task: names the work for ever; the keys of its calls begin with it.
         path: where in its tree the agent is.
     """
     steps = Steps(
-        transcript, tools, record, ready, repeats=agent.limits.repeats, task=task
+        transcript,
+        tools,
+        record,
+        ready,
+        repeats=agent.limits.repeats,
+        task=task,
+        gate=gate,
     )
     history = steps.history
     goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
@@ -99,12 +105,12 @@ async def take_turn(
             model,
             history,
         )
-        steps.take(answer)
+        kept = steps.take(answer)
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
             await steps.run_calls(answer.calls)
-        elif not (complaint := _complaint(agent, wanted, answer, history)):
-            return answer.text
+        elif not (complaint := _complaint(agent, wanted, kept, history)):
+            return kept.text
 
 
 def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:

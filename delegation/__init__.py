@@ -1,7 +1,8 @@
 """The rules of handing work on: pure data and functions.
 
-Nothing here waits, opens, sends or looks at a clock. The facts have a door of their own,
-`delegation.events`, and so have the variables for tools, `delegation.session_context`.
+Nothing here waits, opens, sends or looks at a clock. Doors of their own have the facts
+(`delegation.events`), the variables for tools (`delegation.session_context`), and the words of
+approvals and of commands (`delegation.asking`, `delegation.processes`).
 """
 
 from delegation import namesake as namesake  # looks before the others import

@@ -118,6 +118,7 @@ def result(
         "tokens": total.tokens,
         "cost_usd": None if total.unpriced else total.cost / 1_000_000,
         "seconds": round(node["ended"] - node["requested"], 3),
+        **({"note": outcome.note} if outcome.note else {}),
     }
 
 

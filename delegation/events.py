@@ -4,7 +4,9 @@ A session's life: it is opened; doors open onto it and close; it receives messag
 start by taking the mail, are resumed after a crash, and end; their replies are delivered.
 A task's life: it is requested, started (once more after a crash), may be told something, may be
 quiet for a while, and is settled, once.
-Both say what they do in the same facts: a model answered or failed, a tool answered.
+Both say what they do in the same facts: a model answered or failed, a tool answered; somebody is
+asked for approval, and answers; a command starts in the background, prints what is watched for,
+and ends.
 """
 
 from collections.abc import Mapping
@@ -12,7 +14,17 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from agents import AssistantMessage, Budget, MessageId, Part, ToolMessage, Usage
+from agents import (
+    AssistantMessage,
+    Budget,
+    CallId,
+    MessageId,
+    Part,
+    ToolMessage,
+    Usage,
+)
+from delegation.asking import Answer, ApprovalId
+from delegation.processes import ProcessId
 from delegation.task import (
     DeliveryCapability,
     Grant,
@@ -45,6 +57,8 @@ class SessionOpened:
     """The budgets under which it was opened."""
     forked_from: str = ""
     """The run that it goes on from in another way, and the task at which they part: RUN/TASK."""
+    attended: bool = False
+    """Somebody is there to be asked for approval, also where nobody can be told anything later."""
 
 
 @attrs.frozen
@@ -200,6 +214,66 @@ class QuietChanged:
 
 
 @attrs.frozen
+class ApprovalAsked:
+    """A call of a task waits until somebody has said whether it may be run."""
+
+    task: TaskId
+    id: ApprovalId
+    call: CallId
+    tool: str
+    subject: str
+    deadline: float
+    """In seconds since the epoch."""
+    details: str = ""
+    """What the call says, as far as people are shown it."""
+
+
+@attrs.frozen
+class ApprovalAnswered:
+    """Somebody has said whether a call may be run, or the time to say so is over."""
+
+    task: TaskId
+    id: ApprovalId
+    answer: Answer
+    reason: str = ""
+    by: str = ""
+
+
+@attrs.frozen
+class ProcessStarted:
+    """A task has started a command in the background. What carries its id belongs to it."""
+
+    task: TaskId
+    id: ProcessId
+    command: str
+    notify: bool
+
+
+@attrs.frozen
+class ProcessMatched:
+    """A command has printed what its task watches for: mail."""
+
+    task: TaskId
+    id: ProcessId
+    lines: tuple[str, ...]
+    left_out: int = 0
+    """How many such lines before these came too quickly to be told."""
+
+
+@attrs.frozen
+class ProcessEnded:
+    """A command in the background has ended. It is mail if whoever started it wants to know."""
+
+    task: TaskId
+    id: ProcessId
+    how: str
+    """In words."""
+    output: str = ""
+    """The end of what it printed."""
+    left_out: int = 0
+
+
+@attrs.frozen
 class CancelRequested:
     """A task and all below it are to end."""
 
@@ -234,6 +308,11 @@ Event: TypeAlias = (
     | Steered
     | SteeringSeen
     | QuietChanged
+    | ApprovalAsked
+    | ApprovalAnswered
+    | ProcessStarted
+    | ProcessMatched
+    | ProcessEnded
     | CancelRequested
     | TaskSettled
 )

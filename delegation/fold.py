@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, assert_never
 import attrs
 
 from agents import MessageId, UserMessage
+from delegation import fold_machine as machine
 from delegation import fold_tasks as tasks
 from delegation.errors import ImpossibleEventError, require
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -22,6 +25,9 @@ from delegation.events import (
     MessageReceived,
     ModelAnswered,
     ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -36,8 +42,16 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.news import READ_AT_ONCE, Completion, share_of
-from delegation.records import Envelope, Reply, SessionRecord, TaskRecord, Turn
+from delegation.fold_accounts import accounts_under
+from delegation.news import READ_AT_ONCE, share_of
+from delegation.records import (
+    NOTHING_APPROVED,
+    Envelope,
+    Reply,
+    SessionRecord,
+    TaskRecord,
+    Turn,
+)
 from delegation.room import Room
 from delegation.task import DeliveryCapability, Grant, Mode, Status, root_of
 
@@ -45,7 +59,7 @@ if TYPE_CHECKING:
     from delegation.ledger import Ledger
 
 
-def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
+def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
     """Fold one fact, or raise `ImpossibleEventError` and leave everything as it was."""
     event = entry.event
     # Not every number: what belongs to a session at rest is not folded.
@@ -72,6 +86,16 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912 (a cas
             tasks.steering_seen(ledger, event)
         case QuietChanged():
             tasks.quiet_changed(ledger, event)
+        case ApprovalAsked():
+            _review(ledger, machine.approval_asked(ledger, event, entry))
+        case ApprovalAnswered():
+            _review(ledger, machine.approval_answered(ledger, event))
+        case ProcessStarted():
+            _review(ledger, machine.process_started(ledger, event))
+        case ProcessMatched():
+            _review(ledger, machine.process_matched(ledger, event, entry))
+        case ProcessEnded():
+            _review(ledger, machine.process_ended(ledger, event, entry))
         case MessageReceived():
             _message_received(ledger, event, entry.seq)
         case TurnStarted():
@@ -127,6 +151,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     )
     session = SessionRecord(event.session, root, ledger.rules)
     session.forked_from = event.forked_from
+    session.attended = event.attended
     session.tree.add(
         root.id,
         parent=None,
@@ -141,7 +166,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     grants = event.grants
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))
-    root.accounts = session.accounts = tasks.accounts_under(ledger, root, grants, at)
+    root.accounts = session.accounts = accounts_under(ledger, root, grants, at)
 
 
 def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:
@@ -215,15 +240,15 @@ def _read_mail(
     ledger: "Ledger", session: SessionRecord, event: TurnStarted, at: float
 ) -> None:
     root = session.root
-    news = sum(isinstance(session.mail[seq], Completion) for seq in event.mail)
+    news = sum(not isinstance(session.mail[seq], UserMessage) for seq in event.mail)
     share = share_of(news, event.characters or READ_AT_ONCE)
     # A message says better than news where the answer goes.
     contexts: dict[bool, Mapping[str, str]] = {}
     for seq in event.mail:
         mail, envelope = session.mail.pop(seq), session.envelopes.pop(seq)
         root.transcript.append(tasks.read(mail, seq, share))
-        contexts[isinstance(mail, Completion)] = envelope.context
-        root.accounts = tasks.accounts_under(ledger, root, envelope.grants, at)
+        contexts[not isinstance(mail, UserMessage)] = envelope.context
+        root.accounts = accounts_under(ledger, root, envelope.grants, at)
     root.context = contexts.get(False, contexts.get(True, root.context))
 
 
@@ -261,6 +286,10 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         }
     root.acting = root.cancel_requested = False
     root.accounts = session.accounts
+    root.approved = NOTHING_APPROVED
+    tasks.drop_asks(ledger, root)
+    if turn.capability is DeliveryCapability.NONE:
+        tasks.drop_processes(session, root)
     session.last_outcome = event.outcome
     # Whoever asked within a turn has the answer from there.
     if turn.capability is not DeliveryCapability.NONE and not session.closed:
@@ -330,8 +359,8 @@ def _status(session: SessionRecord) -> str:
     if session.turn is not None and session.turn.interrupted:
         return Status.INTERRUPTED
     if session.turn is not None:
-        return Status.RUNNING
-    if session.outstanding:
+        return tasks.working_status(session.root)
+    if session.awaits_news:
         return Status.WAITING
     if session.last_outcome is not None:
         return session.last_outcome.ending

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from agents import AssistantMessage, MessageId, Usage, UserMessage
+from agents import AssistantMessage, MessageId, UserMessage
 from delegation import news
-from delegation.budget import Account
 from delegation.errors import ImpossibleEventError, require
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CancelRequested,
     Entry,
     ModelAnswered,
     ModelFailed,
+    ProcessStarted,
     QuietChanged,
     Steered,
     SteeringSeen,
@@ -22,8 +24,10 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
 )
+from delegation.fold_accounts import book, open_accounts
 from delegation.news import Completion
 from delegation.records import (
+    NO_ASKS,
     NO_CHILDREN,
     Children,
     Envelope,
@@ -32,7 +36,7 @@ from delegation.records import (
     Steering,
     TaskRecord,
 )
-from delegation.task import Grant, Mode, Status, TaskId, TaskRequest
+from delegation.task import Mode, Status, TaskId, TaskRequest
 
 if TYPE_CHECKING:
     from delegation.ledger import Ledger
@@ -45,6 +49,9 @@ OfATask: TypeAlias = (
     | Steered
     | SteeringSeen
     | QuietChanged
+    | ApprovalAsked
+    | ApprovalAnswered
+    | ProcessStarted
     | CancelRequested
     | TaskSettled
 )
@@ -59,7 +66,13 @@ def live_task(ledger: "Ledger", event: OfATask) -> TaskRecord:
 
 def acting_task(
     ledger: "Ledger",
-    event: ModelAnswered | ModelFailed | ToolAnswered | SteeringSeen | QuietChanged,
+    event: ModelAnswered
+    | ModelFailed
+    | ToolAnswered
+    | SteeringSeen
+    | QuietChanged
+    | ApprovalAsked
+    | ProcessStarted,
 ) -> TaskRecord:
     record = live_task(ledger, event)
     require(record.acting, event, "nobody works on it now")
@@ -110,46 +123,12 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     )
     if event.mode is Mode.DETACHED:
         session.outstanding[request.id] = record
-    _open_accounts(ledger, record, parent, request, at)
+    open_accounts(ledger, record, parent, request, at)
     if request.needs:
         _look_at_needs(ledger, record, request)
     if not record.needs:
         record.transcript.append(_told(_brief(ledger, request), request.id))
         enter_room(ledger, session, record)
-
-
-def _open_accounts(
-    ledger: "Ledger",
-    record: TaskRecord,
-    parent: TaskRecord,
-    request: TaskRequest,
-    at: float,
-) -> None:
-    record.accounts = accounts_under(ledger, parent, request.grants, at)
-    session = ledger.sessions[record.session]
-    for account in record.accounts:
-        account.tasks += 1
-        session.part_of(account).tasks += 1
-    if request.budget is not None:
-        # Its own budget is for what it does and hands on: it is not one of its own tasks.
-        own = Grant(request.id, request.budget)
-        record.accounts = accounts_under(ledger, record, (own,), at)
-
-
-def accounts_under(
-    ledger: "Ledger", task: TaskRecord, grants: Iterable[Grant], at: float
-) -> tuple[Account, ...]:
-    """Return the accounts of a task and of these budgets, each once."""
-    accounts = task.accounts
-    for grant in grants:
-        if grant.id not in ledger.accounts:
-            ledger.accounts[grant.id] = Account(
-                grant, path=task.path, depth=task.depth, at=at
-            )
-        account = ledger.accounts[grant.id]
-        if account not in accounts:
-            accounts = (*accounts, account)
-    return accounts
 
 
 def _look_at_needs(ledger: "Ledger", record: TaskRecord, request: TaskRequest) -> None:
@@ -241,29 +220,25 @@ def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
     record = acting_task(ledger, event)
     record.transcript.append(event.message)
     if not event.copied:
-        _book(ledger, record, event.message.usage)
+        book(ledger, record, event.message.usage)
 
 
 def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
-    _book(ledger, acting_task(ledger, event), event.usage)
-
-
-def _book(ledger: "Ledger", record: TaskRecord, usage: Usage) -> None:
-    session = ledger.sessions[record.session]
-    session.tree.spend(record.id, usage)
-    for account in record.accounts:
-        account.book(usage)
-        session.part_of(account).book(usage)
+    book(ledger, acting_task(ledger, event), event.usage)
 
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
     record = acting_task(ledger, event)
+    if event.message.call in record.asks:
+        asks = record.asks.items()
+        record.asks = {call: it for call, it in asks if call != event.message.call}
     if event.mail:
         session = ledger.sessions[record.session]
         news = {seq for seq, _ in session.completions()}
+        news |= {seq for seq, _ in session.ended_processes()}
         is_there = record is session.root and news >= {*event.mail}
         is_there = is_there and len({*event.mail}) == len(event.mail)
-        require(is_there, event, f"the news of its tasks is {sorted(news)}")
+        require(is_there, event, f"the news it can be told is {sorted(news)}")
         for seq in event.mail:
             session.told[seq] = session.mail.pop(seq)
             del session.envelopes[seq]
@@ -297,8 +272,13 @@ def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
 def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
     record = acting_task(ledger, event)
     require(record.mode is not Mode.ROOT, event, "a session is not watched")
-    status = Status.QUIET if event.quiet else Status.RUNNING
+    status = Status.QUIET if event.quiet else working_status(record)
     ledger.sessions[record.session].tree.mark(record.id, status=status)
+
+
+def working_status(record: TaskRecord) -> Status:
+    """Return what a task is doing that somebody works on."""
+    return Status.WAITING if record.is_asking else Status.RUNNING
 
 
 def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
@@ -330,6 +310,8 @@ def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord
         ended=entry.at,
         error=outcome.error,
     )
+    drop_asks(ledger, record)
+    drop_processes(session, record)
     _let_in(ledger, session.room.leave(record))
     for waiting in record.needed_by:
         _tell_dependent(ledger, session, waiting, record)
@@ -339,6 +321,24 @@ def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord
         if not session.closed:
             _send_news(session, record.request, record, entry)
     return session
+
+
+def drop_asks(ledger: "Ledger", record: TaskRecord) -> None:
+    """Ask nobody any more about the calls of a task that has ended."""
+    for ask in record.asks.values():
+        ledger.asks.pop(ask.id, None)
+    record.asks = NO_ASKS
+
+
+def drop_processes(session: SessionRecord, record: TaskRecord) -> None:
+    """Take the commands of a task that has ended for ended, too.
+
+    Whoever runs it says so before, unless it had no time to.
+    """
+    if session.processes:
+        session.processes = {
+            id_: it for id_, it in session.processes.items() if it.task != record.id
+        }
 
 
 def _send_news(

@@ -7,8 +7,11 @@ needs no code of its own. What the orchestrator asks again and again is kept in 
 from collections.abc import Iterator
 from typing import assert_never
 
+from delegation.asking import ApprovalId, Ask
 from delegation.budget import Account
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -19,6 +22,9 @@ from delegation.events import (
     MessageReceived,
     ModelAnswered,
     ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -64,6 +70,8 @@ class Ledger:
         self.hopeless: dict[TaskId, TaskRecord] = {}
         """Tasks that will never start, each with the task that it needs and that did not
         succeed."""
+        self.asks: dict[ApprovalId, Ask] = {}
+        """What somebody is asked to approve now, oldest first."""
         self.wakeable: dict[SessionId, SessionRecord] = {}
         """Sessions that can be told something now, and have a turn to begin or to resume."""
 
@@ -114,6 +122,19 @@ class Ledger:
         turn = self.sessions[record.session].turn
         return turn is not None and turn.capability is DeliveryCapability.NONE
 
+    def can_be_asked(self, task: TaskId) -> bool:
+        """Tell whether there is somebody who can be asked to approve what a task does."""
+        record = self.tasks[task]
+        while record.parent is not None and record.mode is not Mode.DETACHED:
+            record = record.parent
+        session = self.sessions[record.session]
+        # Whoever is told later how it ended can be asked meanwhile.
+        is_reached = record.mode is Mode.DETACHED or (
+            session.turn is not None
+            and session.turn.capability is not DeliveryCapability.NONE
+        )
+        return is_reached or session.attended
+
     def nobody_runs(self, task: TaskId) -> bool:
         """Tell whether a task that has not ended waits for somebody to run it."""
         record = self.tasks[task]
@@ -155,6 +176,11 @@ class Ledger:
                 | Steered()
                 | SteeringSeen()
                 | QuietChanged()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
             ):
                 return self.tasks[event.task].session
             case (

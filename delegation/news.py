@@ -68,6 +68,8 @@ class Completion:
         ]
         if outcome.error:
             lines.append(f"Error: {outcome.error}")
+        if outcome.note:
+            lines.append(f"Note: {outcome.note}")
         if outcome.output:
             lines.append(f"Output:\n{fitted(outcome.output, share, request.id)}")
         return "\n".join(lines)

@@ -8,9 +8,11 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from agents import Message, MessageId, UserMessage
+from agents import CallId, Message, MessageId, UserMessage
+from delegation.asking import Ask
 from delegation.budget import Account
 from delegation.news import Completion
+from delegation.processes import ProcessId, ProcessNews, ProcessRecord
 from delegation.room import Room
 from delegation.rules import Rules
 from delegation.task import (
@@ -66,6 +68,10 @@ class Steering:
 
 
 NO_STEERING: Final[Mapping[MessageId, Steering]] = {}
+NO_ASKS: Final[Mapping[CallId, Ask]] = {}
+Approved: TypeAlias = frozenset[tuple[str, str]]
+"""Tools, and what each of them may be used for without asking again."""
+NOTHING_APPROVED: Final[Approved] = frozenset()
 
 
 class TaskRecord:
@@ -75,6 +81,8 @@ class TaskRecord:
         "accounts",
         "acting",
         "agent",
+        "approved",
+        "asks",
         "begun_anew",
         "cancel_requested",
         "children",
@@ -136,10 +144,14 @@ class TaskRecord:
         self.needed_by: Sequence[TaskRecord] = ()
         self.steering: Mapping[MessageId, Steering] = NO_STEERING
         """What was said to it while it ran."""
+        self.asks: Mapping[CallId, Ask] = NO_ASKS
+        """Its calls that somebody was asked about, and that have not been answered."""
+        self.approved = NOTHING_APPROVED
 
     def forget(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
         self.begun_anew += 1
+        self.asks, self.approved = NO_ASKS, NOTHING_APPROVED
         forgotten = {said.id for said in self.transcript[length:]}
         del self.transcript[length:]
         # It is told again what it was told meanwhile.
@@ -156,6 +168,11 @@ class TaskRecord:
     def name(self) -> str:
         """What the keys of its calls begin with: another one whenever it begins anew."""
         return f"{self.id}~{self.begun_anew}" if self.begun_anew else self.id
+
+    @property
+    def is_asking(self) -> bool:
+        """It waits until somebody has said whether a call may be run."""
+        return any(ask.is_open for ask in self.asks.values())
 
     @property
     def is_due(self) -> bool:
@@ -203,8 +220,9 @@ class Envelope:
     grants: tuple[Grant, ...]
 
 
-Mail: TypeAlias = UserMessage | Completion
-"""What a session will read: something that somebody said, or how a task of it ended."""
+Mail: TypeAlias = UserMessage | Completion | ProcessNews
+"""What a session will read: something that somebody said, how a task of it ended, or what a command
+of it did."""
 
 
 class SessionRecord:
@@ -212,6 +230,8 @@ class SessionRecord:
 
     __slots__ = (
         "accounts",
+        "approved",
+        "attended",
         "closed",
         "door",
         "envelopes",
@@ -220,6 +240,7 @@ class SessionRecord:
         "last_outcome",
         "mail",
         "outstanding",
+        "processes",
         "room",
         "root",
         "told",
@@ -253,6 +274,11 @@ class SessionRecord:
         """What it has not read yet, by the sequence number of the fact that says it."""
         self.outstanding: dict[TaskId, TaskRecord] = {}
         """The detached tasks that it still has to be told about, oldest first."""
+        self.processes: dict[ProcessId, ProcessRecord] = {}
+        """The commands that run in the background, for any task of it."""
+        self.approved = NOTHING_APPROVED
+        self.attended = False
+        """Somebody is there to be asked, also where nobody can be told anything later."""
         self.turns = 0
         self.turn: Turn | None = None
         self.last_outcome: Outcome | None = None
@@ -261,8 +287,9 @@ class SessionRecord:
 
     @property
     def at_rest(self) -> bool:
-        """Nothing of it is due, and nobody talks to it."""
-        return self.idle and self.door is None and not self.undelivered
+        """Nothing of it is due, nobody talks to it, and nothing runs for it."""
+        is_left = self.door is None and not self.undelivered
+        return self.idle and is_left and not self.processes
 
     def part_of(self, account: Account) -> Account:
         """Return its own part of what is used under a budget."""
@@ -276,7 +303,20 @@ class SessionRecord:
             if isinstance(mail, Completion):
                 yield seq, mail.request.id
 
+    def ended_processes(self) -> Iterator[tuple[int, ProcessId]]:
+        """Yield the unread news of commands that have ended: its number, and which command."""
+        for seq, mail in self.mail.items():
+            if isinstance(mail, ProcessNews) and mail.ended:
+                yield seq, mail.process
+
     @property
     def idle(self) -> bool:
-        """Nothing runs, and nothing waits to be read."""
-        return not (self.turn or self.mail or self.outstanding)
+        """Nothing runs that it will be told of, and nothing waits to be read."""
+        return not (self.turn or self.mail or self.awaits_news)
+
+    @property
+    def awaits_news(self) -> bool:
+        """It will be told how something ended."""
+        return bool(self.outstanding) or any(
+            process.notify for process in self.processes.values()
+        )

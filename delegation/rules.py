@@ -31,6 +31,8 @@ class Rules:
     queue: int = 10_000
     """How many tasks of one tree may wait for room; with 0, who finds none is refused. Who waits
     for a task that it needs is not counted: it was let in with that one."""
+    processes: int = 300
+    """Kind: how many commands of one session may run in the background at once."""
 
     def __attrs_post_init__(self) -> None:
         for rule, number in attrs.asdict(self).items():

@@ -101,6 +101,12 @@ def session_strings() -> Mapping[str, str]:
     return {name: value for name, value in bound if isinstance(value, str) and value}
 
 
+def session_environ() -> Mapping[str, str]:
+    """Return what is set by its long names, as a process that is started inherits it."""
+    bound = _bound.get()
+    return {name: str(bound[short]) for name, short in _SHORT.items() if short in bound}
+
+
 def get_session_env(name: str, default: str = "") -> str:
     """Return a variable by its long name, such as `ORCHESTRATOR_SESSION_CHAT_ID`.
 

@@ -83,7 +83,7 @@ class Status(enum.StrEnum):
     QUIET = "quiet"
     """It runs, and has shown no sign of life for a while."""
     WAITING = "waiting"
-    """A session with nothing to do but wait for its detached tasks."""
+    """For an approval; or a session with nothing to do but wait for news."""
     INTERRUPTED = "interrupted"
     """Its process died; it goes on when its session is opened again."""
 
@@ -100,6 +100,8 @@ class Outcome:
     budget ran out (`usd`, `tokens`, `calls`, `seconds`)."""
     schema_errors: tuple[str, ...] = ()
     """Where the final answer does not fit what was asked for, if that is what ended it."""
+    note: str = ""
+    """What whoever asked has to know besides, such as where the work lies."""
 
     @property
     def succeeded(self) -> bool:

@@ -6,6 +6,7 @@ task. What an agent is cancelled for decides whether it has ended or was merely 
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
@@ -40,14 +41,16 @@ from delegation import (
     delegate_tool,
 )
 from delegation.events import (
-    Event,
     ModelAnswered,
     ModelFailed,
     SteeringSeen,
     TaskSettled,
     ToolAnswered,
+    TurnEnded,
 )
 from delegation.session_context import bind_session
+from orchestrator.approving import CallGate
+from orchestrator.background import Background
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.budgets import paying_from
 from orchestrator.errors import ClosedError, JournalError, words_of
@@ -61,6 +64,7 @@ from orchestrator.outcomes import (
 )
 from orchestrator.roster import Roster
 from orchestrator.spending import Spending
+from orchestrator.staging import Stage, Surroundings
 from orchestrator.watch import Sign, Watch
 
 STOPPED: Final = "it was stopped"
@@ -75,9 +79,13 @@ class Attendant(Delegator, Controller, Protocol):
 class Acting:
     """Runs agents, and holds the scope of each one that runs."""
 
-    def __init__(self, book: Bookkeeper, roster: Roster) -> None:
+    def __init__(
+        self, book: Bookkeeper, roster: Roster, surroundings: Surroundings
+    ) -> None:
         self._book = book
         self._roster = roster
+        self.background = Background(book, self.telling)
+        self._stage = Stage(book, roster, self.background, surroundings)
         self._spending = Spending(book)
         self.listeners = Listeners()
         self.watch = Watch(book, self._stop_stalled)
@@ -118,7 +126,7 @@ class Acting:
         *,
         origin: Origin,
         delegator: Attendant,
-        ended: Callable[[Outcome], Event],
+        ended: Callable[[Outcome], TaskSettled | TurnEnded],
     ) -> Outcome:
         """Let the agent of a task act until it has an outcome, and record that.
 
@@ -131,7 +139,6 @@ class Acting:
         outcome: Outcome | None = None
         try:
             outcome = await self._act(task, origin, delegator)
-            return outcome
         finally:
             # Without an outcome this is a cancellation from outside. A task that nobody could
             # take up again has ended with it; any other is only interrupted.
@@ -140,8 +147,11 @@ class Acting:
                 outcome = unfinished(record, Ending.CANCELLED, STOPPED)
             if outcome is not None:
                 self.end_below(task, Ending.CANCELLED)
-                self._book.post(ended(outcome))
+                if note := self._stage.note_of(task):
+                    outcome = attrs.evolve(outcome, note=note)
+                outcome = self._book.post(ended(outcome)).outcome
                 self._show_life_above(task)
+        return outcome
 
     def _show_life_above(self, task: TaskId) -> None:
         """Let whoever waited for a task be seen to go on: it has not been silent."""
@@ -223,6 +233,7 @@ class Acting:
         if record.request is not None:
             sign = self.watch.begin(record, agent.patience)
             self._signs[record.id] = sign
+        is_staged = self._roster.runs_tools and (agent.tools or agent.workspace)
         try:
             with (
                 paying_from(record.accounts),
@@ -231,25 +242,31 @@ class Acting:
                     async_delivery=origin.capability is not DeliveryCapability.NONE,
                 ),
             ):
-                text = await take_turn(
-                    agent,
-                    record.transcript,
-                    model=self._roster.model_for(
-                        record, agent, partial(self._spending.paid_by, record)
-                    ),
-                    tools=self._roster.tools_for(
-                        record, self._tools(agent, record, origin, delegator)
-                    ),
-                    record=self._keeper(record, sign),
-                    ready=self._book.wait_durable,
-                    tell=self._teller(record, sign),
-                    hear=partial(self._heard, record),
-                    wanted=None
-                    if record.request is None
-                    else record.request.output_schema,
-                    task=record.name,
-                    path=record.path,
-                )
+                async with (
+                    self._stage.set_for(record, agent, origin)
+                    if is_staged
+                    else nullcontext()
+                ):
+                    text = await take_turn(
+                        agent,
+                        record.transcript,
+                        model=self._roster.model_for(
+                            record, agent, partial(self._spending.paid_by, record)
+                        ),
+                        tools=self._roster.tools_for(
+                            record, self._tools(agent, record, origin, delegator)
+                        ),
+                        record=self._keeper(record, sign),
+                        ready=self._book.wait_durable,
+                        tell=self._teller(record, sign),
+                        hear=partial(self._heard, record),
+                        gate=self._gate_of(record),
+                        wanted=None
+                        if record.request is None
+                        else record.request.output_schema,
+                        task=record.name,
+                        path=record.path,
+                    )
         finally:
             if sign is not None:
                 del self._signs[record.id]
@@ -269,17 +286,28 @@ class Acting:
 
         return show_life
 
-    def _keeper(self, record: TaskRecord, sign: Sign | None) -> Callable[[Step], None]:
-        def keep(step: Step) -> None:
+    def _gate_of(self, record: TaskRecord) -> CallGate | None:
+        """Return where the calls of a task wait for approval, if there is any rule about that."""
+        policies = self._roster.policies_of(record)
+        if not (policies and self._roster.runs_tools):
+            return None
+        workspace = partial(self._stage.workspace_of, record)
+        return CallGate(self._book, record, policies, workspace)
+
+    def _keeper(self, record: TaskRecord, sign: Sign | None) -> Callable[[Step], Step]:
+        def keep(step: Step) -> Step:
+            kept: Step
             if isinstance(step, AssistantMessage):
-                self._book.post(ModelAnswered(record.id, step))
+                kept = self._book.post(ModelAnswered(record.id, step)).message
                 self._spending.booked(record.id)
             else:
                 if step.failed and record.children.unsettled:
                     self._end_children_of(record, step.call)
-                self._book.post(ToolAnswered(record.id, step, self._read(record, step)))
+                told = self._read(record, step)
+                kept = self._book.post(ToolAnswered(record.id, step, told)).message
             if sign is not None:
                 sign.step(step)
+            return kept
 
         return keep
 

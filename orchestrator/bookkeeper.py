@@ -5,11 +5,13 @@ posts then waits until the fact is durable, and only then acts on it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import attrs
+import msgspec
 import trio
 
+from agents.secrets import Redactor
 from delegation import (
     Detach,
     Encoded,
@@ -34,6 +36,7 @@ from delegation import (
     used_by,
 )
 from delegation.events import (
+    ApprovalAnswered,
     Entry,
     Event,
     JournalOpened,
@@ -46,6 +49,8 @@ from delegation.events import (
 )
 from orchestrator.errors import ClosedError, JournalError
 from orchestrator.storage.journal import Journal, folded
+
+EventT = TypeVar("EventT", bound=Event)
 
 REMEMBERED_TASKS: Final = 10_000
 """How many tasks of sessions at rest stay in memory: some 20 MB."""
@@ -70,7 +75,7 @@ class Bookkeeper:
         ledger: Ledger,
         *,
         clock: Callable[[], float],
-        secrets: Sequence[str] = (),
+        redactor: Redactor | None = None,
     ) -> None:
         self.ledger = ledger
         self.clock = clock
@@ -79,7 +84,7 @@ class Bookkeeper:
         """Nothing can be written any more."""
         self.stopping = False
         """Nothing new is begun: what runs may finish, and all else is for the next process."""
-        self._secrets = [secret.encode() for secret in secrets]
+        self.redactor = Redactor() if redactor is None else redactor
         self._journal = journal
         self._posted = trio.lowlevel.ParkingLot()
         self._stirred: dict[SessionId, trio.lowlevel.ParkingLot] = {}
@@ -97,23 +102,27 @@ class Bookkeeper:
         self._following: dict[TaskId, set[trio.Event]] = {}
         """Who waits for news of a task."""
 
-    def post(self, event: Event) -> None:
-        """Make a fact true for all decisions to come. It is not durable yet."""
-        self._post(event)
+    def post(self, event: EventT) -> EventT:
+        """Make a fact true for all decisions to come, and return it as it is kept.
+
+        It is not durable yet.
+        """
+        kept = self._post(event)
         while self.ledger.hopeless:
             task, need = next(iter(self.ledger.hopeless.items()))
             outcome = Outcome(Ending.REFUSED, error=unmet(need))
             self._post(TaskSettled(task, outcome))
+        return kept
 
-    def _post(self, event: Event) -> None:
+    def _post(self, event: EventT) -> EventT:
         if self.closed:
             raise ClosedError("the orchestrator is closed")
         ledger = self.ledger
         # What cannot be written down must not become true.
         encoded = encode(event)
-        if self._secrets and any(map(encoded.body.__contains__, self._secrets)):
+        if self.redactor.suspects(encoded.body):
             encoded = self._without_secrets(encoded)
-            event = decode(encoded)
+            event = cast("EventT", decode(encoded))
         entry = Entry(
             ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
         )
@@ -131,6 +140,7 @@ class Bookkeeper:
             self._let_in(event)
         if self._following:
             self._tell_followers(event)
+        return event
 
     def _rest(self, entry: Entry) -> Mapping[SessionId, str | None]:
         """Return the sessions that a fact has laid to rest, or woken."""
@@ -226,7 +236,7 @@ class Bookkeeper:
 
     def _tell_followers(self, event: Event) -> None:
         match event:
-            case TaskSettled(task) | SteeringSeen(task):
+            case TaskSettled(task) | SteeringSeen(task) | ApprovalAnswered(task):
                 following = self._following.get(task, ())
             case TurnEnded(session):
                 following = self._following.get(root_of(session), ())
@@ -236,11 +246,9 @@ class Bookkeeper:
             follower.set()
 
     def _without_secrets(self, encoded: Encoded) -> Encoded:
-        """Return a fact without the keys that somebody let slip: nobody is to read them here."""
-        body = encoded.body
-        for secret in self._secrets:
-            body = body.replace(secret, b"***")
-        return Encoded(encoded.kind, encoded.version, body)
+        """Return a fact without the secrets that somebody let slip: nobody is to read them here."""
+        body = self.redactor.tree(msgspec.json.decode(encoded.body))
+        return Encoded(encoded.kind, encoded.version, msgspec.json.encode(body))
 
     def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
         """Decide what is asked for in one call, and post all of it unless it is refused.
@@ -273,7 +281,7 @@ class Bookkeeper:
                 del self._joining[task]
 
     async def wait_news_of(self, tasks: Collection[TaskId]) -> None:
-        """Wait until one of these has ended, or has seen what it was told."""
+        """Wait until one of these has ended, has seen what it was told, or may go on."""
         news = trio.Event()
         for task in tasks:
             self._following.setdefault(task, set()).add(news)

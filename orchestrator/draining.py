@@ -47,6 +47,7 @@ async def abandon(book: Bookkeeper, acting: Acting) -> None:
     Whoever hangs cannot say that itself. What can be taken up again is left as it is.
     """
     ledger = book.ledger
+    acting.background.kill_now()
     for task in list(book.working()):
         if not book.closed and ledger.ends_for_good(task.id):
             acting.end_below(task.id, Ending.CANCELLED)

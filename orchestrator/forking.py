@@ -27,6 +27,9 @@ from delegation.events import (
     Event,
     MessageReceived,
     ModelAnswered,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
     ReplyDelivered,
     SessionOpened,
     Steered,
@@ -57,12 +60,18 @@ COPIED: Final = (
     TaskStarted,
     ModelAnswered,
     ToolAnswered,
+    ProcessStarted,
+    ProcessMatched,
+    ProcessEnded,
     Steered,
     SteeringSeen,
     CancelRequested,
     TaskSettled,
 )
-"""What is true of the fork, too. Doors, processes and broken calls were the other run's own."""
+"""What is true of the fork, too. Doors, approvals and broken calls were the other run's own."""
+NOT_HERE: Final = (
+    "it belongs to the run that this one goes on from, and does not run here"
+)
 
 
 async def fork_run(
@@ -159,6 +168,8 @@ class _Copy:
                 self._copy(entry.seq, entry.event)
         for seq, event in self._answers_under_way(until):
             self._copy(seq, event)
+        for process in list(self._book.ledger.sessions[self._id].processes.values()):
+            self._book.post(ProcessEnded(process.task, process.id, NOT_HERE))
 
     def _until(self, parting: TaskId) -> int:
         record = self._record

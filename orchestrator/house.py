@@ -6,6 +6,7 @@ import attrs
 
 from delegation import SessionId, TaskId
 from orchestrator.acting import Acting
+from orchestrator.background import Background
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.listening import Listeners
@@ -23,5 +24,6 @@ class House:
     delegator: OrchestratorDelegator
     turns: Turns
     listeners: Listeners
+    background: Background
     new_session_id: Callable[[], SessionId]
     new_task_id: Callable[[], TaskId]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -16,6 +16,7 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
+    CallId,
     DefinitionError,
     Failure,
     InLine,
@@ -73,8 +74,17 @@ class Call:
 CALL: Final[ContextVar[Call]] = ContextVar("call")
 
 
+Telling: TypeAlias = Callable[[TaskId, CallId, Sequence[int]], None]
+
+
+def _tell_nobody(task: TaskId, call: CallId, mail: Sequence[int]) -> None:
+    """Tell nobody which mail an answer tells."""
+
+
 class PromptedRoster(Roster):
     """Lets the record speak for models and tools."""
+
+    runs_tools = False
 
     def __init__(
         self,
@@ -92,6 +102,8 @@ class PromptedRoster(Roster):
         self._new_ids = map(TaskId, map("t_new{}".format, itertools.count(1)))
         self.waiting: dict[TaskId, str] = {}
         """What tasks wait for that the record does not have."""
+        self.telling: Telling = _tell_nobody
+        """Is told which mail an answer tells."""
 
     def new_task_id(self) -> TaskId:
         return next(CALL.get().ids, None) or next(self._new_ids)
@@ -143,11 +155,21 @@ class PromptedRoster(Roster):
             await self._part(task).end(f"{tool.name} is called once more")
         await self._walk.reach(answered_at)
         assert answer is not None, "without one it does not come to its end"
+        self._tell_of_commands(task, call)
         if not answer.failed:
             return answer.text
         if answer.text.startswith(f"there is no tool {tool.name!r}"):
             raise ToolError(f"there is a tool {tool.name!r} now")
         raise ToolError(answer.text)
+
+    def _tell_of_commands(self, task: TaskRecord, call: ToolCall) -> None:
+        """Let an answer tell how commands ended, if it did."""
+        event = self._record.tools[task.id, call.id].event
+        assert isinstance(event, ToolAnswered), "that is what these are"
+        commands = self._record.commands
+        told = {commands[seq] for seq in event.mail if seq in commands}
+        news = self._ledger.sessions[task.session].ended_processes()
+        self.telling(task.id, call.id, [seq for seq, it in news if it in told])
 
     async def _run(self, task: TaskRecord, tool: Tool, call: ToolCall) -> str:
         """Run a tool of ours: from where it began to where it answered."""

@@ -28,6 +28,7 @@ from delegation.events import (
     MessageReceived,
     ModelAnswered,
     ModelFailed,
+    ProcessEnded,
     SessionOpened,
     Steered,
     TaskRequested,
@@ -38,6 +39,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from delegation.processes import ProcessId
 from orchestrator.errors import OrchestratorError, UnknownIdError
 from orchestrator.storage.journal import fold, folded
 
@@ -120,6 +122,8 @@ class Record:
         """Where a call asked for its first task."""
         self.said: dict[MessageId, int] = {}
         """Where something was said to a task."""
+        self.commands: dict[int, ProcessId] = {}
+        """Where commands in the background ended."""
         self.ends: dict[Stretch, End] = {}
         self.turns: dict[int, Entry] = {}
         self.started: dict[TaskId, int] = {}
@@ -170,6 +174,8 @@ class Record:
                 self.asked.setdefault((request.parent, call), entry.seq)
             case Steered():
                 self.said[event.id] = entry.seq
+            case ProcessEnded():
+                self.commands[entry.seq] = event.id
             case CancelRequested():
                 self.stopped.setdefault(event.task, []).append(entry.seq)
             case TaskSettled():

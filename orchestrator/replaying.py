@@ -11,8 +11,9 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -23,6 +24,7 @@ from agents import Agent
 from delegation import (
     DeliveryCapability,
     Ending,
+    ImpossibleEventError,
     Ledger,
     Reply,
     Rules,
@@ -39,6 +41,9 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -48,13 +53,14 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator.acting import Acting
-from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.bookkeeper import Bookkeeper, EventT
 from orchestrator.comparing import Replay, compare
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.house import House
+from orchestrator.opening import open_house
 from orchestrator.prompting import CALL, PromptedRoster, Walk
 from orchestrator.recorded import Record
-from orchestrator.runtime import open_house
+from orchestrator.staging import Surroundings
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.turns import Turns
 
@@ -128,15 +134,16 @@ class _Book(Bookkeeper):
     def _dated(self) -> float:
         return self.now if self._date is None else self._date
 
-    def _post(self, event: Event) -> None:
+    def _post(self, event: EventT) -> EventT:
         self._date = self._record.date(event)
         if isinstance(event, ModelAnswered) and event.message.id in self._record.copied:
             event = attrs.evolve(event, copied=True)
         try:
-            super()._post(event)
+            kept = super()._post(event)
         finally:
             self._date = None
         self.places.append(self._walk.position)
+        return kept
 
     async def wait_startable(self) -> None:
         await super().wait_startable()
@@ -223,10 +230,13 @@ class _Stage:
                 open_house(
                     self._book,
                     self._roster,
+                    # Nothing is run, so nothing of it is looked at.
+                    Surroundings(workspace=Path(), environ={}, state=Path()),
                     delegating=partial(_Delegator, self._walk),
                     new_task_id=self._roster.new_task_id,
                 )
             )
+            self._roster.telling = house.acting.telling
             # Whoever calls from outside is here.
             callers = await stack.enter_async_context(trio.open_nursery())
             for entry in self._record.entries:
@@ -282,7 +292,7 @@ class _Stage:
     def _session(self) -> SessionRecord:
         return self._book.ledger.sessions[self._record.run]
 
-    def _come_in(  # noqa: C901 (a case a fact)
+    def _come_in(  # noqa: C901, PLR0912 (a case a fact)
         self, house: House, callers: trio.Nursery, entry: Entry
     ) -> None:
         """Do what somebody outside did."""
@@ -313,6 +323,11 @@ class _Stage:
                 told = self._book.ledger.tasks.get(task)
                 if told is not None and _hears(told) and id_ not in told.steering:
                     self._book.post(event)
+            case ProcessStarted() | ProcessMatched() | ProcessEnded() as event:
+                # What a command does is done outside, and said here if it can be true.
+                if event.task in self._book.ledger.tasks:
+                    with suppress(ImpossibleEventError):
+                        self._book.post(event)
             case _:
                 pass
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from agents import Agent, DefinitionError, Model, Tool
+from agents.approval import ApprovalRule
 from delegation import SessionId, TaskRecord
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
 
 class Roster:
     """The agents that this process knows."""
+
+    runs_tools = True
+    """What tools do is really done; where a run is replayed, it is not."""
 
     def __init__(
         self,
@@ -90,6 +94,16 @@ class Roster:
             paid: makes a model one whose calls the task pays for.
         """
         return paid(self.model_of(agent))
+
+    def policies_of(self, task: TaskRecord) -> list[tuple[ApprovalRule, ...]]:
+        """Return the rules about approval of a task's agent, and of all above it."""
+        policies: list[tuple[ApprovalRule, ...]] = []
+        above: TaskRecord | None = task
+        while above is not None:
+            if rules := self.agent_of(above).approve:
+                policies.append(rules)
+            above = above.parent
+        return policies
 
     def tools_for(self, task: TaskRecord, tools: Sequence[Tool]) -> Sequence[Tool]:
         """Return what a task uses. Others may answer where a run is replayed."""

@@ -1,35 +1,28 @@
-"""Opening an orchestrator: it owns the root nursery, and wires everything. No globals."""
+"""Opening an orchestrator, and what can be asked of it. No globals."""
 
 import os
-import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
 )
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
+from agents.environment import scrubbed
 
-from agents import Agent, Part, new_message_id, raising_one_error, well_formed
-from delegation import (
-    Ending,
-    Outcome,
-    Receipt,
-    Rules,
-    SessionId,
-    SessionRecord,
-    TaskId,
-    Tree,
-    root_of,
-)
-from delegation.events import JournalOpened, SessionClosed, TaskSettled, TurnEnded
-from orchestrator.acting import LOST, STOPPED, Acting
+from agents import Agent, Part, new_message_id, well_formed
+from agents.secrets import Redactor, secrets_of
+from delegation import Receipt, Rules, SessionId, TaskId, Tree
+from delegation.asking import Ask
+from delegation.events import SessionClosed
+from orchestrator.acting import STOPPED
+from orchestrator.approving import answer as answer_ask
 from orchestrator.bookkeeper import Bookkeeper
-from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
 from orchestrator.draining import abandon, drain, working
@@ -37,13 +30,13 @@ from orchestrator.errors import UnknownIdError
 from orchestrator.forking import fork_run
 from orchestrator.house import House
 from orchestrator.listening import Heard
-from orchestrator.loops import dispatch_forever, wake_forever
+from orchestrator.opening import open_house
 from orchestrator.roster import Roster
+from orchestrator.staging import surroundings_of
 from orchestrator.storage.journal import Journal
 from orchestrator.storage.journal import opened as opened_ledger
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.storage.sqlite import open_sqlite_journal
-from orchestrator.turns import Turns
 
 if TYPE_CHECKING:
     from agents.models.limiter import Limiter
@@ -52,9 +45,6 @@ if TYPE_CHECKING:
 OutputT = TypeVar("OutputT")
 
 IN_MEMORY: Final = ":memory:"
-SHORTEST_KEY: Final = 16
-CLOSE_SECONDS: Final = 5
-"""How long connections to models may take to close."""
 
 
 class Orchestrator:
@@ -63,7 +53,9 @@ class Orchestrator:
     def __init__(self, house: House) -> None:
         self._house = house
 
-    async def run(self, agent: Agent[OutputT], goal: str, *parts: Part) -> Run[OutputT]:
+    async def run(
+        self, agent: Agent[OutputT], goal: str, *parts: Part, attended: bool = False
+    ) -> Run[OutputT]:
         """Run an agent on a goal, and return when its whole tree has ended.
 
         Nobody can be told anything after this returns, so every child is joined. Cancelling this
@@ -73,8 +65,10 @@ class Orchestrator:
             agent: who is to do it.
             goal: what is to be done.
             parts: images and files that go with it.
+            attended: somebody looks at `approvals` meanwhile, and answers. Otherwise what needs
+                an approval is denied.
         """
-        return await run_once(self._house, agent, goal, parts)
+        return await run_once(self._house, agent, goal, parts, attended=attended)
 
     def open_session(
         self, agent: Agent[Any], *, session: str | None = None
@@ -116,12 +110,14 @@ class Orchestrator:
 
         Args:
             task: a task, or a session.
-            tree: of a session, end what it has in the background, too.
+            tree: of a session, end what it has in the background, too: tasks and commands.
         """
         targets = [await self._known(task)]
         if tree and task in (sessions := self._house.book.ledger.sessions):
             targets += sessions[SessionId(task)].outstanding
         await self._house.delegator.cancel(targets)
+        if tree:
+            await self._house.background.end_of(targets[0], STOPPED)
 
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
         """Tell a task something while it works: it reads that before its next model call.
@@ -156,6 +152,30 @@ class Orchestrator:
             book.post(SessionClosed(id_, tuple(record.mail)))
         self._house.turns.hang_up_on(id_)
         await self._house.delegator.cancel([record.root.id, *record.outstanding])
+        await self._house.background.end_of(record.root.id, "its session was closed")
+
+    @property
+    def approvals(self) -> list[Ask]:
+        """What somebody is asked to approve now, oldest first. `wait_changed` waits for more."""
+        return list(self._house.book.ledger.asks.values())
+
+    async def answer(
+        self, approval: str, answer: str, *, reason: str = "", by: str = ""
+    ) -> None:
+        """Say whether a call may be run that waits for approval. The first answer holds.
+
+        Args:
+            approval: which one: its id.
+            answer: `"once"`; `"task"`, for the same in this task and below it; `"session"`, for
+                the same in this session; or `"deny"`.
+            reason: why, for the agent to read.
+            by: who says so.
+
+        Raises:
+            UnknownIdError: nobody waits for that answer any more.
+        """
+        answer_ask(self._house.book, approval, answer, reason=reason, by=by)
+        await self._house.book.wait_durable()
 
     async def drain(self, seconds: float) -> bool:
         """Begin nothing new from now on, wait for what runs, and tell whether all has ended.
@@ -230,6 +250,9 @@ async def open_orchestrator(
     *,
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    secrets: Iterable[str] = (),
+    hand_on: Iterable[str] = (),
     limiters: "Mapping[str, Limiter] | None" = None,
     prices: "PriceTable | None" = None,
 ) -> AsyncGenerator[Orchestrator]:
@@ -240,10 +263,16 @@ async def open_orchestrator(
             directory.
         rules: the limits of delegation.
         environ: where keys and directories are looked up; by default `os.environ`.
+        workspace: the folder that tools work in, for agents that say nothing else; by default
+            where the process is.
+        secrets: the names of variables in the environment whose values are secret. Those that
+            are called so (`..._KEY`, `..._TOKEN`, `..._PASSWORD`) are known.
+        hand_on: the names of secret variables that the commands of agents are given all the same.
         limiters: how much may be asked of a provider, by its name (`"openai"`).
         prices: what models cost, instead of the table that we ship.
     """
     environ = os.environ if environ is None else environ
+    secrets, hand_on = tuple(secrets), tuple(hand_on)
     async with _opened(journal, environ) as opened:
         name = (
             journal if isinstance(journal, str | os.PathLike) else type(opened).__name__
@@ -253,60 +282,18 @@ async def open_orchestrator(
             opened,
             ledger,
             clock=_steady_clock(),
-            secrets=_secrets(environ),
+            redactor=Redactor(secrets_of(environ, secrets)),
         )
         roster = Roster(environ, limiters, prices)
-        async with open_house(book, roster, new_task_id=_new_task_id) as house:
+        surroundings = surroundings_of(
+            scrubbed(environ, named=secrets, hand_on=hand_on),
+            workspace,
+            default_journal(environ).parent,
+        )
+        async with open_house(
+            book, roster, surroundings, new_task_id=_new_task_id
+        ) as house:
             yield Orchestrator(house)
-
-
-@asynccontextmanager
-async def open_house(
-    book: Bookkeeper,
-    roster: Roster,
-    *,
-    new_task_id: Callable[[], TaskId],
-    delegating: Callable[
-        [Bookkeeper, Acting, Callable[[], TaskId]], OrchestratorDelegator
-    ] = OrchestratorDelegator,
-) -> AsyncGenerator[House]:
-    """Wire the parts of an orchestrator, and keep its promises as long as the block lasts.
-
-    Args:
-        book: who writes the journal.
-        roster: who plays which part.
-        new_task_id: names tasks.
-        delegating: makes who takes the requests of agents.
-    """
-    acting = Acting(book, roster)
-    delegator = delegating(book, acting, new_task_id)
-    turns = Turns(book, acting, delegator)
-    await _take_over(book, acting)
-    house = House(
-        book=book,
-        roster=roster,
-        acting=acting,
-        delegator=delegator,
-        turns=turns,
-        listeners=acting.listeners,
-        new_session_id=_new_session_id,
-        new_task_id=new_task_id,
-    )
-    try:
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(dispatch_forever, book, delegator)
-                nursery.start_soon(wake_forever, book, turns)
-                nursery.start_soon(acting.watch.watch_forever)
-                try:
-                    yield house
-                finally:
-                    turns.hang_up()
-                    nursery.cancel_scope.cancel(reason="the orchestrator is closed")
-    finally:
-        book.close()
-        with trio.move_on_after(CLOSE_SECONDS, shield=True):
-            await roster.aclose()
 
 
 def default_journal(environ: Mapping[str, str]) -> Path:
@@ -332,57 +319,11 @@ async def _opened(
             yield opened
 
 
-async def _take_over(book: Bookkeeper, acting: Acting) -> None:
-    """Say that what ran before runs no more, and end what nobody can ever take up again."""
-    # Imported late: the reader of metadata is slow to import, and nobody else needs it.
-    from importlib.metadata import version
-
-    book.post(JournalOpened(version("delegation-orchestrator")))
-    for session in book.ledger.abandoned():
-        assert session.turn is not None, "it is abandoned in the middle of a turn"
-        acting.end_below(root_of(session.id), Ending.LOST)
-        outcome = Outcome(Ending.LOST, error=LOST)
-        book.post(TurnEnded(session.id, session.turn.number, outcome))
-    for session in list(book.ledger.sessions.values()):
-        if session.closed:
-            _end_closed(book, acting, session)
-    await book.wait_durable()
-
-
-def _end_closed(book: Bookkeeper, acting: Acting, session: SessionRecord) -> None:
-    """End what a session still had under way that was closed for good before a crash."""
-    outcome = Outcome(Ending.CANCELLED, error=STOPPED)
-    for task in list(session.outstanding.values()):
-        acting.end_below(task.id, Ending.CANCELLED)
-        # Who needed one of the others has been refused meanwhile.
-        if task.outcome is None:
-            book.post(TaskSettled(task.id, outcome))
-    if session.turn is not None:
-        acting.end_below(session.root.id, Ending.CANCELLED)
-        book.post(TurnEnded(session.id, session.turn.number, outcome))
-
-
-def _secrets(environ: Mapping[str, str]) -> list[str]:
-    """Return the keys of providers that this process knows, and that no journal may."""
-    from agents.models.named import PROVIDERS
-
-    keys = {environ.get(provider.key, "").strip() for provider in PROVIDERS.values()}
-    # What is too short to be a key would be found in any text.
-    # The longest first, since one may begin with another.
-    return sorted(
-        (key for key in keys if len(key) >= SHORTEST_KEY), key=len, reverse=True
-    )
-
-
 def _steady_clock() -> Callable[[], float]:
     """Return a clock that tells the time of day, never steps back, and jumps where trio's does."""
     offset = time.time() - trio.current_time()
     return lambda: offset + trio.current_time()
 
 
-def _new_session_id() -> SessionId:
-    return SessionId(f"r_{secrets.token_hex(8)}")
-
-
 def _new_task_id() -> TaskId:
-    return TaskId(f"t_{secrets.token_hex(8)}")
+    return TaskId(f"t_{token_hex(8)}")

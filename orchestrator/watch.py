@@ -1,8 +1,8 @@
 """Who has shown no sign of life for too long.
 
 A word that a model streams is a sign of life, and so is an answer of a tool. Whoever waits for
-its own children, or in line for a limiter or a budget, is not silent. A quiet task is only shown
-as such; a stalled one is stopped.
+its own children, for an approval, or in line for a limiter or a budget, is not silent. A quiet task
+is only shown as such; a stalled one is stopped.
 """
 
 import heapq
@@ -138,7 +138,8 @@ class Watch:
 
     def _look(self, sign: Sign, now: float) -> None:
         children = sign.task.children.unsettled.values()
-        if sign.is_in_line or any(child.mode is Mode.JOINED for child in children):
+        is_waiting = sign.is_in_line or sign.task.is_asking
+        if is_waiting or any(child.mode is Mode.JOINED for child in children):
             sign.live()
         silent = now - sign.last
         if silent >= sign.seconds_to_stall:

@@ -1,21 +1,22 @@
 """Talking to an agent in the terminal: it answers, and it comes back with news."""
 
-import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 from rich.text import Text
 
 from agents import Agent, raising_one_error
 from delegation import Reply, Status, printable
+from orchestrator.cli.approvals import TOO_LATE, show_ask, understood
+from orchestrator.cli.lines import Lines
 from orchestrator.cli.stopping import Stop
 from orchestrator.cli.terminal import Terminal, command
 from orchestrator.doors.session import Session
+from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import open_orchestrator
 
-STDIN = 0
-CHUNK = 65536
+COMMANDS: Final = "/y, /t, /s and /n answer what needs your approval."
 
 
 async def chat_in_terminal(
@@ -41,6 +42,7 @@ async def chat_in_terminal(
         with stop.scope, raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_tell_news, opened, console)
+                nursery.start_soon(_show_asks, opened, console)
                 await _listen(opened, console, stop)
                 await stop.wait_drained()
                 nursery.cancel_scope.cancel(reason="the user has left")
@@ -54,7 +56,7 @@ async def chat_in_terminal(
 
 
 async def _listen(session: Session, console: Terminal, stop: Stop) -> None:
-    lines = _Lines()
+    lines = Lines()
     while True:
         console.print("> ", end="")
         line: str | None = None
@@ -62,8 +64,47 @@ async def _listen(session: Session, console: Terminal, stop: Stop) -> None:
             line = await lines.read()
         if line is None or stop.is_requested:
             return
-        if line.strip():
-            _say(await session.ask(line), console)
+        if line.startswith("/"):
+            await _obey(line, session, console)
+        elif line.strip():
+            _say(await _ask(session, line, lines, console), console)
+
+
+async def _ask(session: Session, text: str, lines: Lines, console: Terminal) -> Reply:
+    """Say something, and obey commands until there is a reply: it may wait for them."""
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_obey_all, session, lines, console)
+            reply = await session.ask(text)
+            nursery.cancel_scope.cancel(reason="there is a reply")
+    return reply
+
+
+async def _obey_all(session: Session, lines: Lines, console: Terminal) -> None:
+    while (line := await lines.read_command()) is not None:
+        await _obey(line, session, console)
+
+
+async def _obey(line: str, session: Session, console: Terminal) -> None:
+    """Answer the oldest question that is open."""
+    answer = understood(line)
+    await trio.lowlevel.checkpoint()
+    if answer is None:
+        _hint(console, f"There is no {line.split(maxsplit=1)[0]}. {COMMANDS}")
+        return
+    if not (asks := session.open_asks):
+        _hint(console, "Nothing waits for an approval.")
+        return
+    try:
+        await session.answer(asks[0].id, answer[0], reason=answer[1], by="the user")
+    except UnknownIdError:
+        _hint(console, TOO_LATE)
+
+
+async def _show_asks(session: Session, console: Terminal) -> None:
+    async for ask in session.asks:
+        console.print()
+        show_ask(ask, console, slash="/")
 
 
 async def _tell_news(session: Session, console: Terminal) -> None:
@@ -81,32 +122,3 @@ def _say(reply: Reply, console: Terminal) -> None:
 
 def _hint(console: Terminal, line: str) -> None:
     console.print(Text(line, style="dim"), soft_wrap=True)
-
-
-class _Lines:
-    """Standard input, line by line, in a wait that can be cancelled."""
-
-    def __init__(self) -> None:
-        self._unread = b""
-        self._ended = False
-
-    async def read(self) -> str | None:
-        """Return the next line, or None at the end of the input."""
-        await trio.lowlevel.checkpoint()
-        while b"\n" not in self._unread and not self._ended:
-            await _wait_readable()
-            chunk = os.read(STDIN, CHUNK)
-            self._ended = not chunk
-            self._unread += chunk
-        if not self._unread:
-            return None
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line.decode(errors="replace")
-
-
-async def _wait_readable() -> None:
-    try:
-        await trio.lowlevel.wait_readable(STDIN)
-    except PermissionError:
-        # A plain file cannot be waited for, and never makes anybody wait.
-        await trio.lowlevel.checkpoint()

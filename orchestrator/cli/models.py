@@ -38,8 +38,8 @@ from agents.secrets import redacted
 from delegation import printable, usd
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal import Terminal
+from orchestrator.opening import CLOSE_SECONDS
 from orchestrator.roster import Roster
-from orchestrator.runtime import CLOSE_SECONDS
 
 SUCCEEDED: Final = 0
 FAILED: Final = 1

@@ -12,6 +12,7 @@ from rich.text import Text
 from agents import Agent, raising_one_error
 from agents.models.named import NamedModel
 from delegation import Outcome, Tree, printable
+from orchestrator.cli.approvals import answer_in_terminal, is_attended
 from orchestrator.cli.demo import QUESTION, team
 from orchestrator.cli.local_demo import LOCAL_NOTE, local_team
 from orchestrator.cli.stopping import Stop
@@ -32,7 +33,7 @@ async def run_goal(
     """Run an agent on a goal, and return the exit code that its outcome deserves."""
     return await show_run(
         agent,
-        lambda orchestrator: orchestrator.run(agent, goal),
+        lambda orchestrator: orchestrator.run(agent, goal, attended=is_attended()),
         stop,
         quiet=quiet,
         journal=journal,
@@ -169,6 +170,8 @@ async def _watched(
     with raising_one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch_newest, orchestrator, console)
+            if is_attended():
+                nursery.start_soon(answer_in_terminal, orchestrator, console)
             yield
             nursery.cancel_scope.cancel(reason="it has ended")
 

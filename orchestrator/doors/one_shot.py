@@ -48,7 +48,12 @@ class Run(Generic[OutputT_co]):
 
 
 async def run_once(
-    house: House, agent: Agent[Any], goal: str, parts: tuple[Part, ...]
+    house: House,
+    agent: Agent[Any],
+    goal: str,
+    parts: tuple[Part, ...],
+    *,
+    attended: bool = False,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree has ended."""
     house.book.require_taking()
@@ -56,7 +61,9 @@ async def run_once(
     id_ = house.new_session_id()
     house.roster.enter(id_, agent)
     house.book.post(
-        SessionOpened(id_, agent.name, agent.budget, grants=current_grants())
+        SessionOpened(
+            id_, agent.name, agent.budget, current_grants(), attended=attended
+        )
     )
     house.book.post(
         MessageReceived(id_, message.text, message.parts, message.id, session_strings())

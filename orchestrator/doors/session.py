@@ -9,8 +9,10 @@ import trio
 
 from agents import Agent, Part, UserMessage, well_formed
 from delegation import DeliveryCapability, Reply, SessionId, Tree
+from delegation.asking import ApprovalId, Ask
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
 from delegation.session_context import session_strings
+from orchestrator.approving import answer as answer_ask
 from orchestrator.budgets import current_grants
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.house import House
@@ -28,6 +30,8 @@ class Session:
         self._questions: dict[int, _Question] = {}
         self.replies = Replies(house)
         """What the session says without having been asked: the replies of woken turns."""
+        self.asks = Asks(house, self)
+        """What somebody is asked to approve, each once: `answer` it."""
 
     @property
     def tree(self) -> Tree:
@@ -42,21 +46,22 @@ class Session:
         Args:
             text: what to say.
             parts: images and files that go with it.
-            workspace: the folder that this very message is about; it may change from one to
-                the next, so it is said with each.
+            workspace: the folder that this very message is about, and that tools work in; it may
+                change from one to the next, so it is said with each.
         """
         book = self._house.book
         self._require_open()
         book.require_taking()
         said = f"[Workspace: {workspace}]\n{text}" if workspace else text
         message = UserMessage(well_formed(said), parts)
+        context = session_strings()
         book.post(
             MessageReceived(
                 self.id,
                 message.text,
                 message.parts,
                 message.id,
-                session_strings(),
+                {**context, "cwd": workspace} if workspace else context,
                 current_grants(),
             )
         )
@@ -73,6 +78,29 @@ class Session:
                 self.replies.put(question.reply)
         self._house.turns.delivered(reply)
         return reply
+
+    async def answer(
+        self, approval: str, answer: str, *, reason: str = "", by: str = ""
+    ) -> None:
+        """Say whether a call of this session may be run. The first answer holds.
+
+        Args:
+            approval: which one: its id.
+            answer: `"once"`; `"task"`, for the same in this task and below it; `"session"`, for
+                the same in this session; or `"deny"`.
+            reason: why, for the agent to read.
+            by: who says so.
+        """
+        book = self._house.book
+        answer_ask(book, approval, answer, reason=reason, by=by, session=self.id)
+        await book.wait_durable()
+
+    @property
+    def open_asks(self) -> list[Ask]:
+        """What somebody is asked to approve now, oldest first."""
+        ledger = self._house.book.ledger
+        asks = ledger.asks.values()
+        return [ask for ask in asks if ledger.tasks[ask.task].session == self.id]
 
     async def wait_idle(self) -> None:
         """Wait until no turn runs and nothing is outstanding.
@@ -154,6 +182,35 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
 
     async def aclose(self) -> None:
         self.close()
+        await trio.lowlevel.checkpoint()
+
+
+class Asks(trio.abc.ReceiveChannel[Ask]):
+    """What somebody is asked to approve in a session, oldest first.
+
+    What was not answered is asked again when the session is opened again.
+    """
+
+    def __init__(self, house: House, session: Session) -> None:
+        self._house = house
+        self._session = session
+        self._seen: set[ApprovalId] = set()
+
+    async def receive(self) -> Ask:
+        """Wait for the next question that is still open."""
+        await trio.lowlevel.checkpoint()
+        while not self._session.replies.closed:
+            asks = self._session.open_asks
+            self._seen &= {ask.id for ask in asks}
+            for ask in asks:
+                if ask.id not in self._seen:
+                    self._seen.add(ask.id)
+                    return ask
+            await self._house.book.wait_stirred_in(self._session.id)
+        raise trio.EndOfChannel
+
+    async def aclose(self) -> None:
+        """Do nothing: it ends with its session."""
         await trio.lowlevel.checkpoint()
 
 

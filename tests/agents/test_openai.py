@@ -101,6 +101,11 @@ async def test_a_tool_call_goes_there_and_back(
         return number * 2
 
     steps: list[Step] = []
+
+    def keep(step: Step) -> Step:
+        steps.append(step)
+        return step
+
     call = ToolCall("double", {"number": 21}, id=CallId("call_7"))
     server.replies = [Say(calls=(call,)), Say(text="42")]
 
@@ -109,7 +114,7 @@ async def test_a_tool_call_goes_there_and_back(
         [HELLO],
         model=model,
         tools=[double],
-        record=steps.append,
+        record=keep,
         ready=trio.lowlevel.checkpoint,
     )
 

@@ -1,13 +1,17 @@
 """A secret does not stay in a text, wherever it stands; the text around it does."""
 
+import base64
 import json
+import time
 from typing import Any
+from urllib.parse import quote
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agents.secrets import redacted, redacted_tree
+from agents.secrets import Redactor, redacted, redacted_tree
 
 KEY = "sk-ant-api03-aB3_dE6-gH9"
 PEM = """-----BEGIN RSA PRIVATE KEY-----
@@ -49,12 +53,12 @@ q1W2e3R4t5
         ('password="cut \\', 'password="***"'),
         ("client_secret: s3cret", "client_secret: ***"),
         (
-            '{"token": "abc", "accessToken": "d"}',
+            '{"token": "abc12345def", "accessToken": "d"}',
             '{"token": "***", "accessToken": "***"}',
         ),
         ("postgres://me:hunter2@host/db", "postgres://me:***@host/db"),
         (f"key:\n{PEM}\nend", "key:\n***\nend"),
-        ("-----BEGIN PRIVATE KEY-----\nMIIE and cut off", "***"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nq1W2", "***\nq1W2"),
     ],
 )
 def test_what_looks_like_a_secret_is_taken_out(text: str, left: str) -> None:
@@ -118,34 +122,95 @@ def test_a_schema_that_speaks_of_passwords_stays() -> None:
     assert redacted_tree(schema) == schema
 
 
-pieces = st.sampled_from(
+@pytest.mark.parametrize(
+    "written",
     [
-        *("password", "api_key", "Authorization", "=", ": ", '"', "'", "\\", " ", "\n"),
-        *(
-            "Bearer ",
-            "Basic ",
-            KEY,
-            "hunter2",
-            "***",
-            "x://a:b@c",
-            "&",
-            ";",
-            PEM,
-            "sk-",
-        ),
-        *("-----BEGIN PRIVATE KEY-----", "swordfish", "word", "1234567890"),
-    ]
+        SECRET := 'p"ä\\ss/w+ord 1',
+        json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
+        json.dumps(json.dumps([SECRET], ensure_ascii=False)),
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"{SECRET}\n".encode()).decode(),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+    ],
+)
+def test_what_is_known_is_found_however_it_is_written(written: str) -> None:
+    redactor = Redactor([SECRET])
+
+    left = redactor.text(f"see {written}.")
+
+    assert "***" in left
+    assert len(left) <= len("see '***'.") + 6
+    assert redactor.suspects(msgspec.json.encode({"text": f"see {written}."}))
+
+
+PIECES = [
+    *("password", "api_key", "Authorization", "=", ": ", '"', "'", "\\", " ", "\n"),
+    *("Bearer ", "Basic ", "dXNlcjpwYXNz", KEY, "hunter2", "***", "x://a:b@c", "&", ";"),
+    *(PEM, "sk-", "-----BEGIN PRIVATE KEY-----", "swordfish", "word", "1234567890"),
+    *("token", "Token", "SECRET", "credentials", "passphrase", "Passwd", "Pwd=", "key"),
+    *("curl ", " -u ", "--user ", "a:b", "--password ", "login me ", "</", ">", "<"),
+    *("ghp_", "hf_", "npm_", "gsk_", "sk_live_", "github_pat_", "glpat-", "xoxb-"),
+    *("xapp-1-", "xai-", "pypi-Ag", "AKIA", "ASIA", "AIza", "SG.", ":AA", "eyJ", "."),
+    *("aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3h", "ABCDEFGHIJKLMNOP", "12345678", "tokens"),
+    *("\x1b[3m", "\t", "%3D", "/", "\\/", "ſ", "K", "ä", "\x7f", "str", "{", "}", ","),
+]
+texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map(
+    "".join
+)
+trees = st.recursive(
+    texts | st.integers() | st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
 )
 
 
 @settings(deadline=None)
-@given(st.lists(pieces | st.text(max_size=5)).map("".join))
+@given(texts)
 @example("password=Bearer abcdefgh")
 def test_taking_out_twice_changes_nothing(text: str) -> None:
     """What was written once compares equal to what would be written now."""
     once = redacted(text, ["swordfish"])
 
     assert redacted(once, ["swordfish"]) == once
+
+
+@settings(deadline=None)
+@given(trees)
+def test_a_tree_without_its_secrets_has_none(tree: object) -> None:
+    once = redacted_tree(tree, ["swordfish"])
+
+    assert redacted_tree(once, ["swordfish"]) == once
+
+
+@settings(deadline=None, max_examples=500)
+@given(trees, st.sampled_from(["swordfish", 'sw"ord\\fish', "schwärtfisch"]))
+def test_what_is_not_suspected_has_no_secret(tree: object, known: str) -> None:
+    """Only what is suspected is looked at closely."""
+    redactor = Redactor([known])
+    for body in (msgspec.json.encode(tree), json.dumps(tree).encode()):
+        decoded = msgspec.json.decode(body)
+
+        assert redactor.suspects(body) or redactor.tree(decoded) == decoded
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"task":"t_0123456789abcdef","afresh":false}',
+        b'{"copied":false,"message":{"calls":[{"arguments":{"path":"src/main.py"},"id":'
+        b'"call_0123456789abcdefABCDEF12","name":"read_file"}],"id":"m_65b60a1991",'
+        b'"model":"openai:gpt-5","text":"The build went through; all pass.","usage":'
+        b'{"cached_tokens":0,"calls":1,"cost":0,"input_tokens":100,"output_tokens":20,'
+        b'"reasoning_tokens":0,"unpriced":0}},"task":"t_0123456789abcdef"}',
+        b'{"text":"\\u001b[32mok\\u001b[0m a keyboard, a monkey and max_tokens=100"}',
+    ],
+)
+def test_an_ordinary_fact_is_not_suspected(body: bytes) -> None:
+    """All of them speak of tokens."""
+    assert not Redactor(["swordfish"]).suspects(body)
 
 
 @settings(deadline=None)
@@ -165,10 +230,24 @@ def test_json_without_its_secrets_is_json(values: dict[str, str]) -> None:
     assert left["z"] == 1
 
 
-@pytest.mark.parametrize(
-    "piece",
-    ["a.", "a-", "password", "password=", "://", "x://a:", "\\", 'secret="', "sk-"],
-)
-def test_a_long_text_is_no_trouble(piece: str) -> None:
+HOSTILE = [
+    *("a", "A1", "a.", "a-", "-", "_", '"', "'", "\\", '\\"', " ", "\n", "=", "&", "@"),
+    *("password", "password=", "password:", "password ", 'secret="', "secret='", "token:"),
+    *('token="a ', "token='a token=\\\"", "password&", "--token a", "key: x=", "pwd="),
+    *("://", "x://a:", "://a:b", "://a:@", ":/", "sk-", "sk-ant-", "sk-a", "eyJ", "eyJa."),
+    *("SG.", "1:AA", "123456:", "ghp_", "bearer ", "basic ", "curl ", "curl -u ", "a:b "),
+    *("-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "PRIVATE KEY-----", "password>"),
+    *("authorization: basic ", "api_key: a|", "api_key: a[", "login a ", "MIIEpAIBAAKCAQEA7 "),
+]
+
+
+@pytest.mark.parametrize("before", ["", "password=", 'token="', r"secret=\"", "token: "])
+def test_a_long_text_is_no_trouble(before: str) -> None:
     """Tools answer with whole files, and a pattern that goes back and forth never ends."""
-    assert redacted(piece * 50_000) is not None
+    for piece in HOSTILE:
+        text = before + piece * (200_000 // len(piece))
+        began = time.perf_counter()
+        redacted(text)
+        took = time.perf_counter() - began
+
+        assert took < 1, (before, piece, took)

@@ -72,7 +72,7 @@ class Turn:
         *tools: Tool,
         transcript: Transcript = (GO,),
         limits: Limits = LIMITS,
-        record: Callable[[Step], None] | None = None,
+        record: Callable[[Step], Step] | None = None,
         ready: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         self.agent: Agent[Any] = Agent(
@@ -82,8 +82,12 @@ class Turn:
         self.tools = tools
         self.transcript = transcript
         self.steps: list[Step] = []
-        self._record = record if record is not None else self.steps.append
+        self._record = record if record is not None else self._keep
         self._ready = ready
+
+    def _keep(self, step: Step) -> Step:
+        self.steps.append(step)
+        return step
 
     async def take(self) -> str:
         return await take_turn(
@@ -283,8 +287,9 @@ async def test_the_agent_acts_when_all_that_was_recorded_is_safe() -> None:
     """After a crash it must be known what it may have done, and why."""
     log: list[str] = []
 
-    def keep(step: Step) -> None:
+    def keep(step: Step) -> Step:
         log.append(f"kept {type(step).__name__}")
+        return step
 
     async def wait_safe() -> None:
         await trio.sleep(5)
@@ -351,7 +356,7 @@ async def test_the_model_hears_steps_in_the_order_they_are_kept_in() -> None:
 async def test_nothing_happens_that_cannot_be_recorded() -> None:
     """Nobody would know of it after a crash."""
 
-    def lose(_: Step) -> None:
+    def lose(_: Step) -> Step:
         raise OSError("the disk is full")
 
     model = Listener(ToolCall("send", {"letter": "x"}))

@@ -60,6 +60,8 @@ st.register_type_strategy(
     ToolCall, st.builds(ToolCall, st.text(), arguments, id=st.text().map(CallId))
 )
 
+# JSON has no number for what has no end.
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 st.register_type_strategy(
     Part, st.builds(Part, st.just("image/png"), data=st.binary(min_size=1))
 )

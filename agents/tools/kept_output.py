@@ -1,0 +1,190 @@
+"""What a command says, in bounded memory: its beginning, its end, and how much is missing between.
+
+Bytes come in, and only text that can be shown is kept. That happens on the way in, so that what is
+read, counted, searched and cut is all the same text:
+
+* it is UTF-8; what is not becomes U+FFFD, also where a character comes in two chunks;
+* escape sequences (colours, titles, links) are taken out, and any other control character but
+  tab and new line becomes U+FFFD: a command cannot write to the terminal of whoever reads this;
+* every carriage return ends a line, so the states of a progress bar are lines, of which the log
+  shows the last ones, and none hides another.
+
+A chunk costs its own length, however much was said before it.
+"""
+
+import codecs
+import io
+import re
+from collections import deque
+from typing import Final
+
+import attrs
+
+HEAD: Final = 50_000
+TAIL: Final = 150_000
+LINES: Final = 200
+# Loose pieces are joined at this length: whoever writes byte by byte costs no object a byte.
+PIECE: Final = 4096
+# An escape sequence may come in two chunks. What is longer than this is none.
+HELD_BACK: Final = 4096
+
+# Control sequences; strings up to BEL or ESC \, such as titles and links; and all others.
+_ESCAPES: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
+)
+_BEGUN_ESCAPE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z"
+)
+# The marks of direction are here too: they show a text in another order than it has.
+_CONTROLS: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+@attrs.frozen(kw_only=True)
+class LogView:
+    """Some lines of an output."""
+
+    text: str
+    begin: int
+    """The number of the first line, counted from 0."""
+    end: int
+    """The number after that of the last."""
+    total: int
+    """How many lines there are, with those that are not kept."""
+
+
+class KeptOutput:
+    """The first and the last characters of an output that may be without end."""
+
+    def __init__(self, *, head: int = HEAD, tail: int = TAIL) -> None:
+        self.total = 0
+        """How many characters have come, kept or not."""
+        self._head = head
+        self._tail = tail
+        self._decoder = io.IncrementalNewlineDecoder(
+            codecs.getincrementaldecoder("utf-8")("replace"), translate=True
+        )
+        self._held = ""
+        self._first = io.StringIO()
+        self._last: deque[str] = deque()
+        self._loose: list[str] = []
+        self._loose_length = 0
+        self._last_length = 0
+        self._new_lines = 0
+        self._is_line_open = False
+
+    def write(self, chunk: bytes | bytearray) -> str:
+        """Take in what was said, and return the text that it is.
+
+        The end of a chunk may be returned only with the next: half a character is none yet.
+        """
+        return self._take(self._decoder.decode(chunk), final=False)
+
+    def finish(self) -> str:
+        """Take in that no more will come, and return the text that was held back."""
+        return self._take(self._decoder.decode(b"", final=True), final=True)
+
+    @property
+    def dropped(self) -> int:
+        """How many characters are not kept."""
+        begin, end = self._gap()
+        return end - begin
+
+    def text(self) -> str:
+        """Return all that is kept, with a line that says how much is missing, if anything is."""
+        return self.since(0)[0]
+
+    def tail_text(self, characters: int) -> str:
+        """Return the last characters."""
+        return self.since(self.total - characters)[0]
+
+    def since(self, mark: int) -> tuple[str, int]:
+        """Return what has come since a mark, and the mark for the next time.
+
+        The first mark is 0. If some of it is not kept, a line says how much.
+        """
+        mark = min(max(mark, 0), self.total)
+        begin, end = self._gap()
+        after = "" if mark == self.total else self._ending()[max(0, mark - end) :]
+        if mark >= end:
+            return after, self.total
+        before = self._first.getvalue()[mark:]
+        if begin == end:
+            return before + after, self.total
+        return f"{before}\n{self._missing(max(mark, begin))}\n{after}", self.total
+
+    def lines(self, offset: int | None = None, limit: int = LINES) -> LogView:
+        """Return some lines, and which they are.
+
+        Args:
+            offset: the number of the first, counted from 0; None is the last ones.
+            limit: at most so many.
+        """
+        total = self._new_lines + self._is_line_open
+        begin = total - limit if offset is None else min(offset, total)
+        begin = max(begin, 0)
+        end = min(begin + limit, total)
+        gap, gap_end = self._gap()
+        ending = self._ending()
+        if gap == gap_end:
+            shown = (self._first.getvalue() + ending).split("\n")[begin:end]
+            return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
+        beginning = self._first.getvalue().split("\n")
+        shown = beginning[begin:end]
+        goes_on_at = self._new_lines - ending.count("\n")
+        if begin <= goes_on_at and end >= len(beginning):
+            shown.append(self._missing(gap))
+        shown += ending.split("\n")[
+            max(0, begin - goes_on_at) : max(0, end - goes_on_at)
+        ]
+        return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
+
+    def _missing(self, begin: int) -> str:
+        _, end = self._gap()
+        return f"[{end - begin} of {self.total} characters are left out here]"
+
+    def _gap(self) -> tuple[int, int]:
+        # From where to where nothing is kept.
+        begin = min(self._head, self.total)
+        return begin, max(begin, self.total - self._tail)
+
+    def _ending(self) -> str:
+        _, end = self._gap()
+        kept = "".join((*self._last, *self._loose))
+        return kept[len(kept) - (self.total - end) :]
+
+    def _take(self, text: str, *, final: bool) -> str:
+        text = self._plain(text, final=final)
+        if not text:
+            return text
+        room = max(0, self._head - self.total)
+        self.total += len(text)
+        self._new_lines += text.count("\n")
+        self._is_line_open = not text.endswith("\n")
+        if room:
+            self._first.write(text[:room])
+        self._keep_last(text[max(room, len(text) - self._tail) :])
+        return text
+
+    def _keep_last(self, text: str) -> None:
+        if not text:
+            return
+        self._loose.append(text)
+        self._loose_length += len(text)
+        self._last_length += len(text)
+        if self._loose_length >= PIECE:
+            self._last.append("".join(self._loose))
+            self._loose.clear()
+            self._loose_length = 0
+        while self._last and self._last_length - len(self._last[0]) >= self._tail:
+            self._last_length -= len(self._last.popleft())
+
+    def _plain(self, text: str, *, final: bool) -> str:
+        text, self._held = self._held + text, ""
+        if "\x1b" in text:
+            begun = _BEGUN_ESCAPE.search(text, max(0, len(text) - HELD_BACK))
+            if begun and not final:
+                text, self._held = text[: begun.start()], text[begun.start() :]
+            text = _ESCAPES.sub("", text)
+        return _CONTROLS.sub("\ufffd", text)

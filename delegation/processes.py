@@ -1,0 +1,66 @@
+"""Commands in the background: what is known of each, and what a session is told of them."""
+
+from typing import Final, NewType
+
+import attrs
+
+from delegation.task import TaskId
+
+ProcessId = NewType("ProcessId", str)
+
+TAIL: Final = 2_000
+"""How many characters of the output a session is told when a command has ended."""
+
+
+@attrs.frozen
+class ProcessRecord:
+    """A command that runs in the background."""
+
+    id: ProcessId
+    task: TaskId
+    """Who has started it."""
+    command: str
+    notify: bool
+    """The session is told when it ends."""
+
+
+@attrs.frozen(kw_only=True)
+class ProcessNews:
+    """Something that a command in the background did: mail for the session that started it."""
+
+    process: ProcessId
+    command: str
+    ended: str = ""
+    """How it ended, if that is the news."""
+    output: str = ""
+    """The end of what it printed, or the lines that were watched for."""
+    left_out: int = 0
+    """How many lines that were watched for are not told."""
+
+    def text(self, share: int) -> str:
+        """Return what wakes the session.
+
+        Args:
+            share: how many characters of the output may be in it.
+        """
+        what = (
+            f"has ended: {self.ended}" if self.ended else "has printed what you watch"
+        )
+        lines = [
+            f"A command that runs in the background {what} ({self.process}).",
+            f"Command: {self.command}",
+        ]
+        if self.left_out:
+            lines.append(
+                f"{self.left_out} more lines that you watch for came too quickly, and are not"
+                " told."
+            )
+        if self.output:
+            cut = self.output[-share:]
+            start = "The end of its output" if self.ended else "Lines"
+            lines.append(f"{start}:\n{cut}")
+        if not self.ended:
+            lines.append(
+                f'It goes on: process(action="log", id="{self.process}") reads what it printed.'
+            )
+        return "\n".join(lines)

@@ -1,0 +1,349 @@
+"""Commands in the background: one owner for all, and a fact for what becomes of each.
+
+A command ends with whoever can be told of it: with its task, with a turn after which nobody
+listens, or with the session. None outlives the orchestrator, and what a crash leaves behind is
+found by its id and ended by the next process.
+"""
+
+import math
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+import trio
+
+from agents import CallId, ToolError
+from agents.tools.kept_output import KeptOutput
+from agents.tools.leftovers import end_leftovers
+from agents.tools.processes import BackgroundCommand
+from agents.tools.running import Running, running
+from agents.tools.scene import current_scene
+from delegation import SessionId, TaskId, TaskRecord
+from delegation.events import ProcessEnded, ProcessMatched, ProcessStarted
+from delegation.processes import TAIL, ProcessId
+from orchestrator.bookkeeper import Bookkeeper
+
+HEAD_KEPT: Final = 50_000
+TAIL_KEPT: Final = 150_000
+"""How many characters of an output are kept, from the beginning and from the end."""
+REMEMBERED: Final = 32
+"""How many commands of a task are remembered that have ended."""
+PAUSE: Final = 15.0
+"""How many seconds pass at least between two lines that are told; each time twice as many."""
+LONGEST_PAUSE: Final = 900.0
+CLOSED: Final = "stopped, because the orchestrator was closed"
+LOST: Final = (
+    "its orchestrator died while it ran; whether it had finished, and what else it printed,"
+    " is not known"
+)
+
+
+class Command:
+    """One command, from the moment it is asked for."""
+
+    def __init__(
+        self,
+        id: ProcessId,  # noqa: A002 (the word of the domain)
+        command: str,
+        *,
+        task: TaskId,
+        workdir: Path,
+        watch: Sequence[str],
+    ) -> None:
+        self.id = id
+        self.command = command
+        self.task = task
+        self.workdir = workdir
+        self.environ = current_scene().environ
+        self.output = KeptOutput(head=HEAD_KEPT, tail=TAIL_KEPT)
+        self.exit_code: int | None = None
+        self.ended = ""
+        self.mark = 0
+        """Up to where its output was polled."""
+        self.process: Running | None = None
+        self.error: ToolError | None = None
+        self.stopped = ""
+        """Why it is being ended, if it is."""
+        self.is_begun = trio.Event()
+        self.is_over = trio.Event()
+        self._scope = trio.CancelScope()
+        self._watch = tuple(watch)
+        self._began = trio.current_time()
+        self._took: float | None = None
+        self._may_tell_at = -math.inf
+        self._pause = PAUSE
+        self.left_out = 0
+        """How many lines that are watched for came too quickly to be told."""
+
+    @property
+    def pid(self) -> int:
+        return 0 if self.process is None else self.process.pid
+
+    @property
+    def seconds(self) -> float:
+        return trio.current_time() - self._began if self._took is None else self._took
+
+    def stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+        self._scope.cancel(reason=why)
+
+    def is_news(self, line: str) -> bool:
+        """Tell whether a line is one to be told now; count those that come too quickly."""
+        if not any(text in line for text in self._watch):
+            return False
+        now = trio.current_time()
+        if now < self._may_tell_at:
+            self.left_out += 1
+            return False
+        self._may_tell_at = now + self._pause
+        self._pause = min(LONGEST_PAUSE, self._pause * 2)
+        return True
+
+    async def run(self, heard: Callable[[str], None]) -> None:
+        """Run it to its end, or until it is stopped."""
+        try:
+            with self._scope:
+                async with running(
+                    self.command,
+                    cwd=self.workdir,
+                    environ=self.environ,
+                    tag=self.id,
+                    output=self.output,
+                    stdin=True,
+                    heard=heard,
+                ) as self.process:
+                    self.is_begun.set()
+                    self.exit_code = await self.process.wait()
+        except ToolError as exc:
+            self.error = exc
+        finally:
+            self._took = self.seconds
+            self.ended = self._how()
+
+    def _how(self) -> str:
+        if self.error is not None:
+            return f"it could not be run: {self.error}"
+        if self.exit_code is None:
+            return self.stopped or CLOSED
+        if self.exit_code < 0:
+            return f"killed by {_signal_name(-self.exit_code)}"
+        return f"exit code {self.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class Background:
+    """All commands that run in the background."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        telling: Callable[[TaskId, CallId, Sequence[int]], None],
+    ) -> None:
+        self._book = book
+        self.note_told = telling
+        self._due: list[Command] = []
+        self._is_due = trio.lowlevel.ParkingLot()
+        self._commands: dict[TaskId, dict[ProcessId, Command]] = {}
+
+    async def run_forever(self) -> NoReturn:
+        """Run commands as they are asked for. This nursery owns every one of them."""
+        async with trio.open_nursery() as commands:
+            while True:
+                while self._due:
+                    commands.start_soon(self._see_through, self._due.pop())
+                await self._is_due.park()
+
+    async def _see_through(self, command: Command) -> None:
+        def hear(line: str) -> None:
+            if command.is_news(line) and not self._book.closed:
+                left_out, command.left_out = command.left_out, 0
+                self._book.post(
+                    ProcessMatched(command.task, command.id, (line,), left_out)
+                )
+
+        try:
+            await command.run(hear)
+        finally:
+            if not self._book.closed and self._is_live(command):
+                output = command.output.tail_text(TAIL)
+                self._book.post(
+                    ProcessEnded(
+                        command.task,
+                        command.id,
+                        command.ended,
+                        output,
+                        command.left_out,
+                    )
+                )
+            command.is_begun.set()
+            command.is_over.set()
+
+    def _is_live(self, command: Command) -> bool:
+        session = self._book.ledger.tasks[command.task].session
+        return command.id in self._book.ledger.sessions[session].processes
+
+    async def start(self, command: Command, *, notify: bool) -> None:
+        """Run a command, and return when it has begun, or could not."""
+        record = self._book.ledger.tasks[command.task]
+        most = self._book.ledger.rules.processes
+        if len(self._book.ledger.sessions[record.session].processes) >= most:
+            raise ToolError(
+                f"{most} commands run in the background of this session already: end one with"
+                ' process(action="kill"), or wait for one'
+            )
+        self._remember(command)
+        self._book.post(
+            ProcessStarted(command.task, command.id, command.command, notify)
+        )
+        # From here on a crash leaves it to the next process to end it.
+        try:
+            await self._book.wait_durable()
+        except BaseException:
+            if not self._book.closed and not self._book.is_broken:
+                self._book.post(
+                    ProcessEnded(command.task, command.id, "it was never begun")
+                )
+            raise
+        self._due.append(command)
+        self._is_due.unpark()
+        await command.is_begun.wait()
+
+    def _remember(self, command: Command) -> None:
+        known = self._commands.setdefault(command.task, {})
+        known[command.id] = command
+        over = [it.id for it in known.values() if it.ended]
+        for id_ in over[:-REMEMBERED]:
+            del known[id_]
+
+    def of(self, task: TaskId) -> Sequence[Command]:
+        return list(self._commands.get(task, {}).values())
+
+    async def end(self, commands: Iterable[Command], why: str) -> None:
+        """End commands, and return when each has ended with all that it had started."""
+        commands = list(commands)
+        for command in commands:
+            command.stop(why)
+        await trio.lowlevel.checkpoint()
+        for command in commands:
+            await command.is_over.wait()
+
+    async def end_of(self, task: TaskId, why: str) -> None:
+        """End what a task has in the background, and forget it."""
+        await self.end([it for it in self.of(task) if not it.is_over.is_set()], why)
+        self._commands.pop(task, None)
+
+    def has(self, task: TaskId) -> bool:
+        return task in self._commands
+
+    def news_of(self, command: Command) -> list[int]:
+        """Return the unread news that a command has ended."""
+        session = self._book.ledger.tasks[command.task].session
+        news = self._book.ledger.sessions[session].ended_processes()
+        return [seq for seq, process in news if process == command.id]
+
+    async def end_leftovers(self) -> None:
+        """End what an earlier process had running, and say so."""
+        left = [
+            process
+            for session in self._book.ledger.sessions.values()
+            for process in session.processes.values()
+        ]
+        await trio.lowlevel.checkpoint()
+        if left:
+            ids = [process.id for process in left]
+            await trio.to_thread.run_sync(end_leftovers, *ids)
+        for process in left:
+            self._book.post(ProcessEnded(process.task, process.id, LOST))
+
+    def kill_now(self) -> None:
+        """Kill everything at once, for a process that is about to leave."""
+        live = [
+            command
+            for commands in self._commands.values()
+            for command in commands.values()
+            if not command.ended and command.process is not None
+        ]
+        for command in live:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(command.pid, signal.SIGKILL)
+        if live:
+            end_leftovers(*(command.id for command in live), seconds=0)
+
+
+class ProcessesOf:
+    """The commands of one task, as its tools see them."""
+
+    def __init__(
+        self, background: Background, record: TaskRecord, *, can_tell: bool
+    ) -> None:
+        self._background = background
+        self._task = record.id
+        self._session: SessionId = record.session
+        self._is_root = record.request is None
+        self.can_tell = can_tell
+
+    async def start(
+        self,
+        command: str,
+        *,
+        workdir: Path,
+        notify: bool,
+        watch: Sequence[str],
+        call: CallId,
+    ) -> Command:
+        started = Command(
+            ProcessId(f"p_{secrets.token_hex(8)}"),
+            command,
+            task=self._task,
+            workdir=workdir,
+            watch=watch,
+        )
+        await self._background.start(started, notify=notify)
+        if started.error is not None:
+            self.telling(started, call)
+            raise started.error
+        return started
+
+    def known(self) -> Sequence[Command]:
+        return self._background.of(self._task)
+
+    async def wait(self, command: BackgroundCommand, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self._own(command).is_over.wait()
+
+    async def end(self, command: BackgroundCommand) -> None:
+        await self._background.end([self._own(command)], "you have ended it")
+
+    async def write(self, command: BackgroundCommand, text: str) -> None:
+        process = self._own(command).process
+        assert process is not None, "it has begun"
+        await process.write(text)
+
+    async def close_input(self, command: BackgroundCommand) -> None:
+        process = self._own(command).process
+        assert process is not None, "it has begun"
+        await process.close_stdin()
+
+    def unread(self, command: BackgroundCommand) -> str:
+        own = self._own(command)
+        text, own.mark = own.output.since(own.mark)
+        return text
+
+    def telling(self, command: BackgroundCommand, call: CallId) -> None:
+        if self._is_root:
+            news = self._background.news_of(self._own(command))
+            self._background.note_told(self._task, call, news)
+
+    def _own(self, command: BackgroundCommand) -> Command:
+        assert isinstance(command, Command), "it is one of those that were started here"
+        return command

@@ -1,0 +1,212 @@
+"""Running git for the house: as a program, in words of its own, and for a bounded time.
+
+A task may write what it likes in its working tree, also over the file `.git` there, which tells git
+where its settings are, and settings name commands that git runs. So git is told where the
+repository is, and never asks a working tree. No hook runs, and the environment leads nowhere else.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from agents import AgentError
+
+GIT_SECONDS: Final = 30
+"""How long git may take for what is quick."""
+GRACE_SECONDS: Final = 2
+"""How long git may tidy up after itself when it is to stop."""
+HALF_MADE: Final = "being made by the orchestrator"
+"""Why a worktree is locked that was never handed out: there can be no work in it."""
+_MARKS: Final = frozenset({HALF_MADE, "initializing"})  # the latter is what git says
+_KEPT: Final = frozenset(
+    {
+        "GIT_CEILING_DIRECTORIES",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+        "GIT_EXEC_PATH",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+    }
+)
+"""What may be said to git by the environment. Anything else could lead it elsewhere."""
+_SETTINGS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    # Whether a file has changed is looked at, not remembered or guessed.
+    "core.untrackedCache=false",
+    "core.ignoreStat=false",
+    "core.trustctime=true",
+    "core.checkStat=default",
+    # Others may work in the same repository, and hold its locks for a moment.
+    "core.filesRefLockTimeout=5000",
+    "core.packedRefsTimeout=5000",
+    "worktree.useRelativePaths=false",
+)
+
+
+class GitError(AgentError):
+    """Git could not do what a task needs."""
+
+
+class Git:
+    """The program, in an environment in which nothing leads it astray."""
+
+    def __init__(self, environ: Mapping[str, str], holds: Sequence[int] = ()) -> None:
+        self._environ = {
+            **{
+                key: value
+                for key, value in environ.items()
+                if key in _KEPT or not key.startswith("GIT_")
+            },
+            "LC_ALL": "C",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_TERMINAL_PROMPT": "0",
+        }
+        self._holds = holds
+
+    def holding(self, descriptor: int) -> "Git":
+        """Return one that keeps something open for as long as it runs, also without us."""
+        return Git(self._environ, (descriptor,))
+
+    async def about(self, repository: Path, *args: str, stdin: str = "") -> str:
+        """Return what git answers about a repository, wherever its files are."""
+        at = ("-C", str(repository), f"--git-dir={repository}")
+        return _checked(args[0], await self.run(*at, *args, stdin=stdin))
+
+    async def inside(
+        self, path: Path, git_folder: Path, *args: str, seconds: float = GIT_SECONDS
+    ) -> str:
+        """Return what git answers about the files of a worktree.
+
+        Args:
+            path: where they are.
+            git_folder: what git keeps of them, whatever they say themselves.
+            args: what it is asked.
+            seconds: how long it may take.
+        """
+        at = ("-C", str(path), f"--git-dir={git_folder}", f"--work-tree={path}")
+        return _checked(args[0], await self.run(*at, *args, seconds=seconds))
+
+    async def run(
+        self, *args: str, stdin: str = "", seconds: float = GIT_SECONDS
+    ) -> tuple[int, str, str]:
+        """Return how git ended, what it answered, and what it said besides."""
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        try:
+            with trio.fail_after(seconds):
+                done = await trio.run_process(
+                    ["git", *settings, *args],
+                    stdin=stdin.encode(),
+                    capture_stdout=True,
+                    capture_stderr=True,
+                    check=False,
+                    env=self._environ,
+                    pass_fds=self._holds,
+                    start_new_session=True,  # one group with its own children, and no terminal
+                    deliver_cancel=_stop_group,
+                )
+        except OSError as exc:
+            raise GitError(
+                f"git cannot be run: {exc}; a worktree needs git 2.34 or later in the PATH"
+            ) from exc
+        except trio.TooSlowError as exc:
+            raise GitError(f"git has not answered within {seconds:g} seconds") from exc
+        said = " ".join(os.fsdecode(done.stderr).split())
+        return done.returncode, os.fsdecode(done.stdout), said[-500:]
+
+
+async def _stop_group(process: trio.Process) -> None:
+    """Stop git, and when it has ended or will not, whatever it has started."""
+    try:
+        _signal_group(process, signal.SIGTERM)
+        await trio.sleep(GRACE_SECONDS)
+    finally:
+        _signal_group(process, signal.SIGKILL)
+
+
+def _signal_group(process: trio.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _checked(command: str, done: tuple[int, str, str]) -> str:
+    code, out, said = done
+    if code:
+        raise GitError(f"git {command}: {said or f'it ended with {code}'}")
+    return out
+
+
+@attrs.frozen
+class Registered:
+    """A worktree that a repository knows of."""
+
+    path: Path
+    branch: str
+    """As a whole ref, and nothing if it has none checked out."""
+    locked: str
+    """Why nobody may remove it, and nothing if anybody may."""
+
+
+async def git_folder_of(path: Path, repository: Path) -> Path:
+    """Return what git keeps of a worktree, without asking the worktree."""
+    found = await trio.to_thread.run_sync(_look_for, path, repository)
+    if found is None:
+        raise GitError(
+            f"{repository} does not know the worktree {path} any more; try it again, or mend it:"
+            f" git worktree repair {path}"
+        )
+    return found
+
+
+def forget(path: Path, repository: Path, *, only_half_made: bool) -> None:
+    """Remove a worktree and what git keeps of it, whatever is in it.
+
+    Git does that too, but not if it was stopped while it wrote what it keeps.
+    """
+    folder = _look_for(path, repository)
+    if folder is not None and not (only_half_made and _locked(folder) not in _MARKS):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+        # Last: until then, the mark says that this is not finished.
+        shutil.rmtree(folder)
+
+
+def _look_for(path: Path, repository: Path) -> Path | None:
+    for entry in (repository / "worktrees").glob("*/gitdir"):
+        with suppress(OSError):
+            if os.fsdecode(entry.read_bytes().rstrip(b"\n")) == f"{path}/.git":
+                return entry.parent
+    return None
+
+
+def _locked(git_folder: Path) -> str:
+    try:
+        return os.fsdecode((git_folder / "locked").read_bytes().strip())
+    except FileNotFoundError:
+        return ""
+
+
+def registered(listed: str) -> list[Registered]:
+    """Read what `git worktree list --porcelain` says."""
+    found: list[Registered] = []
+    for block in listed.split("\n\n"):
+        lines = block.split("\n")
+        if path := after("worktree ", lines):
+            # Locked without a reason is locked.
+            locked = after("locked ", lines) or ("locked" in lines) * "somebody"
+            found.append(Registered(Path(path), after("branch ", lines), locked))
+    return found
+
+
+def after(start: str, lines: Sequence[str]) -> str:
+    """Return the rest of the first line that starts so, and nothing if none does."""
+    return next((line[len(start) :] for line in lines if line.startswith(start)), "")

@@ -1,0 +1,35 @@
+"""What the tests of the file tools share: a task that works in a folder."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agents import CallId, Tool, ToolCall, ToolError
+from agents.tools.desk import Desk, Shelf
+from agents.tools.scene import Scene, playing
+
+
+class Worker:
+    """A task, as far as its tools see it."""
+
+    def __init__(
+        self, workspace: Path, shelf: Shelf | None = None, who: str = "/editor"
+    ) -> None:
+        self._scene = Scene(
+            workspace=workspace,
+            environ={},
+            desk=Desk(shelf or Shelf(), who),
+            processes=cast("Any", None),  # No file tool starts any.
+            redact=str,
+        )
+
+    async def use(self, used: Tool, /, **arguments: Any) -> str:
+        with playing(self._scene):
+            return await used.run(ToolCall(used.name, arguments, id=CallId("1")))
+
+    async def refused(self, used: Tool, /, **arguments: Any) -> str:
+        """Return why a tool says no."""
+        with pytest.raises(ToolError) as caught:
+            await self.use(used, **arguments)
+        return str(caught.value)

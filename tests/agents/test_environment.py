@@ -1,0 +1,112 @@
+"""A subprocess is given everything but secrets, and what it is not given no text may hold."""
+
+from pathlib import Path
+
+import pytest
+
+from agents.environment import scrubbed
+from agents.secrets import Redactor, secrets_of
+
+LONG = "swordfish"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "APIKEY", "AWS_SECRET_ACCESS_KEY"),
+        *("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "GITHUB_TOKEN", "GH_TOKEN", "TOKEN"),
+        *("HF_TOKEN", "NPM_TOKEN", "SLACK_BOT_TOKEN", "PGPASSWORD", "MYSQL_PWD"),
+        *("MYSQL_ROOT_PASSWORD", "SMTP_PASS", "DB_PASSWD", "KEY_PASSPHRASE"),
+        *("JWT_SECRET", "DJANGO_SECRET_KEY", "SECRET_KEY_BASE", "CLIENT_SECRETS"),
+        *("AZURE_CREDENTIALS", "AUTH", "AUTH_HEADER", "REDIS_AUTH", "PRIVATE_KEY"),
+        *("DOCKER_AUTH_CONFIG", "GITHUB_PAT", "OPENAI_API_KEY_2", "my_password"),
+    ],
+)
+def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
+    environ = {name: LONG}
+
+    assert scrubbed(environ) == {}
+    assert secrets_of(environ) == [LONG]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("SSH_AUTH_SOCK", "KEYBOARD", "XDG_SESSION_ID", "GPG_TTY", "COLORTERM", "PATH"),
+        *("TOKENIZERS_PARALLELISM", "PWD", "OLDPWD", "GIT_AUTHOR_NAME", "XAUTHORITY"),
+        *("SSH_ASKPASS", "MAX_TOKENS", "AUTH_URL", "TOKEN_URL", "SECRET_NAME", "MONKEY"),
+        *("PASSWORD_STORE_DIR", "SSH_PUBLIC_KEY", "GNOME_KEYRING_CONTROL", "KEYTIMEOUT"),
+        *("STRIPE_PUBLISHABLE_KEY", "COMPASS", "PATTERN", "HOME", "LANG", "_", "1"),
+    ],
+)
+def test_a_variable_whose_name_says_nothing_is_handed_on(name: str) -> None:
+    environ = {name: LONG}
+
+    assert scrubbed(environ) == environ
+    assert secrets_of(environ) == []
+
+
+def test_of_an_address_only_the_password_is_secret() -> None:
+    environ = {"DATABASE_URL": "postgres://me:sword%20fish@host/db"}
+
+    assert secrets_of(environ) == ["sword%20fish", "sword fish"]
+    assert scrubbed(environ) == {}
+
+
+def test_a_value_that_looks_like_a_secret_is_not_handed_on() -> None:
+    environ = {"SETTINGS": '{"password": "swordfish"}', "PLAIN": '{"user": "me"}'}
+
+    assert scrubbed(environ) == {"PLAIN": '{"user": "me"}'}
+
+
+def test_a_path_is_no_secret(tmp_path: Path) -> None:
+    """What is in the file may be one, and a text without its paths says little."""
+    file = tmp_path / "credentials.json"
+    file.touch()
+    environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
+
+    assert secrets_of(environ, ["GOOGLE_APPLICATION_CREDENTIALS"]) == []
+    assert scrubbed(environ) == environ
+
+
+def test_what_begins_like_a_path_and_is_none_is_secret() -> None:
+    environ = {"AWS_SECRET_ACCESS_KEY": "/" + "aB3+" * 100, "API_KEY": "/a\0bcdefgh"}
+
+    assert secrets_of(environ) == [*environ.values()]
+
+
+@pytest.mark.parametrize("value", ["", "true", "False", "none", "  "])
+def test_a_plain_word_is_no_secret(value: str) -> None:
+    assert secrets_of({"USE_TOKEN": value}) == []
+
+
+def test_what_is_short_is_not_handed_on_and_not_looked_for() -> None:
+    environ = {"DB_PASSWORD": "abc1234"}
+
+    assert scrubbed(environ) == {}
+    assert secrets_of(environ) == []
+
+
+def test_what_somebody_names_is_secret() -> None:
+    environ = {"A": "abcd", "B": "abc", "C": "abcd"}
+
+    assert secrets_of(environ, named=["A", "B"]) == ["abcd"]
+    assert scrubbed(environ, named=["A", "B"]) == {"C": "abcd"}
+
+
+def test_what_somebody_hands_on_is_handed_on() -> None:
+    environ = {"GITHUB_TOKEN": LONG, "NPM_TOKEN": LONG}
+
+    assert scrubbed(environ, hand_on=["GITHUB_TOKEN"]) == {"GITHUB_TOKEN": LONG}
+
+
+def test_of_two_secrets_the_longer_comes_first() -> None:
+    environ = {"A_TOKEN": "swordfish", "B_TOKEN": " swordfishes\n"}
+
+    assert secrets_of(environ) == ["swordfishes", "swordfish"]
+
+
+def test_what_is_not_handed_on_is_taken_out_of_texts() -> None:
+    redactor = Redactor(secrets_of({"X_TOKEN": LONG, "HOME": "/root"}))
+
+    assert redactor.text("the swordfish in /root") == "the *** in /root"

@@ -1,0 +1,315 @@
+"""Of all who change a file at the same time, each has seen what it changes."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents import Tool, ToolError
+from agents.tools import desk
+from agents.tools.desk import Desk, Fingerprint, Shelf
+from agents.tools.files import edit_file, read_file, write_file
+from tests.agents.files_kit import Worker
+
+SIBLINGS = 50
+
+
+def fingerprint(text: str, *, modified: int = 0, digest: bool = True) -> Fingerprint:
+    return Fingerprint(
+        size=len(text),
+        modified=modified,
+        inode=1,
+        digest=text.encode() if digest else None,
+    )
+
+
+@pytest.fixture(name="file")
+def file_in_a_workspace(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    file = tmp_path / "src/app.py"
+    file.write_text("one\n")
+    return file
+
+
+@pytest.fixture(name="siblings")
+def two_tasks_of_a_house(tmp_path: Path, file: Path) -> tuple[Worker, Worker]:
+    assert file.is_relative_to(tmp_path)
+    shelf = Shelf()
+    return (
+        Worker(tmp_path, shelf, "/editor/coder[1]"),
+        Worker(tmp_path, shelf, "/editor/coder[2]"),
+    )
+
+
+def content(file: Path) -> str:
+    return file.read_text()
+
+
+def change(file: Path, text: str) -> None:
+    """Write to a file as an editor or a command would."""
+    file.write_text(text)
+
+
+CHANGES = [
+    pytest.param(write_file, {"content": "mine\n"}, id="write"),
+    pytest.param(edit_file, {"old": "one", "new": "mine"}, id="edit"),
+]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(("used", "arguments"), CHANGES)
+async def test_what_was_never_read_is_not_changed(
+    file: Path, siblings: tuple[Worker, Worker], used: Tool, arguments: dict[str, str]
+) -> None:
+    first, second = siblings
+    await second.use(
+        read_file, path="src/app.py"
+    )  # That somebody else knows it is no help.
+
+    said = await first.refused(used, path="src/app.py", **arguments)
+
+    assert said == (
+        "src/app.py is there already, and you have not read it: read it first, then repeat"
+        " your change"
+    )
+    assert content(file) == "one\n"
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(("used", "arguments"), CHANGES)
+async def test_what_a_sibling_changed_is_refused_by_its_name(
+    file: Path, siblings: tuple[Worker, Worker], used: Tool, arguments: dict[str, str]
+) -> None:
+    first, second = siblings
+    await first.use(read_file, path="src/app.py")
+    await second.use(read_file, path="src/app.py")
+    await second.use(edit_file, path="src/app.py", old="one\n", new="one\ntwo\n")
+
+    said = await first.refused(used, path="src/app.py", **arguments)
+    assert said == (
+        "src/app.py was changed by /editor/coder[2] since you read it: read it again, then"
+        " repeat your change"
+    )
+    assert content(file) == "one\ntwo\n"
+    await first.use(read_file, path="src/app.py")
+    await first.use(used, path="src/app.py", **arguments)
+
+    assert content(file).startswith("mine\n")
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(("used", "arguments"), CHANGES)
+async def test_what_a_stranger_changed_is_refused_without_a_name(
+    file: Path, siblings: tuple[Worker, Worker], used: Tool, arguments: dict[str, str]
+) -> None:
+    """Also where a sibling had changed it before: it is not theirs any more."""
+    first, second = siblings
+    await first.use(read_file, path="src/app.py")
+    await second.use(read_file, path="src/app.py")
+    await second.use(write_file, path="src/app.py", content="one or two\n")
+    change(file, "one from an editor\n")
+
+    said = await first.refused(used, path="src/app.py", **arguments)
+
+    assert said == (
+        "src/app.py has changed since you read it: read it again, then repeat your change"
+    )
+    assert content(file) == "one from an editor\n"
+
+
+@pytest.mark.realtime
+async def test_a_change_of_the_same_length_in_the_same_moment_is_seen(
+    file: Path, siblings: tuple[Worker, Worker]
+) -> None:
+    """Size and time are not enough: clocks of file systems are slow."""
+    first, _ = siblings
+    before = os.stat(file)  # noqa: PTH116
+    await first.use(read_file, path="src/app.py")
+    change(file, "ONE\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert "has changed" in await first.refused(
+        write_file, path="src/app.py", content="mine"
+    )
+
+
+@pytest.mark.realtime
+async def test_a_file_that_was_only_touched_has_not_changed(
+    file: Path, siblings: tuple[Worker, Worker]
+) -> None:
+    first, _ = siblings
+    await first.use(read_file, path="src/app.py")
+    change(file, "one\n")
+    os.utime(file, (1, 1))
+
+    await first.use(write_file, path="src/app.py", content="mine")
+
+    assert content(file) == "mine"
+
+
+@pytest.mark.realtime
+async def test_a_task_knows_what_it_wrote(
+    tmp_path: Path, siblings: tuple[Worker, Worker]
+) -> None:
+    first, second = siblings
+    await first.use(write_file, path="new.py", content="a = 1\n")
+    await first.use(edit_file, path="new.py", old="1", new="2")
+    await first.use(write_file, path="new.py", content="a = 3\n")
+
+    assert (tmp_path / "new.py").read_text() == "a = 3\n"
+    assert "read it first" in await second.refused(
+        write_file, path="new.py", content="mine"
+    )
+
+
+@pytest.mark.realtime
+async def test_what_was_removed_may_be_written_anew(
+    file: Path, siblings: tuple[Worker, Worker]
+) -> None:
+    first, _ = siblings
+    await first.use(read_file, path="src/app.py")
+    os.unlink(file)  # noqa: PTH108
+
+    assert "created" in await first.use(write_file, path="src/app.py", content="new")
+
+
+@pytest.mark.realtime
+async def test_several_edits_in_one_step_all_count(
+    file: Path, siblings: tuple[Worker, Worker]
+) -> None:
+    """A model may ask for them at once, and knows its own changes."""
+    first, _ = siblings
+    change(file, "".join(f"<{number}>\n" for number in range(20)))
+    await first.use(read_file, path="src/app.py")
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(edit, first, f"<{number}>", f"[{number}]")
+
+    assert content(file) == "".join(f"[{number}]\n" for number in range(20))
+
+
+async def edit(worker: Worker, old: str, new: str) -> None:
+    await worker.use(edit_file, path="src/app.py", old=old, new=new)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(("used", "siblings"), [(edit_file, 50), (write_file, 20)])
+async def test_no_change_of_many_siblings_is_lost(
+    tmp_path: Path, file: Path, used: Tool, siblings: int
+) -> None:
+    """All read, all change, and whoever comes too late reads again."""
+    change(file, "end\n")
+    shelf = Shelf()
+    refused = 0
+
+    async def append(number: int) -> None:
+        nonlocal refused
+        worker = Worker(tmp_path, shelf, f"/editor/coder[{number}]")
+        while True:
+            read = await worker.use(read_file, path="src/app.py")
+            text = "".join(f"{line[7:]}\n" for line in read.splitlines())
+            own = f"{number}\n"
+            arguments = (
+                {"old": "end\n", "new": f"{own}end\n"}
+                if used is edit_file
+                else {"content": f"{own}{text}"}
+            )
+            try:
+                await worker.use(used, path="src/app.py", **arguments)
+            except ToolError as exc:
+                assert "was changed by /editor/coder[" in str(exc)  # noqa: PT017
+                refused += 1
+            else:
+                return
+
+    async with trio.open_nursery() as nursery:
+        for number in range(siblings):
+            nursery.start_soon(append, number)
+
+    lines = content(file).splitlines()
+    assert sorted(lines) == sorted([*map(str, range(siblings)), "end"])
+    assert refused > 0
+    assert [it.name for it in file.parent.iterdir()] == ["app.py"]
+
+
+@pytest.mark.realtime
+async def test_of_many_who_make_a_file_one_does(tmp_path: Path) -> None:
+    shelf = Shelf()
+    made: list[int] = []
+
+    async def make(number: int) -> None:
+        worker = Worker(tmp_path, shelf, f"/editor/coder[{number}]")
+        try:
+            await worker.use(write_file, path="deep/new", content=str(number))
+        except ToolError as exc:
+            assert "read it first" in str(exc)  # noqa: PT017
+        else:
+            made.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(SIBLINGS):
+            nursery.start_soon(make, number)
+
+    assert [(tmp_path / "deep/new").read_text()] == [str(it) for it in made]
+
+
+@pytest.mark.realtime
+async def test_workspaces_in_each_other_share_their_files(
+    tmp_path: Path, file: Path
+) -> None:
+    shelf = Shelf()
+    outer = Worker(tmp_path, shelf, "/outer")
+    inner = Worker(file.parent, shelf, "/outer/inner")
+    await outer.use(read_file, path="src/app.py")
+    await inner.use(read_file, path="app.py")
+    await inner.use(write_file, path="app.py", content="inner")
+
+    said = await outer.refused(write_file, path="src/app.py", content="outer")
+
+    assert "was changed by /outer/inner" in said
+
+
+@pytest.mark.realtime
+async def test_a_long_file_is_known_by_what_the_system_says_of_it(
+    tmp_path: Path,
+) -> None:
+    """To read all of it would take too long."""
+    file = tmp_path / "long"
+    file.write_bytes(b"line\n" * 3_000_000)
+    worker = Worker(tmp_path)
+    await worker.use(read_file, path="long", limit=1)
+    with file.open("ab") as opened:
+        opened.write(b"more\n")
+
+    assert "has changed" in await worker.refused(write_file, path="long", content="x")
+    await worker.use(read_file, path="long", limit=1)
+    await worker.use(write_file, path="long", content="x")
+
+    assert content(file) == "x"
+
+
+def test_without_a_digest_a_version_is_known_by_size_and_time() -> None:
+    seen = fingerprint("abc", digest=False)
+
+    assert seen.is_of(fingerprint("xyz"))
+    assert not seen.is_of(fingerprint("abc", modified=1))
+    assert fingerprint("abc").is_of(fingerprint("abc", modified=1))
+    assert not fingerprint("abc").is_of(fingerprint("xyz"))
+
+
+def test_a_shelf_forgets_who_wrote_long_ago() -> None:
+    """A house may write files for ever; what is forgotten is a name, and no change."""
+    shelf = Shelf()
+    mine = Desk(shelf, "/mine")
+    mine.note_read("/0", fingerprint("old"))
+    other = Desk(shelf, "/other")
+
+    for number in range(desk.WRITERS + 1):
+        other.note_written(f"/{number}", fingerprint("new"))
+
+    assert shelf.writer("/0", fingerprint("new")) is None
+    assert shelf.writer("/1", fingerprint("new")) == "/other"
+    with pytest.raises(ToolError, match=r"^x has changed since you read it"):
+        mine.require_seen("/0", fingerprint("new"), path="x")

@@ -1,0 +1,233 @@
+"""What a command says is kept in bounded memory, and as text that can be shown."""
+
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.tools.kept_output import KeptOutput
+
+TEXTS = [b"a", "ä€😀".encode(), b"\n", b"\r", b"\r\n", b"[", b"]", b"\\", b"(B", b" 9;"]
+OTHERS = [b"\x1b", b"\x1b[31m", b"\x1b]0;t\x07", b"\x1b]8;;x\x1b\\", b"\x07", b"\xff"]
+PIECES = st.sampled_from([*TEXTS, *OTHERS])
+OUTPUTS = st.lists(PIECES, max_size=30).map(b"".join)
+
+
+def kept(*chunks: bytes, head: int = 50, tail: int = 50) -> KeptOutput:
+    output = KeptOutput(head=head, tail=tail)
+    for chunk in chunks:
+        output.write(chunk)
+    output.finish()
+    return output
+
+
+def test_what_is_short_is_kept_as_it_is() -> None:
+    output = kept("grün\n".encode(), b"\tlast line")
+
+    assert output.text() == "grün\n\tlast line"
+    assert (output.total, output.dropped) == (15, 0)
+
+
+def test_of_what_is_long_the_beginning_and_the_end_are_kept() -> None:
+    output = kept(*[b"%03d " % number for number in range(250)], head=8, tail=12)
+
+    assert output.text() == (
+        "000 001 \n[980 of 1000 characters are left out here]\n247 248 249 "
+    )
+    assert output.dropped == 980
+
+
+def test_a_chunk_longer_than_all_that_is_kept_is_cut_too() -> None:
+    output = kept(b"first", b"x" * 1000 + b"last", head=5, tail=4)
+
+    assert output.text() == "first\n[1000 of 1009 characters are left out here]\nlast"
+
+
+def test_an_end_of_no_characters_is_possible() -> None:
+    assert kept(b"abc", b"d" * 9000, head=3, tail=0).text() == (
+        "abc\n[9000 of 9003 characters are left out here]\n"
+    )
+
+
+@given(st.text(alphabet="ab\n", max_size=60), st.integers(0, 20), st.integers(0, 20))
+def test_head_and_tail_are_those_of_the_whole(said: str, head: int, tail: int) -> None:
+    output = kept(*[char.encode() for char in said], head=head, tail=tail)
+
+    missing = len(said) - head - tail
+    if missing <= 0:
+        assert output.text() == said
+    else:
+        assert output.text() == (
+            f"{said[:head]}\n[{missing} of {len(said)} characters are left out here]\n"
+            f"{said[len(said) - tail :]}"
+        )
+
+
+@given(OUTPUTS, st.lists(st.integers(0, 100), max_size=8))
+def test_how_it_was_cut_into_chunks_makes_no_difference(
+    said: bytes, cuts: list[int]
+) -> None:
+    """Characters, line ends and escape sequences come in two chunks as well as in one."""
+    cuts = [0, *sorted(min(cut, len(said)) for cut in cuts), len(said)]
+
+    in_chunks = kept(*(said[begin:end] for begin, end in pairwise(cuts)), head=1000)
+
+    assert in_chunks.text() == kept(said, head=1000).text()
+
+
+@given(st.one_of(OUTPUTS, st.binary()))
+def test_nothing_that_is_kept_moves_a_cursor(said: bytes) -> None:
+    text = kept(said, head=10_000).text()
+
+    assert all(char in "\n\t" or ord(char) >= 32 for char in text)
+    assert not {*text} & {"\x7f", "\x9b", "\u202e", "\u2066"}
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        b"\x1b[1;31m",
+        b"\x1b[K",
+        b"\x1b[?25l",
+        b"\x1b[38:2::1:2:3m",
+        b"\x1b]0;a title\x07",
+        b"\x1b]8;;https://example.com\x1b\\",
+        b"\x1bP1$r\x1b\\",
+        b"\x1b(B",
+        b"\x1b7",
+        b"\x1bM",
+    ],
+)
+def test_escape_sequences_leave_no_trace(sequence: bytes) -> None:
+    assert kept(b"be" + sequence + b"fore").text() == "before"
+
+
+def test_a_sequence_without_an_end_does_not_swallow_what_follows() -> None:
+    """A stray escape would otherwise hide all that the command says after it."""
+    said = b"\x1b]0;never ended" + b"x" * 10_000 + b"\nseen"
+
+    assert kept(said, head=20_000).text().endswith("x\nseen")
+    assert kept(said[:6000], said[6000:], head=20_000).text().endswith("x\nseen")
+
+
+def test_what_is_held_back_at_the_end_is_shown_as_what_it_is() -> None:
+    assert kept(b"half \xe2\x82").text() == "half \ufffd"
+    assert kept(b"line\r").text() == "line\n"
+    assert kept(b"bold \x1b[1").text() == "bold \ufffd[1"
+
+
+def test_the_states_of_a_progress_bar_are_lines() -> None:
+    output = kept(b"10%\r", b"50%\r100%\r\n", b"done\n")
+
+    assert output.text() == "10%\n50%\n100%\ndone\n"
+
+
+def test_writing_returns_the_text_that_was_taken_in() -> None:
+    output = KeptOutput()
+
+    assert output.write(b"a\x1b[1mb\xe2\x82") == "ab"
+    assert output.write(b"\xac\n") == "€\n"
+
+
+class TestSince:
+    def test_each_time_only_what_is_new_is_returned(self) -> None:
+        output = KeptOutput(head=3, tail=5)
+        output.write(b"abcd")
+        first, mark = output.since(0)
+        output.write(b"ef")
+        second, mark = output.since(mark)
+
+        assert (first, second) == ("abcd", "ef")
+        assert output.since(mark) == ("", mark)
+
+    def test_what_was_dropped_between_is_said(self) -> None:
+        output = KeptOutput(head=3, tail=5)
+        output.write(b"abcd")
+        _, mark = output.since(0)
+        output.write(b"e" * 90 + b"12345")
+
+        assert output.since(mark) == (
+            "\n[90 of 99 characters are left out here]\n12345",
+            99,
+        )
+
+    def test_a_mark_of_nowhere_is_as_good_as_the_nearest(self) -> None:
+        output = kept(b"abc")
+
+        assert output.since(-5) == ("abc", 3)
+        assert output.since(1000) == ("", 3)
+
+    def test_the_last_characters_are_found(self) -> None:
+        output = kept(b"abcdefgh", head=2, tail=4)
+
+        assert output.tail_text(3) == "fgh"
+        assert output.tail_text(0) == ""
+        assert output.tail_text(100) == output.text()
+
+
+class TestLines:
+    def test_the_last_ones_are_shown_unless_asked_otherwise(self) -> None:
+        output = kept(b"".join(b"%d\n" % number for number in range(500)), head=5000)
+
+        view = output.lines()
+
+        assert view.text.split("\n") == [str(number) for number in range(300, 500)]
+        assert (view.begin, view.end, view.total) == (300, 500, 500)
+
+    @given(
+        st.text(alphabet="a\n", max_size=20),
+        st.none() | st.integers(-2, 30),
+        st.integers(1, 10),
+    )
+    def test_the_numbers_are_those_of_the_lines(
+        self, said: str, offset: int | None, limit: int
+    ) -> None:
+        lines = said.split("\n")[: len(said.splitlines())]
+
+        view = kept(said.encode(), head=7).lines(offset, limit)
+
+        assert view.total == len(lines)
+        assert (
+            view.text.split("\n")[: view.end - view.begin]
+            == lines[view.begin : view.end]
+        )
+        wanted = max(0, len(lines) - limit) if offset is None else max(0, offset)
+        assert view.begin == min(wanted, len(lines))
+        assert view.end == min(view.begin + limit, len(lines))
+
+    def test_lines_count_also_where_they_are_dropped(self) -> None:
+        output = kept(
+            *[b"line %d\n" % number for number in range(100)], head=16, tail=16
+        )
+        missing = "[758 of 790 characters are left out here]"
+
+        assert output.lines(0, 2).text == "line 0\nline 1"
+        assert output.lines(98, 2).text == f"{missing}\nline 98\nline 99"
+        assert output.lines(40, 5).text == missing
+        assert output.lines(1, 99).text == f"line 1\nli\n{missing}\nline 98\nline 99"
+
+    def test_one_line_that_is_too_long_is_shown_in_two_parts(self) -> None:
+        output = kept(b"begin" + b"x" * 100 + b"end", head=5, tail=3)
+
+        assert output.lines().text == (
+            "begin\n[100 of 108 characters are left out here]\nend"
+        )
+        assert output.lines().total == 1
+
+
+def test_who_writes_byte_by_byte_costs_no_more() -> None:
+    """A piece for each byte would cost fifty times what is kept."""
+    output = KeptOutput(head=1000, tail=30_000)
+    euro = "€".encode()
+    tracemalloc.start()
+    try:
+        for _ in range(40_000):
+            output.write(euro)
+        current, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert output.total == 40_000
+    assert current < 700_000

@@ -1,0 +1,282 @@
+"""Whatever carries a tag is found, wherever it went, and ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+import trio
+
+from agents.tools.leftovers import (
+    VARIABLE,
+    carriers,
+    end_leftovers,
+    new_tag,
+    signal_carriers_soon,
+    tagged,
+)
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux shows the environment of a process"
+)
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(name="start")
+def start_and_end() -> Generator[Start]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: str, tag: str, environ: dict[str, str] | None = None) -> object:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            env=tagged(os.environ if environ is None else environ, tag),
+            stdout=subprocess.PIPE,
+        )
+        started.append(process)
+        return process
+
+    yield start  # type: ignore[misc]
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(params=["pidfd", "no pidfd"], autouse=True)
+def with_and_without_pidfd(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old kernels and some sandboxes have none."""
+    if request.param == "no pidfd":
+        monkeypatch.delattr(os, "pidfd_open")
+
+
+def said_by(process: "subprocess.Popen[bytes]") -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_who_left_group_session_and_parent_is_found_and_ended(start: Start) -> None:
+    tag = new_tag()
+    shell = start("setsid sh -c 'sleep 1000 & echo $!'; exit 0", tag)
+    daemon = said_by(shell)
+    assert shell.wait() == 0
+    assert os.getsid(daemon) != os.getsid(0)
+
+    assert carriers(tag) == {tag: [daemon]}
+    assert end_leftovers(tag) == []
+
+    assert not is_alive(daemon)
+    assert carriers(tag) == {tag: []}
+
+
+def test_nobody_else_is_touched(start: Start) -> None:
+    mine, other = new_tag(), new_tag()
+    end_it = start("exec sleep 1000", mine)
+    leave_it = start("exec sleep 1000", other)
+
+    assert end_leftovers(mine) == []
+
+    assert end_it.wait() == -signal.SIGKILL
+    assert leave_it.poll() is None
+    assert carriers(other, mine) == {other: [leave_it.pid], mine: []}
+
+
+def test_tags_are_found_in_an_environment_of_any_size(start: Start) -> None:
+    tag = new_tag()
+    large = {f"LARGE_{number}": "x" * 100_000 for number in range(5)}
+    process = start(
+        "echo 1; exec sleep 1000", tag, {"PATH": os.environ["PATH"], **large}
+    )
+    said_by(process)
+
+    assert carriers(tag) == {tag: [process.pid]}
+
+
+def test_a_tag_in_another_variable_is_no_tag(start: Start) -> None:
+    """Whoever only speaks of a process must not die with it."""
+    tag = new_tag()
+    start(
+        "exec sleep 1000", new_tag(), {f"NOT_{VARIABLE}": tag, "PATH": "/bin:/usr/bin"}
+    )
+
+    assert carriers(tag) == {tag: []}
+
+
+def test_who_runs_under_another_orchestrator_ends_with_it(start: Start) -> None:
+    """Killed, that one has no time to end what it started in sessions of their own."""
+    outer, inner = new_tag(), new_tag()
+    process = start("exec sleep 1000", inner, tagged(os.environ, outer))
+
+    assert end_leftovers(outer) == []
+
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_who_becomes_another_program_all_the_time_is_found(
+    start: Start, tmp_path: Path
+) -> None:
+    """In the middle of that, a process shows no environment."""
+    again = tmp_path / "again"
+    again.write_text(f"#!/bin/sh\nexec {again}\n")
+    again.chmod(0o700)
+    tag = new_tag()
+    process = start(f"exec {again}", tag)
+
+    for _ in range(100):
+        assert carriers(tag) == {tag: [process.pid]}
+    assert end_leftovers(tag) == []
+
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_who_has_no_environment_is_passed_over_at_once(start: Start) -> None:
+    process = start("echo 1; exec env -i sleep 1000", new_tag())
+    said_by(process)
+    began = time.monotonic()
+
+    for _ in range(20):
+        carriers(new_tag())
+
+    assert time.monotonic() - began < 1
+
+
+def test_nobody_ends_himself() -> None:
+    tag = new_tag()
+    code = f"from agents.tools.leftovers import end_leftovers; print(end_leftovers('{tag}'))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=tagged(os.environ, tag),
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+    )
+
+    assert done.stdout == b"[]\n"
+
+
+def test_who_has_ended_and_was_not_waited_for_is_not_left_over(start: Start) -> None:
+    tag = new_tag()
+    process = start("exit 3", tag)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    assert end_leftovers(tag) == []
+
+    assert process.wait() == 3
+
+
+def test_those_who_come_and_go_meanwhile_do_no_harm(start: Start) -> None:
+    busy = start("while :; do (:) & wait; done", new_tag())
+
+    for _ in range(30):
+        assert end_leftovers(new_tag()) == []
+
+    assert busy.poll() is None
+
+
+def test_who_starts_others_as_fast_as_he_can_is_ended(start: Start) -> None:
+    """What is started after the look at all processes is found by the next look."""
+    tag = new_tag()
+    start("while :; do setsid sleep 1000 & echo $!; done", tag)
+    start("trap '' TERM; echo 1; while :; do sleep 1000 & wait; done", tag)
+
+    assert end_leftovers(tag) == []
+
+    assert carriers(tag) == {tag: []}
+
+
+def test_who_cannot_be_ended_is_told_in_time(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that waits in the kernel may do so for hours."""
+    tag = new_tag()
+    process = start("echo 1; exec sleep 1000", tag)
+    said_by(process)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", lambda *_: None)
+        patched.setattr(signal, "pidfd_send_signal", lambda *_: None)
+        began = time.monotonic()
+
+        assert end_leftovers(tag, seconds=0.1) == [process.pid]
+
+        assert time.monotonic() - began < 2
+
+
+def test_where_nothing_shows_processes_nothing_is_found(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = new_tag()
+    start("exec sleep 1000", tag)
+
+    def no_such_folder(path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", no_such_folder)
+
+        assert end_leftovers(tag) == []
+
+
+@pytest.mark.realtime
+async def test_many_who_look_at_once_look_together(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with thousands of processes, a look takes long."""
+    looks = 0
+    list_folder = os.listdir
+
+    def counted(path: str) -> list[str]:
+        nonlocal looks
+        looks += 1
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "listdir", counted)
+    tags = [new_tag() for _ in range(20)]
+    processes = [start("exec sleep 1000", tag) for tag in tags]
+    ended: dict[str, list[int]] = {}
+
+    async def end(tag: str) -> None:
+        ended[tag] = await signal_carriers_soon(tag, signal.SIGKILL)
+
+    async with trio.open_nursery() as nursery:
+        for tag in tags:
+            nursery.start_soon(end, tag)
+
+    assert ended == {
+        tag: [process.pid] for tag, process in zip(tags, processes, strict=True)
+    }
+    assert looks <= 2
+
+
+@pytest.mark.realtime
+async def test_who_gives_up_looking_does_not_stop_the_others(start: Start) -> None:
+    tag = new_tag()
+    process = start("echo 1; exec sleep 1000", tag)
+    said_by(process)
+    found: list[int] = []
+
+    async def look() -> None:
+        found.extend(await signal_carriers_soon(tag))
+
+    async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as impatient:
+            impatient.start_soon(signal_carriers_soon, new_tag())
+            nursery.start_soon(look)
+            await trio.lowlevel.checkpoint()
+            impatient.cancel_scope.cancel()
+
+    assert found == [process.pid]

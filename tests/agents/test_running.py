@@ -1,0 +1,565 @@
+"""A command runs for as long as its block, and nothing of it is left after that."""
+
+import errno
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from agents import ToolError
+from agents.tools import running as running_module
+from agents.tools.kept_output import KeptOutput
+from agents.tools.leftovers import carriers, end_leftovers, new_tag
+from agents.tools.running import Running, running
+
+ON_LINUX = sys.platform == "linux"
+only_on_linux = pytest.mark.skipif(
+    not ON_LINUX, reason="only Linux shows the environment of a process"
+)
+
+# Ten keep up ten each, all of them in sessions of their own and deaf to TERM. Each says its id.
+BOMB = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def keep_up(number, work):
+    alive = 0
+    while True:
+        while alive < number:
+            alive += 1
+            if not os.fork():
+                os.setsid()
+                os.write(1, f"{os.getpid()}\\n".encode())
+                work()
+                os._exit(0)
+        os.wait()
+        alive -= 1
+keep_up(10, lambda: keep_up(10, lambda: time.sleep(0.5)))
+"""
+
+
+class Commands:
+    """Starts commands, and remembers their tags and all lines that they say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tags: list[str] = []
+        self._say, self._said = trio.open_memory_channel[str](math.inf)
+
+    def run(self, command: str, **options: Any) -> AbstractAsyncContextManager[Running]:
+        self.tags.append(new_tag())
+        return running(
+            command,
+            **{
+                "cwd": self.folder,
+                "environ": dict(os.environ),
+                "tag": self.tags[-1],
+                "output": KeptOutput(),
+                "heard": self._say.send_nowait,
+                **options,
+            },
+        )
+
+    async def result(self, command: str, **options: Any) -> tuple[int, str]:
+        """Return how it exits and what it says."""
+        async with self.run(command, **options) as process:
+            code = await process.wait()
+        return code, process.output.text()
+
+    async def line(self) -> str:
+        """Wait for the next line."""
+        return await self._said.receive()
+
+
+def children() -> set[str]:
+    return {
+        child
+        for task in Path("/proc/self/task").iterdir()
+        for child in (task / "children").read_text().split()
+    }
+
+
+def open_files() -> set[str]:
+    return {file.name for file in Path("/proc/self/fd").iterdir() if file.exists()}
+
+
+@pytest.fixture(name="commands")
+def commands_of_which_nothing_is_left(tmp_path: Path) -> Generator[Commands]:
+    """Whatever a test does: no process of it is left, no zombie, no open file."""
+    if not ON_LINUX:
+        yield Commands(tmp_path)
+        return
+    had, had_open = children(), open_files()
+    commands = Commands(tmp_path)
+    yield commands
+    found = {pid for pids in carriers(*commands.tags).values() for pid in pids}
+    end_leftovers(*commands.tags)
+    assert found == set()
+    assert children() <= had
+    assert open_files() <= had_open
+
+
+@pytest.fixture(params=["pidfd", "no pidfd"])
+def with_and_without_pidfd(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old kernels, some sandboxes and macOS have none."""
+    if request.param == "no pidfd":
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+
+
+def is_alive(pid: int) -> bool:
+    """Who has ended and was not waited for by the one who inherited it is not alive."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("with_and_without_pidfd")
+class TestOutputAndExit:
+    async def test_all_that_is_said_is_one_output_in_its_order(
+        self, commands: Commands
+    ) -> None:
+        said = await commands.result("echo out; echo err >&2; printf end; exit 3")
+
+        assert said == (3, "out\nerr\nend")
+
+    async def test_the_number_of_a_signal_is_negative(self, commands: Commands) -> None:
+        assert await commands.result("kill -USR1 $$") == (-signal.SIGUSR1, "")
+
+    async def test_a_command_that_does_not_exist_is_what_the_shell_says(
+        self, commands: Commands
+    ) -> None:
+        code, said = await commands.result("no-such-program-anywhere")
+
+        assert code == 127
+        assert "no-such-program-anywhere" in said
+
+    async def test_it_runs_in_its_folder_with_just_its_environment(
+        self, commands: Commands
+    ) -> None:
+        environ = {"PATH": os.environ["PATH"], "A": "1"}
+
+        code, said = await commands.result("pwd -P; env", environ=environ)
+
+        assert code == 0
+        folder, *variables = said.splitlines()
+        assert Path(folder) == commands.folder.resolve()
+        names = {variable.partition("=")[0] for variable in variables}
+        assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {
+            "A",
+            "PATH",
+            "ORCHESTRATOR_PROCESS",
+        }
+
+    async def test_what_leaves_the_shell_for_a_moment_is_still_heard(
+        self, commands: Commands
+    ) -> None:
+        """No shell waits for what it substitutes a process with."""
+        code, said = await commands.result(
+            "exec > >(sleep 0.05; cat; echo end); echo begin; exit 4"
+        )
+
+        assert (code, said) == (4, "begin\nend\n")
+
+    async def test_binary_output_is_text_in_the_end(self, commands: Commands) -> None:
+        code, said = await commands.result(r"printf '\377\000a\033[31mb\302'")
+
+        assert (code, said) == (0, "\ufffd\ufffdab\ufffd")
+
+    async def test_each_line_is_heard_and_a_long_one_in_part(
+        self, commands: Commands
+    ) -> None:
+        await commands.result(
+            "echo one; head -c 300000 /dev/zero | tr '\\0' x; echo; printf last"
+        )
+
+        assert await commands.line() == "one"
+        assert await commands.line() == "x" * 4096
+        assert await commands.line() == "last"
+
+
+@pytest.mark.realtime
+class TestEnding:
+    @pytest.mark.usefixtures("with_and_without_pidfd")
+    async def test_cancelling_ends_grandchildren(self, commands: Commands) -> None:
+        with trio.CancelScope() as scope:
+            async with commands.run("bash -c 'sleep 1000 & echo $!; wait'; true") as process:
+                grandchild = int(await commands.line())
+                scope.cancel()
+                await process.wait()
+
+        assert scope.cancelled_caught
+        assert not is_alive(grandchild)
+        assert process.code == -signal.SIGTERM
+
+    @pytest.mark.usefixtures("with_and_without_pidfd")
+    async def test_leaving_the_block_or_failing_in_it_ends_it(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run("echo $$; sleep 1000"):
+            first = int(await commands.line())
+        with pytest.raises(ValueError, match="in the block"):
+            async with commands.run("echo $$; sleep 1000"):
+                second = int(await commands.line())
+                raise ValueError("in the block")
+
+        assert not is_alive(first)
+        assert not is_alive(second)
+
+    async def test_who_is_asked_to_end_has_time_for_it(self, commands: Commands) -> None:
+        async with commands.run(
+            "trap 'echo bye; exit 7' TERM; echo ready; sleep 1000 & wait", grace=60
+        ) as process:
+            await commands.line()
+            await process.end()
+
+            assert await process.wait() == 7
+        assert process.output.text() == "ready\nbye\n"
+
+    @only_on_linux
+    async def test_a_child_has_time_too_when_its_parent_needs_none(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run(
+            "(trap 'sleep 0.05; echo bye >said; exit' TERM; echo ready; sleep 1000 & wait)"
+            " >said & tail -f said --pid=$! & wait",
+            grace=60,
+        ) as process:
+            await trio.to_thread.run_sync(wait_for_line, commands.folder / "said")
+            await process.end()
+
+        assert (commands.folder / "said").read_text() == "bye\n"
+
+    async def test_who_does_not_listen_is_killed(self, commands: Commands) -> None:
+        deaf = "trap '' TERM; (echo $BASHPID; while :; do sleep 1000; done) & wait"
+        async with commands.run(deaf, grace=0.1) as process:
+            child = int(await commands.line())
+            await process.end()
+
+            assert process.code == -signal.SIGKILL
+            assert not is_alive(child)
+
+    async def test_who_is_stopped_is_ended_too(self, commands: Commands) -> None:
+        stopped = "trap 'exit 5' TERM; echo ready; kill -STOP $$; sleep 1000"
+        async with commands.run(stopped, grace=60) as process:
+            await commands.line()
+            await process.end()
+
+        assert process.code == 5
+
+    @only_on_linux
+    @pytest.mark.usefixtures("with_and_without_pidfd")
+    async def test_who_left_the_group_is_ended(self, commands: Commands) -> None:
+        async with commands.run(
+            "setsid sleep 1000 & echo $!; (setsid sh -c 'sleep 1000 & echo $!') ;"
+            "set -m; sleep 1000 & echo $!; wait"
+        ):
+            escaped = [int(await commands.line()) for _ in range(3)]
+
+        assert [pid for pid in escaped if is_alive(pid)] == []
+
+    @only_on_linux
+    async def test_a_fork_bomb_is_gone_two_seconds_after_it_is_cancelled(
+        self, commands: Commands
+    ) -> None:
+        """All in sessions of their own, deaf, and each who dies is replaced."""
+        (commands.folder / "bomb.py").write_text(BOMB)
+        seen: set[int] = set()
+        with trio.CancelScope() as scope:
+            async with commands.run(f"{sys.executable} bomb.py") as process:
+                while len(seen) < 150:
+                    seen.add(int(await commands.line()))
+                began = time.monotonic()
+                scope.cancel()
+                await process.wait()
+
+        assert time.monotonic() - began < 2
+        assert not process.is_stuck
+        assert carriers(process.tag) == {process.tag: []}
+        assert [pid for pid in seen if is_alive(pid)] == []
+
+    async def test_cancelled_at_any_moment_nothing_is_left(
+        self, commands: Commands
+    ) -> None:
+        """While it starts, while it runs, while it ends: the fixture looks what is left."""
+        for attempt in range(100):
+            with trio.move_on_after(attempt * 0.0001):
+                async with commands.run("setsid sleep 1000 & sleep 1000"):
+                    await trio.sleep_forever()
+
+    async def test_a_failing_listener_ends_it_and_is_told(self, commands: Commands) -> None:
+        def fail(line: str) -> None:
+            raise LookupError(line)
+
+        with pytest.raises(LookupError, match="hello"):
+            async with commands.run("echo hello; sleep 1000", heard=fail) as process:
+                await trio.sleep_forever()
+
+        assert process.code == -signal.SIGTERM
+
+    async def test_ending_twice_and_after_the_end_is_as_good_as_once(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run("sleep 1000") as process:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(process.end)
+                nursery.start_soon(process.end)
+            await process.end()
+        await process.end()
+
+        assert await process.wait() == -signal.SIGTERM
+
+    @only_on_linux
+    @pytest.mark.filterwarnings("ignore::ResourceWarning")
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    async def test_what_the_kernel_does_not_let_go_of_keeps_nobody(
+        self, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As nobody can make a disk hang here, signals have no effect."""
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "killpg", lambda *_: None)
+            patched.setattr(signal, "pidfd_send_signal", lambda *_: None)
+            patched.setattr(running_module, "KERNEL_SECONDS", 0.1)
+            async with commands.run("echo ready; sleep 1000", grace=0.1) as process:
+                await commands.line()
+
+        assert process.is_stuck
+        assert await process.wait() == -signal.SIGKILL
+        os.killpg(process.pid, signal.SIGKILL)
+        os.waitpid(process.pid, 0)
+
+
+def wait_for_line(file: Path) -> None:
+    subprocess.run(["tail", "-n1", "-F", file], stdout=subprocess.PIPE, check=False)
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("with_and_without_pidfd")
+class TestLeftBehind:
+    async def test_a_job_that_holds_the_pipe_keeps_nobody(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run("sleep 1000 & echo $!; exit 6") as process:
+            with trio.fail_after(10):
+                assert await process.wait() == 6
+
+            assert process.left_behind
+            assert not is_alive(int(await commands.line()))
+
+    @only_on_linux
+    @pytest.mark.parametrize("start", ["", "setsid"])
+    async def test_a_job_that_holds_nothing_is_noticed_as_well(
+        self, commands: Commands, start: str
+    ) -> None:
+        async with commands.run(
+            f"{start} sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
+        ) as process:
+            assert await process.wait() == 0
+
+            assert process.left_behind
+            assert not is_alive(int(await commands.line()))
+
+    async def test_who_leaves_nothing_behind_is_not_blamed(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run("yes | head -n 3; sleep 0.01 & wait") as process:
+            assert await process.wait() == 0
+
+        assert not process.left_behind
+        assert process.output.text() == "y\ny\ny\n"
+
+
+@pytest.mark.realtime
+class TestStdin:
+    async def test_what_is_written_is_read_until_it_is_closed(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run("cat; echo end", stdin=True) as process:
+            await process.write("grün\n")
+            assert await commands.line() == "grün"
+            await process.write("no end of line")
+            await process.close_stdin()
+            await process.close_stdin()
+
+            assert await process.wait() == 0
+            with pytest.raises(ToolError, match="stdin of the process is closed"):
+                await process.write("more")
+        assert process.output.text() == "grün\nno end of lineend\n"
+
+    async def test_without_it_there_is_nothing_to_read(self, commands: Commands) -> None:
+        async with commands.run("cat; echo end") as process:
+            assert await process.wait() == 0
+            with pytest.raises(ToolError, match="without a stdin"):
+                await process.write("x")
+            with pytest.raises(ToolError, match="without a stdin"):
+                await process.close_stdin()
+        assert process.output.text() == "end\n"
+
+    async def test_who_exits_while_it_is_written_to_is_no_crash(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run("head -c 1", stdin=True) as process:
+            with pytest.raises(ToolError, match="closed its stdin"):
+                await process.write("x" * 10_000_000)
+
+            assert await process.wait() == 0
+
+    async def test_who_does_not_read_keeps_nobody_when_it_is_ended(
+        self, commands: Commands
+    ) -> None:
+        told: list[str] = []
+
+        async def write(process: Running) -> None:
+            with pytest.raises(ToolError) as caught:
+                await process.write("x" * 10_000_000)
+            told.append(str(caught.value))
+
+        async with commands.run("echo ready; sleep 1000", stdin=True) as process:
+            await commands.line()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write, process)
+                nursery.start_soon(write, process)
+                await trio.testing.wait_all_tasks_blocked()
+                await process.end()
+
+        assert len(told) == 2
+
+
+@pytest.mark.realtime
+class TestMuch:
+    async def test_two_hundred_at_once_all_report(self, commands: Commands) -> None:
+        reports: dict[int, tuple[int, str]] = {}
+
+        async def run(number: int) -> None:
+            reports[number] = await commands.result(
+                f"echo process {number}; exit {number}"
+            )
+
+        async with trio.open_nursery() as nursery:
+            for number in range(200):
+                nursery.start_soon(run, number)
+
+        assert reports == {
+            number: (number, f"process {number}\n") for number in range(200)
+        }
+
+    async def test_two_hundred_are_ended_at_once(self, commands: Commands) -> None:
+        codes: list[int] = []
+
+        async def run() -> None:
+            async with commands.run("echo ready; sleep 1000") as process:
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    processes.append(process)
+
+        processes: list[Running] = []
+        async with trio.open_nursery() as nursery:
+            for _ in range(200):
+                nursery.start_soon(run)
+            for _ in range(200):
+                await commands.line()
+            nursery.cancel_scope.cancel()
+        codes = [process.code or 0 for process in processes]
+
+        assert codes == [-signal.SIGTERM] * 200
+
+    @only_on_linux
+    async def test_who_talks_much_costs_no_memory(self, commands: Commands) -> None:
+        before = resident_bytes()
+        async with commands.run("yes | head -c 50000000", heard=None) as process:
+            assert await process.wait() == 0
+
+        assert process.output.total == 50_000_000
+        assert process.output.dropped > 49_000_000
+        assert resident_bytes() - before < 20_000_000
+
+    async def test_who_never_stops_talking_can_be_ended_at_once(
+        self, commands: Commands
+    ) -> None:
+        async with commands.run("yes", heard=None) as process:
+            while process.output.total < 1_000_000:
+                await trio.lowlevel.checkpoint()
+            with trio.fail_after(2):
+                await process.end()
+
+        assert process.code == -signal.SIGTERM
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.mark.realtime
+class TestNotStarted:
+    @pytest.mark.parametrize("name", ["missing", "a file"])
+    async def test_without_its_folder(self, commands: Commands, name: str) -> None:
+        (commands.folder / "a file").touch()
+
+        with pytest.raises(ToolError, match=rf"its folder .*{name} cannot be entered"):
+            await commands.result("true", cwd=commands.folder / name)
+
+    async def test_too_long(self, commands: Commands) -> None:
+        with pytest.raises(ToolError, match="its 5000005 characters.* into a file"):
+            await commands.result("true " + "x" * 5_000_000)
+
+    @pytest.mark.parametrize("character", ["\0", "\ud800"])
+    async def test_with_what_no_command_can_hold(
+        self, commands: Commands, character: str
+    ) -> None:
+        with pytest.raises(ToolError, match="holds a character that none can hold"):
+            await commands.result(f"echo {character}")
+
+    async def test_with_too_many_open_files(self, commands: Commands) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+        try:
+            with pytest.raises(ToolError, match="too many files are open"):
+                await commands.result("true")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    @pytest.mark.parametrize(
+        ("number", "told"),
+        [
+            (errno.EAGAIN, "no room for another process"),
+            (errno.ENOMEM, "no room for another process"),
+            (errno.EACCES, "Permission denied"),
+        ],
+    )
+    async def test_on_a_full_machine(
+        self, commands: Commands, monkeypatch: pytest.MonkeyPatch, number: int, told: str
+    ) -> None:
+        monkeypatch.setattr(subprocess, "Popen", failing(number))
+
+        with pytest.raises(ToolError, match=f"was not started: .*{told}"):
+            await commands.result("true")
+
+    async def test_on_a_system_without_process_groups(
+        self, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "name", "nt")
+            with pytest.raises(ToolError, match="only be run on Linux and macOS"):
+                await commands.result("true")
+
+
+def failing(number: int) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail

@@ -1,0 +1,659 @@
+"""Worktrees of tasks, in real repositories: whole or not there, and kept if work is in them."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from agents import AgentError
+from orchestrator.git import HALF_MADE, GitError
+from orchestrator.worktrees import Worktree, WorktreeError, Worktrees
+
+realtime = pytest.mark.realtime
+
+Attempt = Callable[[Path, Worktrees], Awaitable[None]]
+NOTES = "refs/orchestrator"
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template")
+    git(path, "init", "--quiet", "--initial-branch=main", "--template=")
+    (path / "part").mkdir()
+    (path / "part" / "a.txt").write_text("a\n")
+    (path / "b.txt").write_text("b\n")
+    (path / ".gitignore").write_text("*.log\n")
+    commit(path)
+    return path
+
+
+@pytest.fixture
+def repo(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "repo")
+
+
+@pytest.fixture
+def trees(tmp_path: Path, environ: dict[str, str]) -> Worktrees:
+    return Worktrees(tmp_path / "trees", environ)
+
+
+def git(where: Path, *args: str) -> str:
+    done = subprocess.run(
+        ["git", "-c", "user.name=T", "-c", "user.email=t@example.org", *args],
+        cwd=where,
+        env={
+            "PATH": os.environ["PATH"],
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def commit(where: Path, message: str = "more") -> str:
+    git(where, "add", "--all")
+    git(where, "commit", "--quiet", "--allow-empty", "-m", message)
+    return git(where, "rev-parse", "HEAD")
+
+
+def left_of(repo: Path) -> list[str]:
+    """Return every worktree but the first, every branch but main, and every note."""
+    worktrees = git(repo, "worktree", "list").splitlines()[1:]
+    refs = git(repo, "for-each-ref", "--format=%(refname)", "refs/heads", NOTES)
+    return [*worktrees, *(it for it in refs.split() if it != "refs/heads/main")]
+
+
+@realtime
+async def test_a_task_has_what_is_committed_on_a_branch_of_its_own(
+    repo: Path, trees: Worktrees
+) -> None:
+    """What lies around uncommitted is the work of somebody else."""
+    (repo / "b.txt").write_text("half done\n")
+    (repo / "new.txt").touch()
+
+    tree = await trees.open(repo, name="t1")
+
+    assert tree.workspace == tree.path
+    assert tree.base == git(repo, "rev-parse", "HEAD")
+    assert git(tree.path, "symbolic-ref", "--short", "HEAD") == tree.branch
+    assert (tree.path / "b.txt").read_text() == "b\n"
+    assert not (tree.path / "new.txt").exists()
+    assert not git(tree.path, "status", "--porcelain")
+    assert "locked" not in git(repo, "worktree", "list", "--porcelain")
+
+
+@realtime
+async def test_what_is_clean_is_removed_with_all_that_was_made_for_it(
+    repo: Path, trees: Worktrees
+) -> None:
+    tree = await trees.open(repo, name="t1")
+
+    assert await trees.close(tree) == ""
+    assert not tree.path.exists()
+    assert left_of(repo) == []
+
+
+@realtime
+async def test_a_part_of_the_repository_is_the_same_part_of_the_worktree(
+    repo: Path, trees: Worktrees
+) -> None:
+    """Also a part of which nothing is committed: an empty folder is no work."""
+    (repo / "drafts" / "deep").mkdir(parents=True)
+
+    part = await trees.open(repo / "part", name="t1")
+    drafts = await trees.open(repo / "drafts" / "deep", name="t2")
+
+    assert part.workspace == part.path / "part"
+    assert (part.workspace / "a.txt").exists()
+    assert drafts.workspace == drafts.path / "drafts" / "deep"
+    assert drafts.workspace.is_dir()
+    assert [await trees.close(part), await trees.close(drafts)] == ["", ""]
+
+
+@realtime
+async def test_a_part_that_is_committed_as_a_link_to_the_outside_is_refused(
+    repo: Path, trees: Worktrees, tmp_path: Path
+) -> None:
+    """Whoever works in it would write where nobody has sent them."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (repo / "linked").symlink_to(outside)
+    commit(repo)
+    (repo / "linked").unlink()
+    (repo / "linked" / "deep").mkdir(parents=True)
+
+    with pytest.raises(WorktreeError, match="leads out of the worktree"):
+        await trees.open(repo / "linked" / "deep", name="t1")
+
+    assert list(outside.iterdir()) == []
+    assert left_of(repo) == []
+
+
+def commit_twice(path: Path) -> None:
+    commit(path)
+    commit(path)
+
+
+def change(path: Path) -> None:
+    (path / "b.txt").write_text("other\n")
+
+
+def change_and_stage(path: Path) -> None:
+    change(path)
+    git(path, "add", "b.txt")
+
+
+def delete(path: Path) -> None:
+    (path / "b.txt").unlink()
+
+
+def leave_new_files(path: Path) -> None:
+    (path / "new").mkdir()
+    (path / "new" / "1").touch()
+    (path / "new" / "2").touch()
+
+
+def commit_without_a_branch(path: Path) -> None:
+    git(path, "checkout", "--quiet", "--detach")
+    commit(path)
+
+
+def switch(path: Path) -> None:
+    git(path, "checkout", "--quiet", "-b", "feature")
+
+
+def change_what_is_assumed_unchanged(path: Path) -> None:
+    git(path, "update-index", "--assume-unchanged", "b.txt")
+    change(path)
+
+
+def change_what_is_skipped(path: Path) -> None:
+    git(path, "update-index", "--skip-worktree", "b.txt")
+    change(path)
+
+
+def hide_new_files(path: Path) -> None:
+    git(path, "config", "status.showUntrackedFiles", "no")
+    (path / "new").touch()
+
+
+@realtime
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (commit_twice, "2 commits"),
+        (change, "1 changed file"),
+        (change_and_stage, "1 changed file"),
+        (delete, "1 changed file"),
+        (leave_new_files, "2 new files"),
+        (commit_without_a_branch, "1 commit, (detached) is checked out instead of its"),
+        (switch, "feature is checked out instead of its branch"),
+        (change_what_is_assumed_unchanged, "1 file that git is told not to look at"),
+        (change_what_is_skipped, "1 file that git is told not to look at"),
+        (hide_new_files, "1 new file"),
+    ],
+)
+async def test_what_has_work_in_it_is_kept(
+    repo: Path, trees: Worktrees, work: Callable[[Path], None], said: str
+) -> None:
+    """Whoever asked is told where it is, and how much."""
+    tree = await trees.open(repo, name="t1")
+    work(tree.path)
+
+    kept = await trees.close(tree)
+
+    assert f"{tree.path} (branch orchestrator/t1) is kept: {said}" in kept
+    assert len(left_of(repo)) >= 3
+    assert (tree.path / ".git").exists()
+
+
+@realtime
+async def test_what_the_repository_ignores_is_no_work(
+    repo: Path, trees: Worktrees
+) -> None:
+    """It can be made again. Otherwise every run of a test would leave a worktree behind."""
+    tree = await trees.open(repo, name="t1")
+    (tree.path / "run.log").touch()
+
+    assert await trees.close(tree) == ""
+    assert not tree.path.exists()
+
+
+def spoil_the_index(tree: Worktree) -> None:
+    (tree.git_folder / "index").write_bytes(b"spoilt")
+
+
+def lose_the_folder(tree: Worktree) -> None:
+    shutil.rmtree(tree.path)
+
+
+@realtime
+@pytest.mark.parametrize("spoil", [spoil_the_index, lose_the_folder])
+async def test_what_cannot_be_inspected_is_kept_and_says_so(
+    repo: Path, trees: Worktrees, spoil: Callable[[Worktree], None]
+) -> None:
+    """Not knowing is not the same as knowing that there is work, and neither is clean."""
+    tree = await trees.open(repo, name="t1")
+    spoil(tree)
+
+    kept = await trees.close(tree)
+
+    assert (
+        "is kept, for whether there is work in it could not be found out: git" in kept
+    )
+    assert len(left_of(repo)) == 3
+
+
+@realtime
+async def test_what_is_locked_by_somebody_is_not_removed(
+    repo: Path, trees: Worktrees
+) -> None:
+    tree = await trees.open(repo, name="t1")
+    git(repo, "worktree", "lock", str(tree.path))
+
+    kept = await trees.close(tree)
+
+    assert (
+        "has no work in it, and could not be removed altogether: git worktree" in kept
+    )
+    assert (tree.path / "b.txt").exists()
+
+
+@realtime
+async def test_the_same_task_goes_on_in_its_worktree(
+    repo: Path, trees: Worktrees, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Its process has died. Where it began is where it began the first time."""
+    first = await trees.open(repo / "part", name="t1")
+    commit(first.path)
+    (first.path / "new").touch()
+    commit(repo)
+    again = Worktrees(tmp_path / "trees", environ)
+
+    second = await again.open(repo / "part", name="t1")
+
+    assert second == first
+    assert "is kept: 1 commit" in await again.close(second)
+
+
+@realtime
+async def test_commits_outlive_the_folder(repo: Path, trees: Worktrees) -> None:
+    """Somebody has removed the folder, and git still knows of it."""
+    first = await trees.open(repo, name="t1")
+    (first.path / "new").touch()
+    commit(first.path)
+    commit(repo)
+    shutil.rmtree(first.path)
+
+    second = await trees.open(repo, name="t1")
+
+    assert second == first
+    assert (second.path / "new").exists()
+    assert "is kept: 1 commit" in await trees.close(second)
+
+
+def only_refs(repo: Path, path: Path) -> None:
+    git(repo, "update-ref", f"refs/heads/orchestrator/{path.name}", "HEAD")
+    git(repo, "update-ref", f"{NOTES}/base/{path.name}", "HEAD")
+
+
+def no_files(repo: Path, path: Path) -> None:
+    only_refs(repo, path)
+    lock = ("--no-checkout", "--lock", "--reason", HALF_MADE)
+    git(repo, "worktree", "add", *lock, str(path), f"orchestrator/{path.name}")
+
+
+def some_files(repo: Path, path: Path) -> None:
+    no_files(repo, path)
+    (path / "b.txt").write_text("the first ha")
+    (repo / ".git" / "worktrees" / path.name / "index.lock").touch()
+
+
+def locked_by_git(repo: Path, path: Path) -> None:
+    some_files(repo, path)
+    (repo / ".git" / "worktrees" / path.name / "locked").write_text("initializing\n")
+
+
+def no_git_file(repo: Path, path: Path) -> None:
+    no_files(repo, path)
+    (path / ".git").unlink()
+
+
+def no_folder(repo: Path, path: Path) -> None:
+    no_files(repo, path)
+    shutil.rmtree(path)
+
+
+@realtime
+@pytest.mark.parametrize(
+    "half", [only_refs, no_files, some_files, locked_by_git, no_git_file, no_folder]
+)
+async def test_what_a_crash_left_half_made_is_made_anew(
+    repo: Path, trees: Worktrees, tmp_path: Path, half: Callable[[Path, Path], None]
+) -> None:
+    half(repo, tmp_path / "trees" / "t1")
+
+    tree = await trees.open(repo, name="t1")
+
+    assert not git(tree.path, "status", "--porcelain")
+    assert await trees.close(tree) == ""
+    assert left_of(repo) == []
+
+
+@realtime
+async def test_a_cancelled_opening_leaves_nothing(
+    repo: Path, trees: Worktrees, tmp_path: Path
+) -> None:
+    """Neither a folder nor a branch, nor a process that goes on with it."""
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    git(repo, "config", "filter.slow.smudge", f"echo $$ > {started}; exec sleep 600")
+    (repo / ".gitattributes").write_text("b.txt filter=slow\n")
+    commit(repo)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: trees.open(repo, name="t1"))
+        smudging = int(await trio.Path(started).read_text())
+        nursery.cancel_scope.cancel()
+
+    assert nursery.cancel_scope.cancelled_caught
+    assert left_of(repo) == []
+    assert list((tmp_path / "trees").iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(os.getpgid(smudging), 0)
+
+
+@realtime
+async def test_a_checkout_that_fails_leaves_nothing(
+    repo: Path, trees: Worktrees, tmp_path: Path
+) -> None:
+    (repo / ".gitattributes").write_text("b.txt filter=broken\n")
+    commit(repo)
+    git(repo, "config", "filter.broken.smudge", "false")
+    git(repo, "config", "filter.broken.required", "true")
+
+    with pytest.raises(GitError, match=r"git reset: .*smudge filter broken failed"):
+        await trees.open(repo, name="t1")
+
+    assert left_of(repo) == []
+    assert list((tmp_path / "trees").iterdir()) == []
+
+
+@realtime
+async def test_many_siblings_open_and_close_at_the_same_time(
+    repo: Path, trees: Worktrees
+) -> None:
+    """Git locks what all worktrees share, and does not wait for others to let go."""
+    said: dict[str, str] = {}
+
+    async def open_and_close(name: str) -> None:
+        tree = await trees.open(repo, name=name)
+        if name == "t7":
+            commit(tree.path)
+        said[name] = await trees.close(tree)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(open_and_close, f"t{number}")
+
+    assert len(said) == 20
+    assert [name for name, why in said.items() if why] == ["t7"]
+    assert len(left_of(repo)) == 3
+
+
+@realtime
+async def test_a_worktree_begins_where_head_is(repo: Path, trees: Worktrees) -> None:
+    """Also without a branch, and in the worktree of another task."""
+    git(repo, "checkout", "--quiet", "--detach")
+    parent = await trees.open(repo, name="parent")
+    done = commit(parent.path)
+
+    child = await trees.open(parent.workspace, name="child")
+
+    assert child.base == done
+    assert child.repository == parent.repository
+    shutil.rmtree(parent.path)
+    assert await trees.close(child) == ""
+
+
+@realtime
+async def test_a_folder_in_the_repository_does_not_look_like_work(
+    repo: Path, environ: dict[str, str]
+) -> None:
+    trees = Worktrees(repo / ".trees", environ)
+
+    tree = await trees.open(repo, name="t1")
+
+    assert git(repo, "status", "--porcelain") == ""
+    change(tree.path)
+    assert "is kept: 1 changed file" in await trees.close(tree)
+
+
+@realtime
+async def test_the_surroundings_lead_git_nowhere_else(
+    repo: Path, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Whoever runs in a hook of git has these variables."""
+    git(tmp_path, "init", "--quiet", "other")
+    astray = {
+        "GIT_DIR": str(tmp_path / "other" / ".git"),
+        "GIT_WORK_TREE": str(tmp_path / "other"),
+        "GIT_INDEX_FILE": str(tmp_path / "index"),
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.bare",
+        "GIT_CONFIG_VALUE_0": "true",
+    }
+    trees = Worktrees(tmp_path / "trees", {**environ, **astray})
+
+    tree = await trees.open(repo, name="t1")
+
+    assert tree.repository == repo / ".git"
+    assert await trees.close(tree) == ""
+    assert not (tmp_path / "index").exists()
+
+
+@realtime
+async def test_no_hook_of_the_repository_runs(repo: Path, trees: Worktrees) -> None:
+    ran = repo / "ran"
+    for hook in ("post-checkout", "post-index-change", "reference-transaction"):
+        file = repo / ".git" / "hooks" / hook
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\ntouch {ran}\n")
+        file.chmod(0o755)
+
+    assert await trees.close(await trees.open(repo, name="t1")) == ""
+
+    assert not ran.exists()
+
+
+@realtime
+async def test_a_task_cannot_make_the_house_run_its_commands(
+    repo: Path, trees: Worktrees, tmp_path: Path
+) -> None:
+    """It may write any file of its workspace, and the one that says where git has its settings."""
+    tree = await trees.open(repo, name="t1")
+    ran = tmp_path / "ran"
+    (tree.path / ".git").unlink()
+    git(tree.path, "init", "--quiet", "--initial-branch=orchestrator/t1")
+    commit(tree.path)
+    git(tree.path, "config", "core.fsmonitor", f"touch {ran}")
+    git(tree.path, "config", "filter.mine.clean", f"touch {ran}; cat")
+    (tree.path / ".git" / "info").mkdir(exist_ok=True)
+    (tree.path / ".git" / "info" / "attributes").write_text("* filter=mine\n")
+    (tree.path / "b.txt").write_text("b\n")
+
+    kept = await trees.close(tree)
+
+    assert "could not be removed" in kept
+    assert not ran.exists()
+    assert (tree.path / "b.txt").exists()
+
+
+async def no_repository(repo: Path, trees: Worktrees) -> None:
+    await trees.open(repo.parent, name="t1")
+
+
+async def no_workspace(repo: Path, trees: Worktrees) -> None:
+    await trees.open(repo / "nowhere", name="t1")
+
+
+async def no_commit(repo: Path, trees: Worktrees) -> None:
+    git(repo.parent, "init", "--quiet", "unborn")
+    await trees.open(repo.parent / "unborn", name="t1")
+
+
+async def no_files_at_all(repo: Path, trees: Worktrees) -> None:
+    git(repo.parent, "clone", "--quiet", "--bare", "repo", "bare")
+    await trees.open(repo.parent / "bare", name="t1")
+
+
+async def the_git_folder(repo: Path, trees: Worktrees) -> None:
+    await trees.open(repo / ".git", name="t1")
+
+
+async def a_file_for_a_folder(repo: Path, trees: Worktrees) -> None:
+    (repo.parent / "trees").touch()
+    await trees.open(repo, name="t1")
+
+
+async def a_taken_place(repo: Path, trees: Worktrees) -> None:
+    (repo.parent / "trees" / "t1").mkdir(parents=True)
+    mine = repo.parent / "trees" / "t1" / "mine"
+    mine.touch()
+    try:
+        await trees.open(repo, name="t1")
+    finally:
+        assert mine.exists()
+
+
+async def a_branch_in_use(repo: Path, trees: Worktrees) -> None:
+    git(repo, "worktree", "add", "-b", "orchestrator/t1", "../elsewhere")
+    await trees.open(repo, name="t1")
+
+
+async def a_branch_of_somebody(repo: Path, trees: Worktrees) -> None:
+    git(repo, "branch", "orchestrator/t1")
+    await trees.open(repo, name="t1")
+
+
+async def a_branch_in_the_way(repo: Path, trees: Worktrees) -> None:
+    git(repo, "branch", "orchestrator")
+    await trees.open(repo, name="t1")
+
+
+async def a_lost_note(repo: Path, trees: Worktrees) -> None:
+    await trees.open(repo, name="t1")
+    git(repo, "update-ref", "-d", f"{NOTES}/base/t1")
+    await trees.open(repo, name="t1")
+
+
+async def a_locked_one_without_its_folder(repo: Path, trees: Worktrees) -> None:
+    tree = await trees.open(repo, name="t1")
+    git(repo, "worktree", "lock", str(tree.path))
+    shutil.rmtree(tree.path)
+    await trees.open(repo, name="t1")
+
+
+@realtime
+@pytest.mark.parametrize(
+    ("attempt", "said"),
+    [
+        (no_repository, "is in no git repository.* run `git init` there and commit"),
+        (no_workspace, "git cannot look at .*nowhere"),
+        (no_commit, "no commit that a worktree could be made from; commit something"),
+        (no_files_at_all, "bare is bare, or .* work in a clone of it"),
+        (the_git_folder, "the inside of a .git folder"),
+        (a_file_for_a_folder, "trees'; make .*trees one that can be written to"),
+        (a_taken_place, "t1' already exists"),
+        (
+            a_branch_in_use,
+            "is checked out in .*elsewhere already; remove that worktree",
+        ),
+        (a_branch_of_somebody, "there is a branch orchestrator/t1 already.*rename it"),
+        (a_branch_in_the_way, "'refs/heads/orchestrator' exists; cannot create"),
+        (a_lost_note, "nobody knows where the worktree .* began"),
+        (a_locked_one_without_its_folder, "is locked and its folder is not there"),
+    ],
+)
+async def test_whoever_gets_no_worktree_is_told_why_and_what_to_do(
+    repo: Path, trees: Worktrees, attempt: Attempt, said: str
+) -> None:
+    """The task fails with it, and nothing of anybody is changed."""
+    with pytest.raises(AgentError, match=said):
+        await attempt(repo, trees)
+
+    assert git(repo, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "-f", "a..b", "a.lock", "a.", "ä"])
+async def test_a_name_must_be_one_for_a_folder_and_for_a_branch(
+    trees: Worktrees, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(WorktreeError, match="cannot be the name of a worktree"):
+        await trees.open(tmp_path, name=name)
+
+
+async def test_without_git_there_are_no_worktrees(tmp_path: Path) -> None:
+    trees = Worktrees(tmp_path / "trees", {"PATH": str(tmp_path)})
+
+    with pytest.raises(GitError, match=r"git cannot be run: .*needs git 2.34 or later"):
+        await trees.open(tmp_path, name="t1")
+
+
+def stubborn(tmp_path: Path) -> Mapping[str, str]:
+    """Return an environment with a git that never answers, and does not want to end."""
+    (tmp_path / "git").write_text("#!/bin/sh\ntrap '' TERM\nsleep 600\n")
+    (tmp_path / "git").chmod(0o755)
+    return {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def run_fast(work: Callable[[], Awaitable[None]]) -> None:
+    """Run what waits for a time limit and a real process, which a jumping clock outruns."""
+    trio.run(work, clock=MockClock(rate=60))
+
+
+def test_a_git_that_hangs_is_given_up(tmp_path: Path) -> None:
+    trees = Worktrees(tmp_path / "trees", stubborn(tmp_path))
+
+    async def attempt() -> None:
+        with pytest.raises(GitError, match="git has not answered within 30 seconds"):
+            await trees.open(tmp_path, name="t1")
+
+    run_fast(attempt)
+
+
+def test_closing_takes_no_longer_than_it_says(tmp_path: Path) -> None:
+    trees = Worktrees(tmp_path / "trees", stubborn(tmp_path))
+    tree = Worktree(
+        path=tmp_path,
+        workspace=tmp_path,
+        branch="orchestrator/t1",
+        base="0" * 40,
+        repository=tmp_path,
+        git_folder=tmp_path,
+    )
+
+    async def attempt() -> None:
+        with trio.fail_after(20):
+            kept = await trees.close(tree)
+        assert kept.endswith("could not be found out: it takes too long")
+
+    run_fast(attempt)
