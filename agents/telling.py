@@ -4,6 +4,7 @@ In a file of settings it is; in source code and prose a name mostly stands for w
 """
 
 import re
+import string
 from typing import Final, cast
 
 import attrs
@@ -20,9 +21,17 @@ NAMES: Final = (
     *("authorization", "key", "token"),
 )
 """In small letters: where none of them is, nothing has a telling name."""
+_KINDS_OF_KEY: Final = (
+    *("api", "secret", "private", "access", "account", "auth", "encryption"),
+    *("signing", "master", "service"),
+)
+_BEFORE_KEY: Final = "|".join(
+    f"(?<={kind}{between}key)" for kind in _KINDS_OF_KEY for between in ("", "[_-]")
+)
+# It begins with one of `NAMES`, so that it is tried only where one of them stands.
 NAME: Final = (
-    r"(?P<name>pass(?:word|wd|phrase)|(?<![a-z])pwd(?==)|secret|credentials?|authorization|token"
-    r"|(?:api|secret|private|access|account|auth|encryption|signing|master|service)[_-]?key)"
+    r"(?P<name>pass(?:word|wd|phrase)|pwd(?<![a-z]pwd)(?==)|secret|credentials?"
+    rf"|authorization|token|key(?:{_BEFORE_KEY}))"
 )
 _OPERATOR: Final = r"(?:=>|:=|[:=](?![:=]))"
 _TYPE: Final = r":[ \t]*[A-Za-z_][\w.\[\]|, \t]{0,60}?=[ \t]*(?=[bru]{0,2}[\"'])"
@@ -44,7 +53,7 @@ _NAMED: Final = re.compile(
 _REST: Final = re.compile(
     r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*+", re.ASCII
 )
-_BEFORE: Final = re.compile(r"[\w.-]*\Z", re.ASCII)
+_IN_NAMES: Final = f"{string.ascii_letters}{string.digits}_.-"
 _QUOTES: Final = re.compile(r"[bruf]{0,2}(?P<open>\\*[\"'])", ANY_CASE)
 _LABEL: Final = re.compile(r"[A-Za-z ,.:'-]{1,120}", re.ASCII)
 _SPOKEN_OF: Final = re.compile(rf"\b(?:api )?{NAME}\b|\bkey\b", ANY_CASE)
@@ -57,8 +66,12 @@ _STAND_IN: Final = re.compile(
     re.DOTALL,
 )
 WORDS: Final = frozenset(
-    "none null nil true false yes no on off undefined str string bytes bytearray text int"
-    " integer number bool boolean any object optional required final self".split()
+    [
+        *("none", "null", "nil", "true", "false", "yes", "no", "on", "off"),
+        *("undefined", "str", "string", "bytes", "bytearray", "text", "int"),
+        *("integer", "number", "bool", "boolean", "any", "object", "optional"),
+        *("required", "final", "self"),
+    ]
 )
 # A bracket, a call or a look at something, and a union of types.
 _CODE: Final = re.compile(
@@ -68,13 +81,18 @@ _CODE: Final = re.compile(
     re.DOTALL | re.ASCII,
 )
 _WORD: Final = re.compile(r"[$@&*!:]?[A-Za-z_]+", re.ASCII)
+# Letters and digits are mixed, and not as in a numbered name; or it is long and of no one case.
+_OPAQUE: Final = re.compile(
+    r"(?=\S{8})(?=\S*[0-9])(?=\S*[A-Za-z])(?![A-Za-z_.:/-]+[0-9]{0,2}\Z)\S*"
+    r"|(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/=]{20,}"
+)
 _OWN_TOKEN: Final = re.compile(
     r"(?:access|auth|refresh|bearer|session|secret|private|api|bot|csrf|vault|deploy|jwt"
     r"|(?<![a-z])id)[_-]?\Z",
     ANY_CASE,
 )
 _OTHER_TOKEN: Final = re.compile(
-    r"(?:page|next|continuation|cursor|sync|[bu]os|eos|pad|unk|cls|sep|mask)[_-]?\Z",
+    r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z",
     ANY_CASE,
 )
 _LOGIN: Final = re.compile(r"\blogin[ \t]+\S{1,80}[ \t]+\Z", ANY_CASE)
@@ -93,53 +111,72 @@ class Said:
     """As in a file of settings, where no value is a piece of code."""
 
     def is_secret(self, value: str) -> bool:
+        value = value[len(_scheme(self.name, value)) :]
         if _STAND_IN.fullmatch(value) or value.lower() in WORDS:
             return False
         if self.name.lower() == "token" and not _OWN_TOKEN.search(self.before):
-            if _OTHER_TOKEN.search(self.before):
-                return False
-            if not self.by_itself:
-                return _is_opaque(value)
+            is_other = _OTHER_TOKEN.search(self.before) is not None
+            if is_other or not self.by_itself:
+                return not is_other and _is_opaque(value)
         if self.quoted:
-            return not (_LABEL.fullmatch(value) and _SPOKEN_OF.search(value))
-        if (
-            _CODE.fullmatch(value)
-            or value.lower() in f"{self.before}{self.name}".lower()
-        ):
+            return not _is_label(value)
+        if _CODE.fullmatch(value) or value.lower() in self._names():
             return False
-        if self.by_itself:
-            return True
-        # `token1`, but not `hunter2`.
-        is_name = value.isidentifier() and _SPOKEN_OF.search(value.replace("_", " "))
-        return not (is_name or _WORD.fullmatch(value))
+        return self.by_itself or not _is_identifier(value)
+
+    def _names(self) -> tuple[str, str]:
+        return self.name.lower(), f"{self.before}{self.name}".lower()
+
+
+def _scheme(name: str, value: str) -> str:
+    """Return what says of a header how to read it: `Bearer `."""
+    found = _SCHEME_FIRST.match(value) if name.lower() == "authorization" else None
+    return found[0] if found is not None else ""
+
+
+def _is_label(value: str) -> bool:
+    """Tell what is said to people about a password from one."""
+    is_said = " " in value or value.isalpha()
+    return bool(is_said and _LABEL.fullmatch(value) and _SPOKEN_OF.search(value))
+
+
+def _is_identifier(value: str) -> bool:
+    """Tell a word, or `token1`, from `hunter2`."""
+    if _WORD.fullmatch(value):
+        return True
+    return value.isidentifier() and bool(_SPOKEN_OF.search(value.replace("_", " ")))
 
 
 def _is_opaque(value: str) -> bool:
     """Tell a token from a word, a number or a sign that somebody parses."""
-    if len(value) < SHORTEST or re.search(r"\s", value) or _CODE.fullmatch(value):
-        return False
-    is_word = re.fullmatch(r"[A-Za-z_.:/-]+\d{0,2}", value) is not None
-    return (has_digit(value) and not is_word and not value.isdecimal()) or bool(
-        len(value) >= 20
-        and re.fullmatch(r"(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/=]+", value)
-    )
+    return _OPAQUE.fullmatch(value) is not None and _CODE.fullmatch(value) is None
 
 
 def without_named(text: str) -> str:
     """Take out what stands under a telling name."""
     kept: list[str] = []
-    done = at = 0
-    while found := _NAMED.search(text, at):
-        start, end = found.span("value")
-        taken = _taken(found)
-        if taken is None:
-            # Inside what stays, something else may have a name.
-            at = start
-            continue
-        shown, end = taken
-        kept += text[done:start], shown
-        done = at = end
+    done = 0
+    for head in _heads(text):
+        # Inside what stays, something else may have a name; inside what goes, nothing has.
+        found = _NAMED.match(text, head) if head >= done else None
+        if found is not None and (taken := _taken(found)) is not None:
+            shown, end = taken
+            kept += text[done : found.start("value")], shown
+            done = end
     return "".join([*kept, text[done:]])
+
+
+def _heads(text: str) -> list[int]:
+    """Return where a name could begin."""
+    # The one letter that gets longer when it gets small would move all that follow.
+    low = text.replace("\u0130", "i").lower()
+    heads: list[int] = []
+    for name in NAMES:
+        head = low.find(name)
+        while head >= 0:
+            heads.append(head)
+            head = low.find(name, head + 1)
+    return sorted(heads)
 
 
 def _taken(found: re.Match[str]) -> tuple[str, int] | None:
@@ -147,26 +184,21 @@ def _taken(found: re.Match[str]) -> tuple[str, int] | None:
     text, name, value = found.string, found["name"], found["value"]
     start, end = found.span("value")
     first = found.start()
-    before = cast("re.Match[str]", _BEFORE.search(text, max(0, first - 40), first))[0]
+    ahead = text[max(0, first - 40) : first]
+    before = ahead[len(ahead.rstrip(_IN_NAMES)) :]
     if found["flag"] is not None and not (
         before.startswith("--") or _LOGIN.search(text, max(0, first - 100), first)
     ):
         return None
-    scheme = ""
     if quotes := _QUOTES.match(value):
         around = quotes["open"]
         inner = value[quotes.end() :].removesuffix(around)
-        if name.lower() == "authorization" and (said := _SCHEME_FIRST.match(inner)):
-            scheme = said[0]
-        if not Said(before, name, quoted=True).is_secret(inner[len(scheme) :]):
+        if not Said(before, name, quoted=True).is_secret(inner):
             return None
+        scheme = _scheme(name, inner)
         return f"{value[: quotes.end()]}{scheme}{TAKEN_OUT}{around}", end
-    if said := _SCHEME_FIRST.match(value):
-        if name.lower() == "authorization":
-            scheme = said[0]
-        else:
-            value = value.split(maxsplit=1)[0]
-    value = value[len(scheme) :]
+    scheme = _scheme(name, value)
+    value = value[len(scheme) :].split(maxsplit=1)[0]
     if found["close"]:
         value = re.split(r"[,}\])]", value, maxsplit=1)[0]
     value = value.rstrip(",)]}>.:`")

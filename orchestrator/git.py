@@ -1,4 +1,4 @@
-"""Running git for the house: as a program, in words of its own, and for a bounded time.
+"""Git, for the house: run as a program, for a bounded time, and what it knows of worktrees.
 
 A task may write what it likes in its working tree, also over the file `.git` there, which tells git
 where its settings are, and settings name commands that git runs. So git is told where the
@@ -200,13 +200,63 @@ def registered(listed: str) -> list[Registered]:
     found: list[Registered] = []
     for block in listed.split("\n\n"):
         lines = block.split("\n")
-        if path := after("worktree ", lines):
+        if path := _after("worktree ", lines):
             # Locked without a reason is locked.
-            locked = after("locked ", lines) or ("locked" in lines) * "somebody"
-            found.append(Registered(Path(path), after("branch ", lines), locked))
+            locked = _after("locked ", lines) or ("locked" in lines) * "somebody"
+            found.append(Registered(Path(path), _after("branch ", lines), locked))
     return found
 
 
-def after(start: str, lines: Sequence[str]) -> str:
-    """Return the rest of the first line that starts so, and nothing if none does."""
+def _after(start: str, lines: Sequence[str]) -> str:
     return next((line[len(start) :] for line in lines if line.startswith(start)), "")
+
+
+async def work_in(
+    git: Git, path: Path, git_folder: Path, *, branch: str, base: str
+) -> Sequence[str]:
+    """Return what there is to lose, or nothing if there is proof that nothing is."""
+    look = "status --porcelain=v2 --branch -z --no-renames"
+    all_of_it = (
+        "--untracked-files=all",
+        "--ignored=no",
+        "--ignore-submodules=none",
+    )
+    status = await git.inside(path, git_folder, *look.split(), *all_of_it)
+    lines = status.split("\0")
+    head = _after("# branch.oid ", lines)
+    checked_out = _after("# branch.head ", lines)
+    changed = sum(line.startswith(("1 ", "2 ", "u ")) for line in lines)
+    new = sum(line.startswith("? ") for line in lines)
+    work: list[str] = []
+    if head != base:
+        beyond = f"{base}..{head}"
+        out = await git.inside(path, git_folder, "rev-list", "--count", beyond)
+        work.append(_count(int(out), "commit"))
+    if checked_out != branch:
+        work.append(f"{checked_out} is checked out instead of its branch")
+    if changed:
+        work.append(_count(changed, "changed file"))
+    if new:
+        work.append(_count(new, "new file"))
+    if not work:
+        # Git does not look at files of which it was told that they never change.
+        out = await git.inside(path, git_folder, "ls-files", "-v", "-z")
+        unseen = await trio.to_thread.run_sync(_unseen, path, out)
+        if unseen:
+            work.append(f"{_count(unseen, 'file')} that git is told not to look at")
+    return work
+
+
+def _unseen(path: Path, listed: str) -> int:
+    """Return how many files git takes for unchanged without looking."""
+    count = 0
+    for line in listed.split("\0"):
+        tag, _, file = line.partition(" ")
+        # In a sparse checkout most files are skipped, and are not there.
+        is_skipped = tag == "S" and os.path.lexists(path / file)
+        count += tag.islower() or is_skipped
+    return count
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -9,7 +9,7 @@ Whatever cannot be inspected is kept: no work of a task is lost for tidiness.
 import fcntl
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ from orchestrator.git import (
     HALF_MADE,
     Git,
     GitError,
-    after,
     forget,
     git_folder_of,
     registered,
+    work_in,
 )
 
 CHECKOUT_SECONDS: Final = 600
@@ -119,7 +119,14 @@ class Worktrees:
         try:
             with trio.fail_after(CLOSE_SECONDS):
                 async with self._hold(path) as git:
-                    if work := await _work_in(git, worktree):
+                    work = await work_in(
+                        git,
+                        path,
+                        worktree.git_folder,
+                        branch=worktree.branch,
+                        base=worktree.base,
+                    )
+                    if work:
                         return well_formed(f"{where} is kept: {', '.join(work)}")
                     doubt = "has no work in it, and could not be removed altogether"
                     async with self._lock(repository):
@@ -314,41 +321,6 @@ async def _drop(git: Git, repository: Path, path: Path, base: str) -> None:
     await git.about(repository, "update-ref", "--stdin", stdin=update)
 
 
-async def _work_in(git: Git, worktree: Worktree) -> Sequence[str]:
-    """Return what there is to lose, or nothing if there is proof that nothing is."""
-    look = "status --porcelain=v2 --branch -z --no-renames"
-    all_of_it = (
-        "--untracked-files=all",
-        "--ignored=no",
-        "--ignore-submodules=none",
-    )
-    path, folder = worktree.path, worktree.git_folder
-    status = await git.inside(path, folder, *look.split(), *all_of_it)
-    lines = status.split("\0")
-    head = after("# branch.oid ", lines)
-    branch = after("# branch.head ", lines)
-    changed = sum(line.startswith(("1 ", "2 ", "u ")) for line in lines)
-    new = sum(line.startswith("? ") for line in lines)
-    work: list[str] = []
-    if head != worktree.base:
-        beyond = f"{worktree.base}..{head}"
-        out = await git.inside(path, folder, "rev-list", "--count", beyond)
-        work.append(_count(int(out), "commit"))
-    if branch != worktree.branch:
-        work.append(f"{branch} is checked out instead of its branch")
-    if changed:
-        work.append(_count(changed, "changed file"))
-    if new:
-        work.append(_count(new, "new file"))
-    if not work:
-        # Git does not look at files of which it was told that they never change.
-        out = await git.inside(path, folder, "ls-files", "-v", "-z")
-        unseen = await trio.to_thread.run_sync(_unseen, path, out)
-        if unseen:
-            work.append(f"{_count(unseen, 'file')} that git is told not to look at")
-    return work
-
-
 def _refs_of(path: Path) -> tuple[str, str]:
     """Return the branch of a worktree, and the note of where it began."""
     return f"refs/heads/orchestrator/{path.name}", f"refs/orchestrator/base/{path.name}"
@@ -384,18 +356,3 @@ async def _make_folder(path: Path, workspace: Path) -> None:
             f"{workspace} is committed as a link that leads out of the worktree; commit it as"
             " the folder that it is"
         )
-
-
-def _unseen(path: Path, listed: str) -> int:
-    """Return how many files git takes for unchanged without looking."""
-    count = 0
-    for line in listed.split("\0"):
-        tag, _, file = line.partition(" ")
-        # In a sparse checkout most files are skipped, and are not there.
-        is_skipped = tag == "S" and os.path.lexists(path / file)
-        count += tag.islower() or is_skipped
-    return count
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"

@@ -120,6 +120,11 @@ def lines_of(chunks: Iterable[bytes], keep: int) -> Iterator[tuple[str, int]]:
     room = 4 * keep
     head, length = b"", 0
     for chunk in chunks:
+        if len(head) == room and b"\n" not in chunk:
+            length += len(
+                chunk
+            )  # Only its end matters by now: there are lines of gigabytes.
+            continue
         first, *others = chunk.split(b"\n")
         head += first[: room - len(head)]
         length += len(first)

@@ -46,7 +46,7 @@ LINES: Final = 1_000
 CHARACTERS: Final = 40_000
 LINE: Final = 2_000
 # So many lines, and so many characters of each, are compared with one that was not found.
-LIKE: Final = 5_000
+LIKE: Final = 2_000
 COMPARED: Final = 200
 # Of one text in a file, that are replaced at once.
 PLACES: Final = 100_000

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import takewhile
 from typing import Final
 
 from agents.errors import ToolError
@@ -83,8 +84,7 @@ class Search:
             return
         with closing(walk.entries(spot)) as entries:
             for entry in entries:
-                if self._is_over or time.monotonic() >= self._end:
-                    self._is_over = True
+                if not self._has_time():
                     return
                 if stat.S_ISREG(entry.status.st_mode):
                     self._look_at(entry.name, entry.folder, entry.path)
@@ -101,10 +101,10 @@ class Search:
             self._closed.append(str(exc))
 
     def _read(self, contents: Contents, path: str) -> None:
-        lines = lines_of(contents.chunks(), SEARCHED)
-        for number, (text, cut) in enumerate(lines, start=1):
-            if time.monotonic() >= self._end:
-                self._is_over = True
+        # Between chunks too, since a line may be gigabytes long.
+        chunks = takewhile(lambda _: self._has_time(), contents.chunks())
+        for number, (text, cut) in enumerate(lines_of(chunks, SEARCHED), start=1):
+            if not self._has_time():
                 return
             self._cut += bool(cut)
             if not self._fits(text):
@@ -115,6 +115,10 @@ class Search:
             line = f"{text[:SHOWN].strip()}{' ...' * (len(text) > SHOWN)}"
             self._found.append(f"{shown(path)}:{number}: {line}")
             self._room -= len(self._found[-1]) + 1
+
+    def _has_time(self) -> bool:
+        self._is_over = self._is_over or time.monotonic() >= self._end
+        return not self._is_over
 
     def report(self) -> Iterator[str]:
         """Return what was found, and what was not looked at."""
