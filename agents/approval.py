@@ -5,9 +5,10 @@ decides: whoever works for another may be allowed less, never more.
 """
 
 import enum
+import math
 import re
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase, translate
 from typing import Final, Protocol
 
 import attrs
@@ -18,10 +19,19 @@ from agents.messages import ToolCall
 ASK_SECONDS: Final = 600.0
 """How long somebody may think about it, if the rule does not say."""
 
-# What makes a line of shell more than one plain command.
-_OPERATORS: Final = re.compile(r"[;&|<>()`$\n\r{}\\]")
+# What makes a line of shell more than one plain command, or another than it looks.
+OPERATORS: Final = re.compile(r"[;&|<>()`$\\{}\x00-\x08\x0a-\x1f\x7f]")
+_BLANKS: Final = " \t"
 # Where another command may begin, or stand quoted.
-_PIECES: Final = re.compile(r"[;&|()`\n\r{}\"']|\$\(|<\(|>\(")
+_PIECES: Final = re.compile(r"[;&|()`\n\r{}\"'#]|\$\(|[0-9]*[<>]")
+# What a shell reads as nothing.
+_QUOTES: Final = re.compile(r"\\\n|[\\\"']")
+# Words that come before a command, and folders that it lies in.
+_BEGIN: Final = r"(?:\A|(?<=[\s/=]))"
+# What a translated pattern ends with.
+_TO_THE_END: Final = translate("")[-2:]
+# A pattern up to its first star; that in brackets is none.
+_UP_TO_A_STAR: Final = re.compile(r"(?:\[!?\]?[^\]]*\]|[^*])*")
 
 
 class Verdict(enum.IntEnum):
@@ -40,15 +50,12 @@ class Subject:
     command: str | None = None
     path: str | None = None
     """Relative to the workspace, where it is inside."""
+    real: str | None = None
+    """The same file by its whole name."""
+    words: str = ""
+    """What is approved: this very command, file, or call."""
     arguments: str = ""
     """All that the call says, as text."""
-
-    @property
-    def words(self) -> str:
-        """What is approved: this very command, file, or call."""
-        if self.command is not None:
-            return self.command
-        return self.arguments if self.path is None else self.path
 
 
 @attrs.frozen(kw_only=True)
@@ -68,21 +75,31 @@ class ApprovalRule:
     """What whoever is denied reads."""
 
     def __attrs_post_init__(self) -> None:
-        if not self.tool:
+        if not (_is(self.tool, str) and self.tool):
             raise DefinitionError("a rule about approval names a tool, or '*' for all")
-        if not self.seconds > 0:
-            raise DefinitionError(
-                f"a rule about {self.tool!r}: {self.seconds!r} seconds are no time to think"
+        if not (_is(self.seconds, int, float) and 0 < self.seconds < math.inf):
+            raise self._wrong(f"{self.seconds!r} seconds are no time to think")
+        for name, pattern in (("command", self.command), ("path", self.path)):
+            if pattern is not None and not (_is(pattern, str) and pattern.strip()):
+                raise self._wrong(f"{name}={pattern!r} is no pattern; '*' is all")
+        if self.path is not None and not _is_as_files_are_named(self.path):
+            raise self._wrong(
+                f"no file is called {self.path!r}: say it from the workspace on, without"
+                " '~', '.' and '..', such as 'docs/*'"
             )
 
+    def _wrong(self, problem: str) -> DefinitionError:
+        return DefinitionError(f"a rule about {self.tool!r}: {problem}")
+
     def names(self, subject: Subject) -> bool:
+        """Tell whether it is about some calls of that tool."""
         return fnmatchcase(subject.tool, self.tool)
 
     def fits(self, subject: Subject) -> bool:
         return (
             self.names(subject)
             and self._fits_command(subject.command)
-            and self._fits_path(subject.path)
+            and self._fits_path(subject.path, subject.real)
         )
 
     def _fits_command(self, command: str | None) -> bool:
@@ -91,20 +108,65 @@ class ApprovalRule:
         if command is None:
             return False
         if self.verdict is Verdict.ALLOW:
-            # Whatever a shell makes of operators is another command, which nobody has allowed.
-            is_plain = not _OPERATORS.search(command.strip())
-            return is_plain and _is_like(command, self.command)
-        pieces = (command, *_PIECES.split(command))
-        return any(_is_like(piece, self.command) for piece in pieces)
+            return _is_plainly(command, self.command)
+        return any(_has(piece, self.command) for piece in _pieces(command))
 
-    def _fits_path(self, path: str | None) -> bool:
+    def _fits_path(self, *names: str | None) -> bool:
         if self.path is None:
             return True
-        return path is not None and fnmatchcase(path, self.path)
+        known = [name for name in names if name is not None]
+        if self.verdict is Verdict.ALLOW:
+            return any(fnmatchcase(name, self.path) for name in known)
+        # There are disks to which great and small letters are the same, and whoever looks
+        # through a folder sees what is in it.
+        path = self.path.casefold()
+        known = [name.casefold() for name in known]
+        return any(fnmatchcase(it, path) for name in known for it in (name, f"{name}/"))
 
 
-def _is_like(command: str, pattern: str) -> bool:
-    return fnmatchcase(" ".join(command.split()), pattern)
+def _is(value: object, *kinds: type[object]) -> bool:
+    """Tell what no type checker has looked at."""
+    return isinstance(value, kinds)
+
+
+def _is_as_files_are_named(pattern: str) -> bool:
+    if pattern.startswith("~") or pattern.endswith("/"):
+        return False
+    return pattern == "." or not {".", ".."} & {*pattern.split("/")}
+
+
+def _is_plainly(command: str, pattern: str) -> bool:
+    """Tell whether a command is like a pattern, and no shell makes more of it."""
+    command = command.strip(f"{_BLANKS}\n")
+    if OPERATORS.search(command):
+        return False
+    if not _QUOTES.search(command):
+        # Only what a shell takes for a space is one, and only outside of quotes.
+        command = " ".join(re.split(f"[{_BLANKS}]+", command))
+    return fnmatchcase(command, pattern)
+
+
+def _pieces(command: str) -> Iterator[str]:
+    """Yield a command line and all of it that may be a command of its own."""
+    for said in (command, _QUOTES.sub("", command)):
+        for piece in (said, *_PIECES.split(said)):
+            yield " ".join(piece.split())
+
+
+def _has(command: str, pattern: str) -> bool:
+    """Tell whether a command ends in what is like a pattern, from the start of some word on."""
+    command, pattern = command.casefold(), " ".join(pattern.casefold().split())
+    found = _UP_TO_A_STAR.match(pattern)
+    assert found is not None, "there may be nothing before it"
+    fixed, rest = found[0], pattern[found.end() :]
+    if not rest:
+        return re.search(f"{_BEGIN}{translate(fixed)}", command) is not None
+    # Where it begins first is enough: the star takes whatever comes before the next beginning.
+    # So this takes no longer than reading it.
+    begins = translate(fixed)[: -len(_TO_THE_END)]
+    return (
+        re.match(f"(?s:(?>.*?{_BEGIN}{begins})){translate(rest)}", command) is not None
+    )
 
 
 def allow(

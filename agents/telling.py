@@ -221,9 +221,14 @@ def _is_by_itself(found: re.Match[str], before: str, value: str) -> bool:
     ahead = text[max(0, start - 2) : start]
     is_first = not ahead or ahead[-1] in "\n?&" or ahead in {"\\n", "\\r"}
     is_loud = f"{before}{found['name']}".isupper()
-    if said == "=":
-        return is_first or is_loud
     end = found.start("value") + len(value)
+    if said == "=":
+        # In a call it is a name for what is elsewhere; anywhere else somebody has written it.
+        is_in_call = ahead.rstrip()[-1:] in {"(", ","} or text[end : end + 1] in {
+            ")",
+            ",",
+        }
+        return is_first or is_loud or not is_in_call
     if not said.startswith(":") or text[end : end + 1] not in {"", "\n", "\r", "\\"}:
         return False
     is_header = is_first and found["name"].lower() == "authorization"

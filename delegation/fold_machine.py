@@ -17,7 +17,7 @@ from delegation.events import (
 from delegation.fold_tasks import acting_task, live_task, working_status
 from delegation.processes import ProcessNews, ProcessRecord
 from delegation.records import Envelope, SessionRecord, TaskRecord
-from delegation.task import Mode
+from delegation.task import DeliveryCapability, Mode
 
 if TYPE_CHECKING:
     from delegation.ledger import Ledger
@@ -76,8 +76,10 @@ def process_started(ledger: "Ledger", event: ProcessStarted) -> SessionRecord:
     record = acting_task(ledger, event)
     session = ledger.sessions[record.session]
     require(event.id not in session.processes, event, "there is such a command already")
-    is_told = event.notify and record is not session.root
-    require(not is_told, event, "only a session can be told later")
+    turn = session.turn if record is session.root else None
+    can_be_told = turn is not None and turn.capability is not DeliveryCapability.NONE
+    is_kept = can_be_told or not event.notify
+    require(is_kept, event, "only a session can be told later")
     session.processes[event.id] = ProcessRecord(
         event.id, event.task, event.command, event.notify
     )
@@ -88,6 +90,7 @@ def process_matched(
     ledger: "Ledger", event: ProcessMatched, entry: Entry
 ) -> SessionRecord:
     session, process = _running(ledger, event)
+    require(process.notify, event, "nobody wants to be told of it")
     news = ProcessNews(
         process=process.id,
         command=process.command,

@@ -51,8 +51,9 @@ class ProcessNews:
             f"Command: {self.command}",
         ]
         if self.left_out:
+            line, are = ("line", "is") if self.left_out == 1 else ("lines", "are")
             lines.append(
-                f"{self.left_out} more lines that you watch for came too quickly, and are not"
+                f"{self.left_out} more {line} that you watch for came too quickly, and {are} not"
                 " told."
             )
         if self.output:
@@ -60,7 +61,8 @@ class ProcessNews:
             start = "The end of its output" if self.ended else "Lines"
             lines.append(f"{start}:\n{cut}")
         if not self.ended:
+            # Not that it goes on: it may have ended before anybody reads this.
             lines.append(
-                f'It goes on: process(action="log", id="{self.process}") reads what it printed.'
+                f'process(action="log", id="{self.process}") reads all that it printed.'
             )
         return "\n".join(lines)

@@ -243,7 +243,7 @@ class Acting:
                 ),
             ):
                 async with (
-                    self._stage.set_for(record, agent, origin)
+                    self._stage.set_for(record, agent, origin, self._scopes[record.id])
                     if is_staged
                     else nullcontext()
                 ):

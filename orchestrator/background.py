@@ -36,6 +36,7 @@ PAUSE: Final = 15.0
 """How many seconds pass at least between two lines that are told; each time twice as many."""
 LONGEST_PAUSE: Final = 900.0
 CLOSED: Final = "stopped, because the orchestrator was closed"
+NEVER_BEGUN: Final = "it was never begun"
 LOST: Final = (
     "its orchestrator died while it ran; whether it had finished, and what else it printed,"
     " is not known"
@@ -129,9 +130,14 @@ class Command:
             return f"it could not be run: {self.error}"
         if self.exit_code is None:
             return self.stopped or CLOSED
-        if self.exit_code < 0:
-            return f"killed by {_signal_name(-self.exit_code)}"
-        return f"exit code {self.exit_code}"
+        how = (
+            f"killed by {_signal_name(-self.exit_code)}"
+            if self.exit_code < 0
+            else f"exit code {self.exit_code}"
+        )
+        if self.process is not None and self.process.left_behind:
+            how += "; what it had left running was ended with it"
+        return how
 
 
 def _signal_name(number: int) -> str:
@@ -153,19 +159,26 @@ class Background:
         self.note_told = telling
         self._due: list[Command] = []
         self._is_due = trio.lowlevel.ParkingLot()
+        self._is_closing = False
         self._commands: dict[TaskId, dict[ProcessId, Command]] = {}
 
     async def run_forever(self) -> NoReturn:
         """Run commands as they are asked for. This nursery owns every one of them."""
         async with trio.open_nursery() as commands:
-            while True:
+            try:
+                while True:
+                    while self._due:
+                        commands.start_soon(self._see_through, self._due.pop())
+                    await self._is_due.park()
+            finally:
+                # Whoever waits for one of these to begin or to end waits no longer.
+                self._is_closing = True
                 while self._due:
-                    commands.start_soon(self._see_through, self._due.pop())
-                await self._is_due.park()
+                    self._give_up(self._due.pop())
 
     async def _see_through(self, command: Command) -> None:
         def hear(line: str) -> None:
-            if command.is_news(line) and not self._book.closed:
+            if command.is_news(line) and self._is_live(command):
                 left_out, command.left_out = command.left_out, 0
                 self._book.post(
                     ProcessMatched(command.task, command.id, (line,), left_out)
@@ -174,23 +187,38 @@ class Background:
         try:
             await command.run(hear)
         finally:
-            if not self._book.closed and self._is_live(command):
-                output = command.output.tail_text(TAIL)
+            self._say_that_it_ended(command)
+
+    def _give_up(self, command: Command) -> None:
+        """End a command that was never begun."""
+        command.ended = NEVER_BEGUN
+        command.error = ToolError(f"the command was not started: {CLOSED}")
+        self._say_that_it_ended(command)
+
+    def _say_that_it_ended(self, command: Command) -> None:
+        try:
+            if self._is_live(command):
                 self._book.post(
                     ProcessEnded(
                         command.task,
                         command.id,
                         command.ended,
-                        output,
+                        command.output.tail_text(TAIL),
                         command.left_out,
                     )
                 )
+        finally:
             command.is_begun.set()
             command.is_over.set()
 
     def _is_live(self, command: Command) -> bool:
-        session = self._book.ledger.tasks[command.task].session
-        return command.id in self._book.ledger.sessions[session].processes
+        """Tell whether something can be said of a command: its task may have ended before it."""
+        if self._book.closed or self._book.is_broken:
+            return False
+        ledger = self._book.ledger
+        task = ledger.tasks.get(command.task)
+        session = None if task is None else ledger.sessions.get(task.session)
+        return session is not None and command.id in session.processes
 
     async def start(self, command: Command, *, notify: bool) -> None:
         """Run a command, and return when it has begun, or could not."""
@@ -201,24 +229,27 @@ class Background:
                 f"{most} commands run in the background of this session already: end one with"
                 ' process(action="kill"), or wait for one'
             )
-        self._remember(command)
         self._book.post(
             ProcessStarted(command.task, command.id, command.command, notify)
         )
+        self._remember(command)
         # From here on a crash leaves it to the next process to end it.
         try:
             await self._book.wait_durable()
         except BaseException:
-            if not self._book.closed and not self._book.is_broken:
-                self._book.post(
-                    ProcessEnded(command.task, command.id, "it was never begun")
-                )
+            self._give_up(command)
             raise
-        self._due.append(command)
-        self._is_due.unpark()
+        if self._is_closing:
+            self._give_up(command)
+        else:
+            self._due.append(command)
+            self._is_due.unpark()
         await command.is_begun.wait()
 
     def _remember(self, command: Command) -> None:
+        # Of a session that is not remembered, its commands are not either.
+        tasks = self._book.ledger.tasks
+        self._commands = {it: own for it, own in self._commands.items() if it in tasks}
         known = self._commands.setdefault(command.task, {})
         known[command.id] = command
         over = [it.id for it in known.values() if it.ended]
@@ -241,9 +272,6 @@ class Background:
         """End what a task has in the background, and forget it."""
         await self.end([it for it in self.of(task) if not it.is_over.is_set()], why)
         self._commands.pop(task, None)
-
-    def has(self, task: TaskId) -> bool:
-        return task in self._commands
 
     def news_of(self, command: Command) -> list[int]:
         """Return the unread news that a command has ended."""

@@ -5,16 +5,14 @@ posts then waits until the fact is durable, and only then acts on it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final
 
 import attrs
-import msgspec
 import trio
 
 from agents.secrets import Redactor
 from delegation import (
     Detach,
-    Encoded,
     Ending,
     Ledger,
     Mode,
@@ -26,8 +24,6 @@ from delegation import (
     TaskRecord,
     TaskRequest,
     decide,
-    decode,
-    encode,
     forget,
     in_order,
     recall,
@@ -48,9 +44,8 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator.errors import ClosedError, JournalError
+from orchestrator.redacting import EventT, written_down
 from orchestrator.storage.journal import Journal, folded
-
-EventT = TypeVar("EventT", bound=Event)
 
 REMEMBERED_TASKS: Final = 10_000
 """How many tasks of sessions at rest stay in memory: some 20 MB."""
@@ -119,10 +114,7 @@ class Bookkeeper:
             raise ClosedError("the orchestrator is closed")
         ledger = self.ledger
         # What cannot be written down must not become true.
-        encoded = encode(event)
-        if self.redactor.suspects(encoded.body):
-            encoded = self._without_secrets(encoded)
-            event = cast("EventT", decode(encoded))
+        event, encoded = written_down(event, self.redactor)
         entry = Entry(
             ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
         )
@@ -244,11 +236,6 @@ class Bookkeeper:
                 return
         for follower in following:
             follower.set()
-
-    def _without_secrets(self, encoded: Encoded) -> Encoded:
-        """Return a fact without the secrets that somebody let slip: nobody is to read them here."""
-        body = self.redactor.tree(msgspec.json.decode(encoded.body))
-        return Encoded(encoded.kind, encoded.version, msgspec.json.encode(body))
 
     def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
         """Decide what is asked for in one call, and post all of it unless it is refused.

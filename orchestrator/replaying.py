@@ -53,13 +53,14 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator.acting import Acting
-from orchestrator.bookkeeper import Bookkeeper, EventT
+from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.comparing import Replay, compare
 from orchestrator.delegator import OrchestratorDelegator
 from orchestrator.house import House
 from orchestrator.opening import open_house
 from orchestrator.prompting import CALL, PromptedRoster, Walk
 from orchestrator.recorded import Record
+from orchestrator.redacting import EventT
 from orchestrator.staging import Surroundings
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.turns import Turns

@@ -13,9 +13,9 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
-from agents.environment import scrubbed
 
 from agents import Agent, Part, new_message_id, well_formed
+from agents.environment import scrubbed
 from agents.secrets import Redactor, secrets_of
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
 from delegation.asking import Ask

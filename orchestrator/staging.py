@@ -65,9 +65,20 @@ class Stage:
 
     @asynccontextmanager
     async def set_for(
-        self, record: TaskRecord, agent: Agent[Any], origin: Origin
+        self,
+        record: TaskRecord,
+        agent: Agent[Any],
+        origin: Origin,
+        scope: trio.CancelScope,
     ) -> AsyncGenerator[None]:
-        """Set the scene for the tools of a task as long as the block lasts."""
+        """Set the scene for the tools of a task as long as the block lasts.
+
+        Args:
+            record: who acts.
+            agent: as whom.
+            origin: what the tasks it asks for will say of where they come from.
+            scope: what the task is stopped by; whatever else stops it only interrupts it.
+        """
         if agent.workspace == "worktree":
             above = self._above(record)
             self._open[record.id] = await self._worktrees.open(above, name=record.id)
@@ -86,14 +97,21 @@ class Stage:
             ),
             redact=self._book.redactor.text,
         )
+        is_over = False
         try:
             with playing(scene):
                 yield
+            is_over = True
+        except Exception:
+            is_over = True
+            raise
         finally:
+            is_over = is_over or scope.cancel_called
+            is_over = is_over or self._book.ledger.ends_for_good(record.id)
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 if self._ends_with_turn(record, origin):
                     await self._background.end_of(record.id, ENDED_WITH_IT)
-                await self._close_worktree(record)
+                await self._close_worktree(record, is_over=is_over)
 
     def _ends_with_turn(self, record: TaskRecord, origin: Origin) -> bool:
         # A task never has another turn; a session has, if it can be told of anything.
@@ -101,16 +119,17 @@ class Stage:
             record.request is not None or origin.capability is DeliveryCapability.NONE
         )
 
-    async def _close_worktree(self, record: TaskRecord) -> None:
+    async def _close_worktree(self, record: TaskRecord, *, is_over: bool) -> None:
         await trio.lowlevel.checkpoint()
         worktree = self._open.pop(record.id, None)
-        if worktree is None:
+        # Whoever is only interrupted goes on in it.
+        if worktree is None or not is_over:
             return
         if record.children.unsettled:
             # They work in it, and go on without the turn that asked for them.
-            self._notes[record.id] = f"its tasks still work in {worktree.path}"
+            self._notes[record.id] = f"Its tasks still work in {worktree.path}"
         elif note := await self._worktrees.close(worktree):
-            self._notes[record.id] = note
+            self._notes[record.id] = f"{note[0].upper()}{note[1:]}"
 
     def note_of(self, task: TaskId) -> str:
         """Return what is left of a task that has ended, once."""

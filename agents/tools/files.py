@@ -6,6 +6,7 @@ house. A program outside that writes in that very moment can still lose its chan
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from difflib import get_close_matches
 from itertools import islice
 from typing import Annotated, Final, TypeAlias
@@ -13,6 +14,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from agents.errors import ToolError
+from agents.telling import TAKEN_OUT
 from agents.tools.contents import (
     BOM,
     WHOLE,
@@ -100,6 +102,8 @@ def write_file(path: str, content: str) -> str:
                 with spot.open_file() as (descriptor, found):
                     now = _known_by(Contents(descriptor, found))
                     scene.desk.require_seen(spot.real, now, path=shown(spot.path))
+                if TAKEN_OUT in content:
+                    _require_no_secrets(spot, scene.redact)
             written = spot.replace(data, found)
             scene.desk.note_written(spot.real, fingerprint(written, digest_of(data)))
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
@@ -280,6 +284,18 @@ def _not_found(data: bytes, wanted: bytes, path: str) -> str:
 def _numbers(text: _Text, places: list[int]) -> str:
     numbers = ", ".join(str(text.line(place)) for place in places[:10])
     return f"{numbers}, ..." if len(places) > 10 else numbers
+
+
+def _require_no_secrets(spot: Spot, redact: Callable[[str], str]) -> None:
+    """Refuse to put what the model was shown instead of a secret in the place of the secret."""
+    with spot.open_file() as (descriptor, status):
+        whole = b"".join(Contents(descriptor, status).chunks())
+    old = whole.decode(errors="replace")
+    if redact(old) != old:
+        raise ToolError(
+            f"{shown(spot.path)} holds secrets that you were not shown, and what you write has"
+            f" {TAKEN_OUT} in it: change other lines of it with edit_file"
+        )
 
 
 def _encoded(text: str) -> bytes:

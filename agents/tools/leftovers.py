@@ -24,11 +24,14 @@ VARIABLE: Final = "ORCHESTRATOR_PROCESS"
 END_SECONDS: Final = 2.0
 
 _ENTRY: Final = f"\0{VARIABLE}=".encode()
-_ALL_AT_ONCE: Final = 1 << 17
-# Where it begins and ends: fields counted after the name of the program, which may hold anything.
+# The bytes of most environments, and of the largest that Linux allows.
+_MOST: Final = 1 << 15
+_ANY: Final = 1 << 23
+# In the line of numbers on a process, counted after its name, which may hold anything.
+_CODE: Final = 23
 _ENVIRONMENT: Final = slice(47, 49)
-# It takes a process some microseconds to become another program, or a disk that is slow.
-_CHANGE_SECONDS: Final = 0.1
+# To become another program takes a process microseconds, and longer on a busy machine.
+_CHANGE_SECONDS: Final = 0.5
 # A thread can hang on a process that hangs itself. So many can, before nobody looks any more.
 _THREADS: Final = 8
 
@@ -187,21 +190,22 @@ def _tags_of(pid: int) -> list[str] | None:
 
 
 def _is_changing(pid: int) -> bool:
-    # Whoever is about to become another program has no place for an environment yet, or has
-    # got one by now. The kernel's own and those that have ended have no program to name.
+    # Whoever is about to become another program knows where its code begins only when its
+    # environment is there, or has got one since. The kernel's own and those that have ended
+    # have no program to name.
     os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     begin, end = fields[_ENVIRONMENT]
-    return begin == b"0" or begin != end
+    return fields[_CODE] == b"0" or begin != end
 
 
 def _environ_of(pid: int) -> bytes:
     file = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
     try:
-        environ = part = os.read(file, _ALL_AT_ONCE)
-        while len(part) == _ALL_AT_ONCE:
-            part = os.read(file, _ALL_AT_ONCE)
-            environ += part
+        environ = os.read(file, _MOST)
+        if len(environ) == _MOST:
+            # All at once: between two parts it could become another program, and show no more.
+            environ = os.pread(file, _ANY, 0)
     finally:
         os.close(file)
     return environ

@@ -27,6 +27,8 @@ LONGEST: Final = 600
 SHOWN: Final = 15_000
 """How many characters of an output the model reads, from each end."""
 TAIL: Final = 2_000
+WRITE_SECONDS: Final = 10
+"""How long a command may take to read what is written to it."""
 LINES: Final = 200
 SHORTEST_PREFIX: Final = 4
 
@@ -48,7 +50,10 @@ class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = False
     timeout: Annotated[
         Seconds,
-        msgspec.Meta(description="after so many seconds it is ended; not in background"),
+        msgspec.Meta(
+            description="after so many seconds it is ended; what takes longer than"
+            f" {LONGEST} runs in background, without one"
+        ),
     ] = SECONDS
     workdir: Annotated[
         str, msgspec.Meta(description="the folder it starts in, in the workspace")
@@ -241,7 +246,7 @@ async def _poll(
     _: ToolCall, __: ControlProcess, processes: Processes, command: BackgroundCommand
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
-    return {**_status(command), "new_output": processes.unread(command)}
+    return {**_status(command), "new_output": _shown(processes.unread(command))}
 
 
 async def _log(
@@ -256,8 +261,17 @@ async def _log(
     return {
         **_status(command),
         "lines": f"{shown.begin} to {shown.end} of {shown.total}",
-        "output": shown.text,
+        "output": _shown(shown.text),
     }
+
+
+def _shown(text: str) -> str:
+    """Return as much of a text as a model reads: a line may be as long as all that is kept."""
+    left_out = len(text) - 2 * SHOWN
+    if left_out <= 0:
+        return text
+    note = f"[{left_out} of these {len(text)} characters are left out here]"
+    return f"{text[:SHOWN]}\n{note}\n{text[-SHOWN:]}"
 
 
 async def _wait(
@@ -296,9 +310,15 @@ async def _write(
     if asked.action == "close":
         await processes.close_input(command)
         return {**_status(command), "note": "Its input has ended."}
-    line = "\n" if asked.action == "submit" else ""
-    await processes.write(command, asked.data + line)
-    return {**_status(command), "written": len(asked.data + line)}
+    text = asked.data + ("\n" if asked.action == "submit" else "")
+    with trio.move_on_after(WRITE_SECONDS) as writing:
+        await processes.write(command, text)
+    if writing.cancelled_caught:
+        raise ToolError(
+            f"process: {command.id} has not read all of it in {WRITE_SECONDS} seconds; some of"
+            " it may still be read"
+        )
+    return {**_status(command), "written": len(text)}
 
 
 _ACTIONS: Final[Mapping[str, _Action]] = {

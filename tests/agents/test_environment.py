@@ -14,7 +14,13 @@ LONG = "swordfish"
     "name",
     [
         *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "APIKEY", "AWS_SECRET_ACCESS_KEY"),
-        *("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "GITHUB_TOKEN", "GH_TOKEN", "TOKEN"),
+        *(
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SESSION_TOKEN",
+            "GITHUB_TOKEN",
+            "GH_TOKEN",
+            "TOKEN",
+        ),
         *("HF_TOKEN", "NPM_TOKEN", "SLACK_BOT_TOKEN", "PGPASSWORD", "MYSQL_PWD"),
         *("MYSQL_ROOT_PASSWORD", "SMTP_PASS", "DB_PASSWD", "KEY_PASSPHRASE"),
         *("JWT_SECRET", "DJANGO_SECRET_KEY", "SECRET_KEY_BASE", "CLIENT_SECRETS"),
@@ -32,10 +38,29 @@ def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("SSH_AUTH_SOCK", "KEYBOARD", "XDG_SESSION_ID", "GPG_TTY", "COLORTERM", "PATH"),
+        *(
+            "SSH_AUTH_SOCK",
+            "KEYBOARD",
+            "XDG_SESSION_ID",
+            "GPG_TTY",
+            "COLORTERM",
+            "PATH",
+        ),
         *("TOKENIZERS_PARALLELISM", "PWD", "OLDPWD", "GIT_AUTHOR_NAME", "XAUTHORITY"),
-        *("SSH_ASKPASS", "MAX_TOKENS", "AUTH_URL", "TOKEN_URL", "SECRET_NAME", "MONKEY"),
-        *("PASSWORD_STORE_DIR", "SSH_PUBLIC_KEY", "GNOME_KEYRING_CONTROL", "KEYTIMEOUT"),
+        *(
+            "SSH_ASKPASS",
+            "MAX_TOKENS",
+            "AUTH_URL",
+            "TOKEN_URL",
+            "SECRET_NAME",
+            "MONKEY",
+        ),
+        *(
+            "PASSWORD_STORE_DIR",
+            "SSH_PUBLIC_KEY",
+            "GNOME_KEYRING_CONTROL",
+            "KEYTIMEOUT",
+        ),
         *("STRIPE_PUBLISHABLE_KEY", "COMPASS", "PATTERN", "HOME", "LANG", "_", "1"),
     ],
 )

@@ -69,17 +69,25 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_keys_of_providers_go_wherever_they_stand(key: str, place: str) -> None:
-    assert Redactor().text(place.format(key)) == place.format("***")
+    text = place.format(key)
+
+    assert Redactor().text(text) == place.format("***")
+    assert Redactor().suspects(json.dumps({"text": text}).encode())
 
 
 GO = [
     # Files of settings
     ("DB_PASSWORD=hunter2", "DB_PASSWORD=***"),
     ("POSTGRES_PASSWORD=swordfish", "POSTGRES_PASSWORD=***"),
+    ("log in with password=swordfish now", "log in with password=*** now"),
+    ("mysql --password=swordfish -u me", "mysql --password=*** -u me"),
     ("A=1\npassword=swordfish\nB=2", "A=1\npassword=***\nB=2"),
     ('export API_KEY="abc def"', 'export API_KEY="***"'),
     (f"export GITHUB_TOKEN={HEX}", "export GITHUB_TOKEN=***"),
     ("SECRET=ab&cd;ef1", "SECRET=***"),
+    ("MYSQL_PASSWORD=mysql", "MYSQL_PASSWORD=***"),
+    ('secret: "my-secret"', 'secret: "***"'),
+    ("a" * 99 + "_password=hunter2", "a" * 99 + "_password=***"),
     (f"aws_secret_access_key = {RANDOM[:39]}/", "aws_secret_access_key = ***"),
     (f"aws_secret_access_key = /{RANDOM[:39]}", "aws_secret_access_key = ***"),
     ("[db]\nuser = me\npassword = hunter2\n", "[db]\nuser = me\npassword = ***\n"),
@@ -135,6 +143,9 @@ GO = [
     ("sent Basic dXNlcjpwYXNzd29yZA== again", "sent Basic *** again"),
     (f"> X-Auth-Token: {HEX}", "> X-Auth-Token: ***"),
     (f"Bearer {RANDOM}", "Bearer ***"),
+    ("Authorization: mine\r\nHost: x", "Authorization: ***\r\nHost: x"),
+    ('passphrase="correct horse"', 'passphrase="***"'),
+    ("credentials: me-4711", "credentials: ***"),
     # Connection strings
     ("postgres://me:hunter2@host:5432/db", "postgres://me:***@host:5432/db"),
     ("redis://:swordfish@host/0", "redis://:***@host/0"),

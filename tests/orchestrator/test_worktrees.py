@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -358,27 +360,85 @@ async def test_what_a_crash_left_half_made_is_made_anew(
     assert left_of(repo) == []
 
 
+HOUSE = """
+import os, pathlib, sys, trio
+from orchestrator.worktrees import Worktrees
+
+async def main(repo, folder):
+    await Worktrees(pathlib.Path(folder), os.environ).open(pathlib.Path(repo), name="t1")
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+def start_house(repo: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Open a worktree in another process."""
+    command = [sys.executable, "-c", HOUSE, str(repo), str(repo.parent / "trees")]
+    return subprocess.Popen(command, env=environ, cwd=Path(__file__).parents[2])
+
+
+def smudge_slowly(repo: Path) -> int:
+    """Let a checkout take forever; who takes part in it holds the other end of what is returned."""
+    line = repo.parent / "line"
+    os.mkfifo(line)
+    (repo / ".gitattributes").write_text("b.txt filter=slow\n")
+    commit(repo)
+    smudge = f"exec 3> {line}; echo $$ >&3; exec sleep 600"
+    git(repo, "config", "filter.slow.smudge", smudge)
+    return os.open(line, os.O_RDONLY | os.O_NONBLOCK)
+
+
+async def wait_gone(line: int) -> None:
+    with trio.fail_after(5):
+        await trio.lowlevel.wait_readable(line)
+    assert os.read(line, 1) == b""  # nobody is left who could write
+    os.close(line)
+
+
+@realtime
+async def test_nothing_is_made_anew_while_an_earlier_git_works_in_it(
+    repo: Path, trees: Worktrees, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Its process was killed, and git was not: it still writes files there."""
+    line = smudge_slowly(repo)
+    house = start_house(repo, environ)
+    await trio.lowlevel.wait_readable(line)
+    smudging = int(os.read(line, 100))
+    house.kill()
+    house.wait()
+    half = (tmp_path / "trees" / "t1" / ".git").stat()
+
+    try:
+        with trio.move_on_after(0.2) as waiting:
+            await trees.open(repo, name="t1")
+        assert waiting.cancelled_caught
+        assert (tmp_path / "trees" / "t1" / ".git").stat() == half
+    finally:
+        os.killpg(os.getpgid(smudging), signal.SIGKILL)
+    await wait_gone(line)
+    git(repo, "config", "--unset", "filter.slow.smudge")
+    tree = await trees.open(repo, name="t1")
+    assert (tree.path / "b.txt").read_text() == "b\n"
+    assert await trees.close(tree) == ""
+
+
 @realtime
 async def test_a_cancelled_opening_leaves_nothing(
     repo: Path, trees: Worktrees, tmp_path: Path
 ) -> None:
     """Neither a folder nor a branch, nor a process that goes on with it."""
-    started = tmp_path / "started"
-    os.mkfifo(started)
-    git(repo, "config", "filter.slow.smudge", f"echo $$ > {started}; exec sleep 600")
-    (repo / ".gitattributes").write_text("b.txt filter=slow\n")
-    commit(repo)
+    line = smudge_slowly(repo)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: trees.open(repo, name="t1"))
-        smudging = int(await trio.Path(started).read_text())
+        await trio.lowlevel.wait_readable(line)
+        assert os.read(line, 100)
         nursery.cancel_scope.cancel()
 
     assert nursery.cancel_scope.cancelled_caught
     assert left_of(repo) == []
     assert list((tmp_path / "trees").iterdir()) == []
-    with pytest.raises(ProcessLookupError):
-        os.killpg(os.getpgid(smudging), 0)
+    await wait_gone(line)
 
 
 @realtime

@@ -1,0 +1,468 @@
+"""Commands in the background: what is true of them, and what their session is told."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from agents import CallId, ToolMessage, UserMessage
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    ImpossibleEventError,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    SessionRecord,
+    Status,
+    TaskId,
+    root_of,
+)
+from delegation.events import (
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JournalOpened,
+    MessageReceived,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ReplyDelivered,
+    SessionClosed,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from delegation.processes import ProcessId, ProcessNews, ProcessRecord
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+Snapshot: TypeAlias = Callable[[Ledger], object]
+
+NONE, PUSH = DeliveryCapability.NONE, DeliveryCapability.PUSH
+S, OTHER = SessionId("s"), SessionId("other")
+ROOT = root_of(S)
+CHILD, SIBLING, ENDED, QUEUED = map(TaskId, ("child", "sibling", "ended", "queued"))
+NOBODY = TaskId("nobody")
+P, Q, OF_CHILD, UNKNOWN = map(ProcessId, ("p_1", "p_2", "p_3", "p_none"))
+DONE = Outcome(Ending.SUCCEEDED, "42")
+LOOKED = ToolMessage(CallId("call"), "it has ended")
+RESTART = JournalOpened("1.0")
+
+
+@pytest.fixture
+def session(ledger: Ledger, begin: Tell) -> SessionRecord:
+    """A session in its first turn that can be told something later."""
+    begin(PUSH)
+    return ledger.sessions[S]
+
+
+def read_now(session: SessionRecord) -> TurnStarted:
+    """Return the fact that a session begins a turn in which it reads all its mail."""
+    return TurnStarted(session.id, session.turns + 1, PUSH, tuple(session.mail))
+
+
+def last_read(session: SessionRecord) -> str:
+    message = session.root.transcript[-1]
+    assert isinstance(message, UserMessage)
+    return message.text
+
+
+def only_news(session: SessionRecord) -> ProcessNews:
+    (news,) = session.mail.values()
+    assert isinstance(news, ProcessNews)
+    return news
+
+
+class TestRunning:
+    def test_a_command_runs_from_its_first_fact_to_its_last(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify=True))
+        assert session.processes == {P: ProcessRecord(P, ROOT, "make", notify=True)}
+
+        tell(ProcessEnded(ROOT, P, "exit code 0"))
+        assert session.processes == {}
+
+    def test_it_outlives_the_turn_that_started_it(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
+
+        assert list(session.processes) == [P]
+
+    def test_it_ends_with_a_turn_after_which_nobody_listens(
+        self, ledger: Ledger, begin: Tell, tell: Tell
+    ) -> None:
+        """Whoever runs it says so before, unless its process was killed."""
+        begin(NONE)
+        tell(ProcessStarted(ROOT, P, "make", notify=False), TurnEnded(S, 1, DONE))
+
+        assert ledger.sessions[S].processes == {}
+
+    def test_it_ends_with_the_task_that_started_it_and_with_no_other(
+        self, session: SessionRecord, tell: Tell, requested: Asked
+    ) -> None:
+        tell(requested(CHILD), TaskStarted(CHILD))
+        tell(ProcessStarted(ROOT, P, "make", notify=True))
+        tell(ProcessStarted(CHILD, OF_CHILD, "serve", notify=False))
+
+        tell(TaskSettled(CHILD, DONE))
+
+        assert list(session.processes) == [P]
+        assert session.mail == {}
+
+    def test_a_session_is_not_at_rest_while_a_command_runs(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        """Whoever is forgotten could not be told, and nobody could say that it ended."""
+        tell(ProcessStarted(ROOT, P, "serve", notify=False), TurnEnded(S, 1, DONE))
+        tell(ReplyDelivered(S, 1), DoorClosed(S))
+
+        assert session.idle
+        assert not session.at_rest
+
+        tell(ProcessEnded(ROOT, P, "exit code 0"))
+        assert session.at_rest
+
+    @pytest.mark.parametrize(
+        ("notify", "status"), [(True, Status.WAITING), (False, Ending.SUCCEEDED)]
+    )
+    def test_a_session_waits_for_what_it_will_be_told(
+        self, session: SessionRecord, tell: Tell, notify: bool, status: str
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify), TurnEnded(S, 1, DONE))
+
+        assert session.tree[ROOT]["status"] == status
+        assert session.awaits_news == notify
+        assert session.idle != notify
+
+    def test_a_restart_leaves_it_to_the_next_process_to_say_that_it_ended(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        """Nobody knows how it ended, and the fold must not guess."""
+        tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
+
+        tell(RESTART)
+        assert list(session.processes) == [P]
+
+        tell(ProcessEnded(ROOT, P, "nobody knows"))
+        assert session.processes == {}
+        assert only_news(session).ended == "nobody knows"
+
+    def test_its_end_is_a_fact_also_when_its_task_was_interrupted(
+        self, session: SessionRecord, tell: Tell, requested: Asked
+    ) -> None:
+        tell(requested(CHILD, mode=Mode.DETACHED), TaskStarted(CHILD))
+        tell(ProcessStarted(CHILD, P, "make", notify=False), RESTART)
+
+        tell(ProcessEnded(CHILD, P, "nobody knows"))
+
+        assert session.processes == {}
+        assert session.mail == {}
+
+
+class TestNews:
+    def test_its_end_wakes_the_session_that_wants_to_know(
+        self, ledger: Ledger, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
+        assert not ledger.wakeable
+
+        tell(ProcessEnded(ROOT, P, "exit code 2", "no rule\n", 3))
+
+        assert list(ledger.wakeable) == [S]
+        assert only_news(session) == ProcessNews(
+            process=P,
+            command="make",
+            ended="exit code 2",
+            output="no rule\n",
+            left_out=3,
+        )
+        tell(read_now(session))
+        assert last_read(session) == only_text(
+            "has ended: exit code 2", "make", 3, "The end of its output:\nno rule\n"
+        )
+        assert session.mail == {}
+
+    def test_it_does_not_disturb_the_turn_that_runs(
+        self, ledger: Ledger, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify=True))
+        said = list(session.root.transcript)
+
+        tell(ProcessEnded(ROOT, P, "exit code 0"))
+
+        assert not ledger.wakeable
+        assert session.root.transcript == said
+        tell(TurnEnded(S, 1, DONE))
+        assert list(ledger.wakeable) == [S]
+
+    def test_nobody_is_told_who_does_not_want_to_know(
+        self, ledger: Ledger, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify=False), TurnEnded(S, 1, DONE))
+
+        tell(ProcessEnded(ROOT, P, "exit code 0", "all of it"))
+
+        assert not session.mail
+        assert not ledger.wakeable
+
+    def test_a_line_that_is_watched_for_wakes_it_and_the_command_goes_on(
+        self, ledger: Ledger, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "serve", notify=True), TurnEnded(S, 1, DONE))
+
+        tell(ProcessMatched(ROOT, P, ("ready", "really"), 2))
+
+        assert list(ledger.wakeable) == [S]
+        assert list(session.processes) == [P]
+        tell(read_now(session))
+        assert last_read(session) == only_text(
+            "has printed what you watch",
+            "serve",
+            2,
+            "Lines:\nready\nreally",
+            'process(action="log", id="p_1") reads all that it printed.',
+        )
+
+    def test_all_that_happened_meanwhile_is_told_in_one_turn(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "a", notify=True))
+        tell(ProcessStarted(ROOT, Q, "b", notify=True), TurnEnded(S, 1, DONE))
+        tell(ProcessMatched(ROOT, Q, ("ready",)), ProcessEnded(ROOT, P, "exit code 0"))
+        tell(ProcessEnded(ROOT, Q, "exit code 1"), MessageReceived(S, "and?"))
+        read = len(session.root.transcript)
+
+        tell(read_now(session))
+
+        texts = [said.text for said in session.root.transcript[read:]]
+        assert [text.partition(" (p_")[0] for text in texts] == [
+            "A command that runs in the background has printed what you watch",
+            "A command that runs in the background has ended: exit code 0",
+            "A command that runs in the background has ended: exit code 1",
+            "and?",
+        ]
+
+    def test_much_output_of_many_is_cut_at_its_beginning(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        """How something ended is at the end of what it said."""
+        tell(ProcessStarted(ROOT, P, "a", notify=True), TurnEnded(S, 1, DONE))
+        tell(ProcessEnded(ROOT, P, "exit code 0", "begin" + 2_000 * "." + "end"))
+
+        tell(TurnStarted(S, 2, PUSH, tuple(session.mail), characters=100))
+
+        assert last_read(session).endswith("output:\n" + 197 * "." + "end")
+
+    def test_a_session_that_was_closed_is_told_nothing(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
+        tell(SessionClosed(S))
+
+        tell(ProcessMatched(ROOT, P, ("ready",)), ProcessEnded(ROOT, P, "stopped"))
+
+        assert session.mail == session.envelopes == {}
+        assert session.processes == {}
+
+    def test_the_answer_goes_where_the_message_came_from(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        """The turn that tells the news has the context of the one that started the command."""
+        where = {"platform": "telegram", "chat_id": "7"}
+        tell(TurnEnded(S, 1, DONE), MessageReceived(S, "build", context=where))
+        tell(read_now(session), ProcessStarted(ROOT, P, "make", notify=True))
+        tell(TurnEnded(S, 2, DONE), ProcessEnded(ROOT, P, "exit code 0"))
+
+        tell(read_now(session))
+
+        assert session.root.context == where
+
+
+class TestToldByATool:
+    def test_what_an_answer_tells_wakes_nobody(
+        self, ledger: Ledger, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "make", notify=True))
+        tell(ProcessEnded(ROOT, P, "exit code 0"))
+        ((seq, process),) = session.ended_processes()
+        assert process == P
+
+        tell(ToolAnswered(ROOT, LOOKED, (seq,)), TurnEnded(S, 1, DONE))
+
+        assert session.mail == session.envelopes == {}
+        assert not ledger.wakeable
+
+    def test_a_turn_that_begins_anew_is_told_again(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
+        """It knows nothing of the answer that told it."""
+        tell(ProcessStarted(ROOT, P, "make", notify=True))
+        tell(ProcessEnded(ROOT, P, "exit code 0"))
+        tell(ToolAnswered(ROOT, LOOKED, tuple(session.mail)))
+
+        tell(RESTART, DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH, afresh=True))
+
+        assert only_news(session).process == P
+
+    def test_only_the_end_of_a_command_can_be_told_so(
+        self, session: SessionRecord, tell: Tell, refuses: Callable[[Event], str]
+    ) -> None:
+        """What was watched for and what somebody said are for a turn of their own."""
+        tell(ProcessStarted(ROOT, P, "serve", notify=True))
+        tell(ProcessMatched(ROOT, P, ("ready",)), MessageReceived(S, "hello"))
+
+        assert list(session.ended_processes()) == []
+        for seq in session.mail:
+            why = refuses(ToolAnswered(ROOT, LOOKED, (seq,)))
+            assert why == "the news it can be told is []"
+
+
+@pytest.fixture
+def refuses(ledger: Ledger, snapshot: Snapshot) -> Callable[[Event], str]:
+    """Check that a fact is refused and changes nothing, and return why it is impossible."""
+
+    def refuses(fact: Event) -> str:
+        before = snapshot(ledger)
+        with pytest.raises(ImpossibleEventError) as refused:
+            ledger.post(Entry(ledger.last_seq + 1, 99.0, S, fact))
+        assert refused.value.event is fact
+        assert snapshot(ledger) == before
+        return refused.value.because
+
+    return refuses
+
+
+@pytest.fixture
+def life(begin: Tell, tell: Tell, requested: Asked) -> None:
+    """Session `s` and a child of it run a command each; another session runs none."""
+    begin(PUSH)
+    begin(NONE, "other")
+    tell(requested(CHILD), TaskStarted(CHILD), requested(SIBLING), TaskStarted(SIBLING))
+    tell(requested(ENDED), TaskStarted(ENDED), TaskSettled(ENDED, DONE))
+    tell(requested(QUEUED, needs=(CHILD,)))
+    tell(ProcessStarted(ROOT, P, "make", notify=True))
+    tell(ProcessStarted(ROOT, Q, "make", notify=True), ProcessEnded(ROOT, Q, "gone"))
+    tell(ProcessStarted(CHILD, OF_CHILD, "serve", notify=False))
+
+
+def starts(task: TaskId, process: ProcessId = UNKNOWN, notify: bool = False) -> Event:
+    return ProcessStarted(task, process, "make", notify)
+
+
+IMPOSSIBLE: dict[str, tuple[Event, str]] = {
+    "nobody starts one": (starts(NOBODY), "no such task"),
+    "one who has ended starts one": (starts(ENDED), "has ended already"),
+    "one who has not begun starts one": (starts(QUEUED), "nobody works on it"),
+    "two have one id": (starts(ROOT, P), "such a command already"),
+    "two of different tasks have one id": (
+        starts(CHILD, P),
+        "such a command already",
+    ),
+    "a child is to be told later": (
+        starts(CHILD, notify=True),
+        "only a session can be told later",
+    ),
+    "a run is to be told later": (
+        starts(root_of(OTHER), notify=True),
+        "only a session can be told later",
+    ),
+    "one of nobody ends": (ProcessEnded(NOBODY, P, "gone"), "no such task"),
+    "one of nobody prints": (ProcessMatched(NOBODY, P, ("a",)), "no such task"),
+    "one ends that never began": (ProcessEnded(ROOT, UNKNOWN, "gone"), "has ended"),
+    "one prints that never began": (ProcessMatched(ROOT, UNKNOWN, ("a",)), "has ended"),
+    "one ends twice": (ProcessEnded(ROOT, Q, "gone"), "or it has ended"),
+    "one prints after its end": (ProcessMatched(ROOT, Q, ("a",)), "or it has ended"),
+    "a child's ends as the session's": (
+        ProcessEnded(ROOT, OF_CHILD, "gone"),
+        "another's command",
+    ),
+    "the session's prints as a child's": (
+        ProcessMatched(CHILD, P, ("a",)),
+        "another's command",
+    ),
+    "one child's ends as another's": (
+        ProcessEnded(SIBLING, OF_CHILD, "gone"),
+        "another's command",
+    ),
+    "one ends in another session": (
+        ProcessEnded(root_of(OTHER), P, "gone"),
+        "no such command",
+    ),
+    "one prints that nobody watches": (
+        ProcessMatched(CHILD, OF_CHILD, ("a",)),
+        "nobody wants to be told",
+    ),
+}
+
+
+@pytest.mark.usefixtures("life")
+@pytest.mark.parametrize(("fact", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_fact_that_contradicts_the_others_is_refused_and_changes_nothing(
+    fact: Event, why: str, refuses: Callable[[Event], str]
+) -> None:
+    assert why in refuses(fact)
+
+
+def test_a_session_between_two_turns_starts_nothing(
+    begin: Tell, tell: Tell, refuses: Callable[[Event], str]
+) -> None:
+    begin(PUSH)
+    tell(TurnEnded(S, 1, DONE))
+
+    assert refuses(ProcessStarted(ROOT, P, "make", notify=True))
+
+
+def only_text(what: str, command: str, left_out: int, *more: str) -> str:
+    lines = [
+        f"A command that runs in the background {what} (p_1).",
+        f"Command: {command}",
+        f"{left_out} more lines that you watch for came too quickly, and are not told.",
+        *more,
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("news", "text"),
+    [
+        pytest.param(
+            ProcessNews(process=P, command="make", ended="exit code 0"),
+            "A command that runs in the background has ended: exit code 0 (p_1).\n"
+            "Command: make",
+            id="no output",
+        ),
+        pytest.param(
+            ProcessNews(process=P, command="make", ended="killed", output="abc"),
+            "A command that runs in the background has ended: killed (p_1).\n"
+            "Command: make\nThe end of its output:\nbc",
+            id="output",
+        ),
+        pytest.param(
+            ProcessNews(process=P, command="make", output="ready"),
+            "A command that runs in the background has printed what you watch (p_1).\n"
+            "Command: make\nLines:\ndy\n"
+            'process(action="log", id="p_1") reads all that it printed.',
+            id="lines",
+        ),
+        pytest.param(
+            ProcessNews(process=P, command="make", ended="killed", left_out=1),
+            "A command that runs in the background has ended: killed (p_1).\n"
+            "Command: make\n"
+            "1 more line that you watch for came too quickly, and is not told.",
+            id="one line left out",
+        ),
+    ],
+)
+def test_news_says_what_happened_in_words_that_need_no_history(
+    news: ProcessNews, text: str
+) -> None:
+    assert news.text(2) == text
