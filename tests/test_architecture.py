@@ -17,7 +17,7 @@ AGENTS = """
     MessageId Model ModelError ModelEvent ModelRequest Occasion OutputError Part
     Patience Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step
     Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
-    UserMessage arguments_schema new_message_id raising_one_error read_arguments
+    UserMessage allow arguments_schema ask deny new_message_id raising_one_error read_arguments
     read_output require_schema take_turn tell_nobody tool unanswered_calls well_formed
 """
 DELEGATION = """

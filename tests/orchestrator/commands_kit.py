@@ -22,14 +22,19 @@ from agents import (
     ToolCall,
     ToolMessage,
     Usage,
-    UserMessage,
 )
 from agents.tools.terminal import process, terminal
-from delegation import Reply, root_of
-from delegation.events import Entry, ProcessEnded, ProcessMatched
-from orchestrator import MemoryJournal, Orchestrator, Session
+from delegation import SessionId, root_of
+from delegation.events import (
+    Entry,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ToolAnswered,
+    TurnStarted,
+)
+from orchestrator import MemoryJournal, Orchestrator, Session, open_orchestrator
 from orchestrator.background import Command
-from orchestrator.storage.journal import folded
 
 
 class RefusedError(Exception):
@@ -60,16 +65,16 @@ class Puppet:
 
     async def call_all(self, *calls: ToolCall) -> list[Any]:
         """Make calls at the same time, and return what was answered, in their order."""
-        self._say.send_nowait(AssistantMessage(calls=calls, usage=Usage(calls=1)))
+        self.begin_calls(*calls)
         transcript = await self._asked.receive()
         said = transcript[-len(calls) - 1]
         assert isinstance(said, AssistantMessage)
-        answers = {
-            message.call: message
-            for message in transcript
-            if isinstance(message, ToolMessage)
-        }
+        answers = {it.call: it for it in transcript if isinstance(it, ToolMessage)}
         return [_read(answers[call.id]) for call in said.calls]
+
+    def begin_calls(self, *calls: ToolCall) -> None:
+        """Make calls, and do not wait for the answers."""
+        self._say.send_nowait(AssistantMessage(calls=calls, usage=Usage(calls=1)))
 
     async def call(self, tool: str, **arguments: Any) -> Any:
         """Make a call, and return what was answered.
@@ -82,11 +87,15 @@ class Puppet:
             raise answer
         return answer
 
+    async def run(self, command: str, **more: Any) -> dict[str, Any]:
+        """Run a command, and return what came of it."""
+        return dict(await self.call("terminal", command=command, **more))
+
     async def start(self, command: str, **more: Any) -> dict[str, Any]:
         """Run a command in the background."""
-        answer = await self.call("terminal", command=command, background=True, **more)
+        answer = await self.run(command, background=True, **more)
         assert answer["status"] == "running"
-        return dict(answer)
+        return answer
 
     async def look(self, action: str, started: Any, **more: Any) -> dict[str, Any]:
         """Use `process` on a command that was started."""
@@ -101,7 +110,12 @@ def _read(answer: ToolMessage) -> Any:
     return RefusedError(answer.text) if answer.failed else json.loads(answer.text)
 
 
-def worker_with(model: Any, name: str = "worker", **more: Any) -> Agent:
+def background(command: str, **more: Any) -> ToolCall:
+    """Return the call by which a model starts a command in the background."""
+    return ToolCall("terminal", {"command": command, "background": True, **more})
+
+
+def shell_user(model: Any, name: str = "worker", **more: Any) -> Agent:
     """Return an agent that can use commands."""
     return Agent(name, model=model, tools=[terminal, process], **more)
 
@@ -109,20 +123,23 @@ def worker_with(model: Any, name: str = "worker", **more: Any) -> Agent:
 class Talk:
     """A session in which a test says what both sides say."""
 
-    def __init__(self, session: Session, puppet: Puppet, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        session: Session,
+        puppet: Puppet,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.orchestrator = orchestrator
         self.session = session
         self.puppet = puppet
         self._nursery = nursery
 
     async def begin(self, text: str = "go") -> Puppet:
         """Say something, and return whose turn it is then."""
-        self._nursery.start_soon(self._ask, text)
+        self._nursery.start_soon(self.session.ask, text)
         assert (await self.puppet.hear()).endswith(text)
         return self.puppet
-
-    async def _ask(self, text: str) -> None:
-        reply = await self.session.ask(text)
-        assert reply.outcome.succeeded, reply.text
 
     async def woken(self) -> str:
         """Wait for a turn that nobody asked for, end it, and return what it was told."""
@@ -131,6 +148,11 @@ class Talk:
         await self.session.replies.receive()
         return told
 
+    @property
+    def command(self) -> Command:
+        """The only command that it knows."""
+        return command_of(self.orchestrator, self.session.id)
+
 
 @asynccontextmanager
 async def talking(
@@ -138,24 +160,37 @@ async def talking(
 ) -> AsyncGenerator[Talk]:
     """Open a session with a puppet, and let it go when the block ends."""
     puppet = Puppet()
-    agent = worker_with(puppet, **more)
+    agent = shell_user(puppet, **more)
     async with orchestrator.open_session(agent, session=session) as opened:
         async with trio.open_nursery() as nursery:
-            yield Talk(opened, puppet, nursery)
+            yield Talk(orchestrator, opened, puppet, nursery)
             nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def running_once(
-    orchestrator: Orchestrator, **more: Any
+async def in_a_talk(
+    workspace: Path, journal: MemoryJournal | None = None, **more: Any
+) -> AsyncGenerator[Talk]:
+    """Open an orchestrator, and a session that can be told something later."""
+    kept = MemoryJournal() if journal is None else journal
+    async with open_orchestrator(kept, workspace=workspace, **more) as orchestrator:
+        async with talking(orchestrator) as talk:
+            yield talk
+
+
+@asynccontextmanager
+async def in_a_run(
+    workspace: Path, journal: MemoryJournal | None = None, **more: Any
 ) -> AsyncGenerator[Puppet]:
-    """Run a puppet once, where nobody can be told anything later; the block is in its turn."""
+    """Open an orchestrator; the block is in a turn after which nobody can be told anything."""
+    kept = MemoryJournal() if journal is None else journal
     puppet = Puppet()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(orchestrator.run, worker_with(puppet, **more), "go")
-        await puppet.hear()
-        yield puppet
-        puppet.end()
+    async with open_orchestrator(kept, workspace=workspace, **more) as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, shell_user(puppet), "go")
+            await puppet.hear()
+            yield puppet
+            puppet.end()
 
 
 class Pipe:
@@ -173,7 +208,7 @@ class Pipe:
 
     async def receive(self) -> str:
         """Wait for a line that a command writes."""
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while b"\n" not in self._held:
                 await trio.lowlevel.wait_readable(self._file)
                 self._held += os.read(self._file, 4096)
@@ -214,35 +249,44 @@ def wait_dead(pid: int, seconds: float = 10) -> bool:
         os.close(file)
 
 
+def children() -> set[str]:
+    """Return the children of this process, those that have ended and are not noticed included."""
+    return {
+        child
+        for task in Path("/proc/self/task").iterdir()
+        for child in (task / "children").read_text().split()
+    }
+
+
 def command_of(orchestrator: Orchestrator, session: str) -> Command:
-    """Return the only command that a session has in the background."""
-    (command,) = orchestrator._house.background.of(root_of(session))  # type: ignore[arg-type]
+    """Return the only command that a session knows."""
+    background = orchestrator._house.background
+    (command,) = background.of(root_of(SessionId(session)))
     return command
 
 
+def news(entries: Sequence[Entry]) -> list[int]:
+    """Return the facts that are mail because a command caused them."""
+    notified: set[str] = set()
+    mail: list[int] = []
+    for entry in entries:
+        match entry.event:
+            case ProcessStarted(_, id_, notify=True):
+                notified.add(id_)
+            case ProcessMatched(_, id_) | ProcessEnded(_, id_) if id_ in notified:
+                mail.append(entry.seq)
+            case _:
+                pass
+    return mail
+
+
 def told(entries: Sequence[Entry]) -> list[int]:
-    """Return the mail about commands that was read, as often as it was, in order."""
+    """Return the mail of commands that was read: by turns, and by the answers of tools."""
     about = news(entries)
     return [
         seq
         for entry in entries
-        for seq in getattr(entry.event, "mail", ())
+        if isinstance(entry.event, TurnStarted | ToolAnswered)
+        for seq in entry.event.mail
         if seq in about
     ]
-
-
-def news(entries: Sequence[Entry]) -> set[int]:
-    """Return the mail that commands have caused."""
-    session = next(iter(folded(entries, "test").sessions.values()))
-    notified = {
-        entry.event.id
-        for entry in entries
-        if getattr(entry.event, "notify", False)
-    }
-    assert not session.closed
-    return {
-        entry.seq
-        for entry in entries
-        if isinstance(entry.event, ProcessMatched | ProcessEnded)
-        and entry.event.id in notified
-    }
