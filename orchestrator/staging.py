@@ -5,7 +5,7 @@ background, and its git worktree if there is no work in it.
 """
 
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -79,9 +79,7 @@ class Stage:
             origin: what the tasks it asks for will say of where they come from.
             scope: what the task is stopped by; whatever else stops it only interrupts it.
         """
-        if agent.workspace == "worktree":
-            above = self._above(record)
-            self._open[record.id] = await self._worktrees.open(above, name=record.id)
+        await self._open_worktrees(record, agent)
         scene = Scene(
             workspace=self.workspace_of(record),
             environ={
@@ -121,15 +119,32 @@ class Stage:
 
     async def _close_worktree(self, record: TaskRecord, *, is_over: bool) -> None:
         await trio.lowlevel.checkpoint()
-        worktree = self._open.pop(record.id, None)
         # Whoever is only interrupted goes on in it.
-        if worktree is None or not is_over:
+        if record.id not in self._open or not is_over:
             return
+        path = self._open[record.id].path
+        # Some go on in it without the turn that began them; the turn that is told of their end
+        # looks again.
         if record.children.unsettled:
-            # They work in it, and go on without the turn that asked for them.
-            self._notes[record.id] = f"Its tasks still work in {worktree.path}"
-        elif note := await self._worktrees.close(worktree):
+            self._notes[record.id] = f"Its tasks still work in {path}"
+        elif not all(it.is_over.is_set() for it in self._background.of(record.id)):
+            self._notes[record.id] = f"Its commands still run in {path}"
+        elif note := await self._worktrees.close(self._open.pop(record.id)):
             self._notes[record.id] = f"{note[0].upper()}{note[1:]}"
+
+    def left_below(self, task: TaskId) -> list[TaskRecord]:
+        """Return who was torn down with a task, will end with it, and has a worktree."""
+        if not self._open:
+            return []
+        below = self._book.ledger.unsettled_below(task)
+        return [record for record in below if record.id in self._open]
+
+    async def close(self, records: Iterable[TaskRecord]) -> None:
+        """Close the worktrees of tasks that will not go on."""
+        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+            await trio.lowlevel.checkpoint()
+            for record in records:
+                await self._close_worktree(record, is_over=True)
 
     def note_of(self, task: TaskId) -> str:
         """Return what is left of a task that has ended, once."""
@@ -137,17 +152,43 @@ class Stage:
 
     def workspace_of(self, record: TaskRecord) -> Path:
         """Return the folder that the tools of a task work in."""
+        folder = self._begin(record)
+        for each in _line(record):
+            folder = self._below(folder, each)
+        return folder
+
+    async def _open_worktrees(self, record: TaskRecord, agent: Agent[Any]) -> None:
+        """Open the worktree of a task, and those above it that it works in."""
+        await trio.lowlevel.checkpoint()
+        folder = self._begin(record)
+        for each in _line(record):
+            its = agent if each is record else self._roster.agent_of(each)
+            # Whoever is above may have no turn now, or none yet since a restart.
+            is_due = each is record or each.id not in self._open
+            if its.workspace == "worktree" and is_due:
+                opened = await self._worktrees.open(folder, name=each.id)
+                self._open[each.id] = opened
+            folder = self._below(folder, each)
+
+    def _begin(self, record: TaskRecord) -> Path:
+        # What was said with the message that it works for: the session may have got another.
+        return self._around.workspace / record.context.get("cwd", "")
+
+    def _below(self, above: Path, record: TaskRecord) -> Path:
         if record.id in self._open:
             return self._open[record.id].workspace
         own = self._roster.agent_of(record).workspace
-        above = self._above(record)
-        return above / own if isinstance(own, Path) else above
+        # A copy of somebody works where that one does.
+        is_copy = record.request is not None and record.request.copy
+        return above / own if isinstance(own, Path) and not is_copy else above
 
-    def _above(self, record: TaskRecord) -> Path:
-        if record.parent is not None:
-            return self.workspace_of(record.parent)
-        folder = record.context.get("cwd", "")
-        return self._around.workspace / folder if folder else self._around.workspace
+
+def _line(record: TaskRecord) -> list[TaskRecord]:
+    """Return who asked whom for a task: the session first, the task last."""
+    line = [record]
+    while (above := line[-1].parent) is not None:
+        line.append(above)
+    return line[::-1]
 
 
 def surroundings_of(
