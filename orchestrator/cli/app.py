@@ -17,8 +17,9 @@ import trio
 from cyclopts import App, CycloptsError, Parameter
 from rich.text import Text
 
-from agents import DefinitionError
+from agents import Budget, DefinitionError
 from agents.models.named import model_named
+from delegation import Rules
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.chat import chat_in_terminal
 from orchestrator.cli.demo import companion
@@ -244,6 +245,70 @@ def replay(
             agent, _journal(journal), run, stop, task=task, quiet=quiet
         )
     )
+
+
+@app.command
+def simulate(
+    file: str,
+    goal: str = "simulate",
+    /,
+    *,
+    fan_out: str = "3",
+    model_seconds: float = 8,
+    output_tokens: float = 300,
+    tool_seconds: float = 1,
+    price: str | None = None,
+    failure_rate: float = 0,
+    live_tasks: int = 1_000,
+    provider_rate: int | None = None,
+    provider_tokens: int | None = None,
+    budget_usd: float | None = None,
+    seeds: int = 100,
+    json: bool = False,
+    plot: Path | None = None,
+) -> None:
+    """Run an agent many times in virtual time: no model is asked, no tool is run.
+
+    The orchestrator is real, the models only pretend. Shows how long it takes, what it costs, and
+    what limits it: the critical path, room, the provider, failures or a budget.
+
+    Args:
+        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
+        goal: What the agent is asked.
+        fan_out: How many tasks an agent hands on: 4, 2-6, or by level from the root: 10,2-6.
+        model_seconds: How long half of the answers take at most.
+        output_tokens: How long half of the answers are at most.
+        tool_seconds: How long half of the tools take at most.
+        price: What every model costs, IN/OUT in dollars per million tokens; left out: by its name.
+        failure_rate: Which share of all attempts fails, 0 to 1.
+        live_tasks: How many tasks may work at once.
+        provider_rate: How many requests a provider takes a minute.
+        provider_tokens: How many tokens a provider takes a minute.
+        budget_usd: What a run may cost.
+        seeds: How many runs.
+        json: Print it for programs.
+        plot: A file for the plots, as SVG.
+    """
+    # Imported late: nobody else needs dice.
+    from orchestrator.cli.simulating import read_price, show_simulation
+    from orchestrator.simulation import ProviderRate, SimulationSettings
+
+    settings = SimulationSettings(
+        fan_out=fan_out,
+        model_seconds=model_seconds,
+        output_tokens=output_tokens,
+        tool_seconds=tool_seconds,
+        price=read_price(price),
+        failure_rate=failure_rate,
+        rules=Rules(live_tasks=live_tasks),
+        provider=ProviderRate(
+            requests_per_minute=provider_rate, tokens_per_minute=provider_tokens
+        ),
+        budget=None if budget_usd is None else Budget(usd=budget_usd),
+        seeds=seeds,
+    )
+    agent = load_agent(file)
+    show_simulation(agent, goal, settings, as_json=json, plot=plot)
 
 
 @app.command

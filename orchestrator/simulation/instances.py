@@ -78,8 +78,7 @@ class _Maker:
         kind = schema.get("type", "object" if "properties" in schema else "string")
         if isinstance(kind, list):
             kind = cast("list[str]", kind)[0]
-        make = self._kinds.get(str(kind), self._text)
-        return make(schema)
+        return self._kinds[kind](schema) if kind in self._kinds else self._text(schema)
 
     def _referred(self, reference: str) -> Any:
         self._open.append(reference)
