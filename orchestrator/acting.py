@@ -19,6 +19,7 @@ from agents import (
     DefinitionError,
     ModelError,
     ModelEvent,
+    Pipeline,
     Step,
     Tool,
     ToolMessage,
@@ -71,6 +72,12 @@ LOST: Final = "its process died before it had ended"
 class Attendant(Delegator, Controller, Protocol):
     """Whoever takes the requests of an agent and looks after them."""
 
+    async def perform(
+        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
+    ) -> str:
+        """Run the program of a pipeline, and return what it answers."""
+        ...
+
 
 class Acting:
     """Runs agents, and holds the scope of each one that runs."""
@@ -79,6 +86,8 @@ class Acting:
         self._book = book
         self._roster = roster
         self._spending = Spending(book)
+        self.hire = roster.hire
+        self.dismiss = roster.dismiss
         self.listeners = Listeners()
         self.watch = Watch(book, self._stop_stalled)
         self._scopes: dict[TaskId, trio.CancelScope] = {}
@@ -231,6 +240,11 @@ class Acting:
                     async_delivery=origin.capability is not DeliveryCapability.NONE,
                 ),
             ):
+                if isinstance(agent, Pipeline):
+                    if sign is not None:
+                        sign.enter_program()
+                    text = await delegator.perform(agent, record, origin)
+                    return Outcome(Ending.SUCCEEDED, text)
                 text = await take_turn(
                     agent,
                     record.transcript,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from agents.models.limiter import Limiter
     from agents.models.prices import PriceTable
 
+InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 IN_MEMORY: Final = ":memory:"
@@ -63,7 +64,9 @@ class Orchestrator:
     def __init__(self, house: House) -> None:
         self._house = house
 
-    async def run(self, agent: Agent[OutputT], goal: str, *parts: Part) -> Run[OutputT]:
+    async def run(
+        self, agent: Agent[OutputT, InputT], goal: InputT, *parts: Part
+    ) -> Run[OutputT]:
         """Run an agent on a goal, and return when its whole tree has ended.
 
         Nobody can be told anything after this returns, so every child is joined. Cancelling this
@@ -71,7 +74,7 @@ class Orchestrator:
 
         Args:
             agent: who is to do it.
-            goal: what is to be done.
+            goal: what is to be done: a text, or whatever a pipeline takes.
             parts: images and files that go with it.
         """
         return await run_once(self._house, agent, goal, parts)

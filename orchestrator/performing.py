@@ -1,0 +1,426 @@
+"""Running the program of a pipeline: whom it asks, and seeing that all of them end.
+
+What a program delegates is joined to it: the nursery of this module owns every child, and is left
+when each has ended. Whoever stops waiting for a child ends it. A program that runs again after a
+crash finds what it has asked for by what it asks, and nothing is done twice.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import trio
+
+from agents import (
+    Agent,
+    Budget,
+    CallId,
+    DefinitionError,
+    Pipeline,
+    UserMessage,
+    raising_one_error,
+    read_output,
+    well_formed,
+)
+from delegation import (
+    Ending,
+    Origin,
+    Outcome,
+    TaskId,
+    TaskRecord,
+    TaskRequest,
+    call_key,
+)
+from delegation.events import TaskSettled
+from orchestrator.acting import STOPPED
+from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.budgets import current_grants, naming_budgets
+from orchestrator.errors import FanOutFailedError, TaskFailedError
+from orchestrator.outcomes import unfinished
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+NOT_AWAITED: Final = "whoever asked for it stopped waiting"
+
+
+class Employer(Protocol):
+    """Whoever can really have a task done."""
+
+    def hire(self, task: TaskId, agent: Agent[Any]) -> None:
+        """Say who does a task."""
+        ...
+
+    def dismiss(self, tasks: list[TaskId]) -> None:
+        """Forget who did tasks."""
+        ...
+
+    def id_for(self, parent: TaskId, call: str) -> TaskId:
+        """Return the id of a task that is asked for."""
+        ...
+
+    async def run_joined(self, task: TaskRecord) -> None:
+        """Run a task as soon as there is room."""
+        ...
+
+    def end_below(self, task: TaskId, ending: Ending) -> None:
+        """Settle what a task had asked for."""
+        ...
+
+
+class Child(Generic[OutputT_co]):
+    """Something that a pipeline has delegated, and goes on without waiting for it."""
+
+    def __init__(
+        self, agent: Agent[OutputT_co], record: TaskRecord, book: Bookkeeper
+    ) -> None:
+        self._agent = agent
+        self._record = record
+        self._book = book
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._given_up = trio.Event()
+
+    @property
+    def path(self) -> str:
+        """Where in the tree it is, such as `/brief/researcher[3]`."""
+        return self._record.path
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None if it has not."""
+        return self._record.outcome
+
+    @property
+    def was_given_up(self) -> bool:
+        """It was ended because nobody waited for it any more."""
+        return _was_given_up(self._record)
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing of it runs any more."""
+        return self._ended.is_set()
+
+    async def result(self) -> OutputT_co:
+        """Wait until it has ended, and return what it answered.
+
+        Raises:
+            TaskFailedError: it did not succeed.
+        """
+        outcome = await self.wait()
+        if not outcome.succeeded:
+            raise self.failure(outcome)
+        return self.output(outcome)
+
+    async def wait(self) -> Outcome:
+        """Wait until it has ended, and return how."""
+        await self._ended.wait()
+        if _was_given_up(self._record):
+            # Whoever had stopped waiting before a crash will do so again.
+            await self._given_up.wait()
+        # Nobody is told what a crash could still make untrue. If all of this is being torn
+        # down, here is where that is noticed.
+        await self._book.wait_durable()
+        outcome = self._record.outcome
+        assert outcome is not None, "whoever runs it sees it through"
+        return outcome
+
+    async def cancel(self) -> None:
+        """End it and all below it, and return when every one of them has ended."""
+        self._given_up.set()
+        self._scope.cancel(reason=NOT_AWAITED)
+        await self._ended.wait()
+
+    def output(self, outcome: Outcome) -> OutputT_co:
+        """Return an answer as what its agent promises."""
+        return read_output(self._agent.output, outcome.output)
+
+    def failure(self, outcome: Outcome) -> TaskFailedError:
+        """Return what is raised if it did not succeed: of a fan-out, every failure in it."""
+        if not (isinstance(self._agent, Pipeline) and self._agent.fans_out):
+            return TaskFailedError(self.path, outcome)
+        ledger = self._book.ledger
+        tree = ledger.sessions[self._record.session].tree
+        below = [ledger.tasks[task] for task in tree.children(self._record.id)]
+        # Who was ended because of the others has not failed.
+        outcomes = {
+            it.path: it.outcome
+            for it in below
+            if it.outcome is not None and not _was_given_up(it)
+        }
+        return fan_out_failure(self.path, outcome, outcomes)
+
+    async def see_through(
+        self, run: Callable[[TaskRecord], Awaitable[None]], give_up: Callable[[], None]
+    ) -> None:
+        """Run it until it has ended, or until nobody waits for it any more."""
+        try:
+            if self._record.outcome is None:
+                with self._scope:
+                    await run(self._record)
+                # Not if all of this is torn down: then it goes on another time.
+                if self._scope.cancelled_caught and self._record.outcome is None:
+                    give_up()
+        finally:
+            self._ended.set()
+
+
+def fan_out_failure(
+    path: str, outcome: Outcome, outcomes: Mapping[str, Outcome]
+) -> TaskFailedError:
+    """Return the failures of those who were asked at once, with how all of them ended."""
+    failures = [
+        TaskFailedError(who, ended)
+        for who, ended in outcomes.items()
+        if not ended.succeeded
+    ]
+    if not failures:
+        return TaskFailedError(path, outcome)
+    return FanOutFailedError(path, outcome, failures, outcomes)
+
+
+def _was_given_up(record: TaskRecord) -> bool:
+    """Tell whether a task has ended because the program that asked for it stopped waiting."""
+    outcome = record.outcome
+    return (
+        outcome is not None
+        and outcome.ending is Ending.CANCELLED
+        and not record.cancel_requested
+        and outcome.error in {STOPPED, NOT_AWAITED}
+    )
+
+
+class Performance:
+    """A pipeline that runs."""
+
+    def __init__(
+        self,
+        record: TaskRecord,
+        origin: Origin,
+        book: Bookkeeper,
+        employer: Employer,
+    ) -> None:
+        self._record = record
+        self._origin = origin
+        self._book = book
+        self._employer = employer
+        self._asked: Counter[str] = Counter()
+        """How often the same was asked of the same."""
+        self._budgets: Counter[str] = Counter()
+        self._children: list[TaskId] = []
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def path(self) -> str:
+        return self._record.path
+
+    async def play(self, pipeline: Pipeline[Any, Any]) -> str:
+        """Run the program to its end, and return what it answers."""
+        request = self._record.request
+        wanted = None if request is None else request.output_schema
+        try:
+            given = pipeline.read(self._goal(pipeline))
+            with raising_one_error(), naming_budgets(self._budget_name):
+                # Owns whatever the program asks for, also what it does not wait for.
+                async with trio.open_nursery() as self._nursery:
+                    with _performing(self):
+                        value = await self._run(pipeline, given, self._nursery)
+            # What the program did is acted on, so what it has heard must be there for ever.
+            await self._book.wait_durable()
+        finally:
+            self._nursery = None
+            self._employer.dismiss(self._children)
+        return pipeline.written(value, wanted)
+
+    async def _run(
+        self, pipeline: Pipeline[Any, Any], given: Any, nursery: trio.Nursery
+    ) -> Any:
+        is_done = False
+        try:
+            value = await pipeline.program(self, given)
+            is_done = True
+        finally:
+            if not is_done:
+                nursery.cancel_scope.cancel(reason="the pipeline has failed")
+        # Somebody's program, which may never have waited for anything.
+        await trio.lowlevel.checkpoint()
+        return value
+
+    def _goal(self, pipeline: Pipeline[Any, Any]) -> str:
+        record = self._record
+        turn = self._book.ledger.sessions[record.session].turn
+        if record.request is None:
+            assert turn is not None, "a session acts in its turns"
+            begins = turn.begins - len(turn.read)
+            read = record.transcript[begins : turn.begins]
+            if any(isinstance(said, UserMessage) and said.parts for said in read):
+                raise DefinitionError(
+                    f"{pipeline.name} is a pipeline, and takes neither images nor files"
+                )
+            return "\n\n".join(said.text for said in read)
+        if pipeline.takes_text:
+            return record.transcript[0].text
+        # What a model adds to a goal in words is not part of the JSON.
+        return record.request.goal
+
+    async def delegate(
+        self, agent: Agent[OutputT, InputT], value: InputT, /
+    ) -> OutputT:
+        """Have an agent do something, and return what it answers.
+
+        Cancelling this ends the task and all below it, and returns when all have ended.
+        """
+        return await self.result_of(await self.begin(agent, value))
+
+    async def result_of(self, child: Child[OutputT]) -> OutputT:
+        """Return what a child answers that is given up with this very call."""
+        outcome = await self.settled(child)
+        if not outcome.succeeded:
+            raise child.failure(outcome)
+        return child.output(outcome)
+
+    async def settled(self, child: Child[Any]) -> Outcome:
+        """Return how a child ends that is given up with this very call."""
+        try:
+            return await child.wait()
+        finally:
+            if not child.has_ended:
+                # Unbounded, as every cancel is: it returns when all below have ended.
+                with trio.CancelScope(shield=True):
+                    await child.cancel()
+
+    async def begin(self, agent: Agent[OutputT, Any], value: Any) -> Child[OutputT]:
+        """Have an agent do something, and go on.
+
+        Raises:
+            TaskFailedError: the rules, or a budget, do not allow it.
+        """
+        # Before anything is asked for: afterwards somebody must have the child.
+        await trio.lowlevel.checkpoint()
+        if not _is_agent(agent):
+            raise DefinitionError(
+                f"{agent!r} cannot be delegated to: it is no agent; make one of a function"
+                " with @agent"
+            )
+        goal = well_formed(agent.as_goal(value))
+        call = self._call(agent, goal)
+        task = self._record.children.asked.get(call)
+        if task is None and self._book.stopping:
+            await self._book.wait_taking(self._record.id)
+        if self._nursery is None:
+            raise DefinitionError(
+                f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
+            )
+        if task is None:
+            task = self._request(agent, goal, call)
+        self._employer.hire(task, agent)
+        self._children.append(task)
+        record = self._book.ledger.tasks[task]
+        child = Child(agent, record, self._book)
+        self._nursery.start_soon(self._see_to, child, record)
+        return child
+
+    def _request(self, agent: Agent[Any], goal: str, call: str) -> TaskId:
+        record = self._record
+        known = {account.id for account in record.accounts}
+        request = TaskRequest(
+            id=self._employer.id_for(record.id, call),
+            parent=record.id,
+            origin=self._origin,
+            call=call,
+            agent=agent.name,
+            goal=goal,
+            background=False,
+            budget=agent.budget,
+            grants=tuple(it for it in current_grants() if it.id not in known),
+        )
+        if (refused := self._book.admit([request])) is not None:
+            path = f"{record.path}/{agent.name}"
+            raise TaskFailedError(path, Outcome(Ending.REFUSED, error=refused.reason))
+        return request.id
+
+    async def _see_to(self, child: Child[Any], record: TaskRecord) -> None:
+        # What the child does is its own: it hands work on by itself, or not at all.
+        with performing_nothing(), naming_budgets():
+            await trio.lowlevel.checkpoint()
+            await child.see_through(
+                self._employer.run_joined, partial(self._give_up, record)
+            )
+
+    def _give_up(self, record: TaskRecord) -> None:
+        """Settle a task that nobody waits for any more."""
+        if self._book.closed:
+            return
+        self._employer.end_below(record.id, Ending.CANCELLED)
+        outcome = unfinished(record, Ending.CANCELLED, NOT_AWAITED)
+        self._book.post(TaskSettled(record.id, outcome))
+
+    def _call(self, agent: Agent[Any], goal: str) -> str:
+        """Return the name of what is asked for: the same when the program runs again."""
+        # Two agents of one name are told apart by who they are.
+        about = agent.instructions if isinstance(agent.instructions, str) else ""
+        what = _digest(agent.name, about, goal)
+        self._asked[what] += 1
+        call = f"{self._origin.turn}.{agent.name}.{what}.{self._asked[what]}"
+        return call_key(CallId(call), 0)
+
+    def _budget_name(self, budget: Budget) -> str:
+        self._budgets[str(budget)] += 1
+        count = self._budgets[str(budget)]
+        turn = self._origin.turn
+        return _digest(self._record.name, str(turn), str(budget), str(count))
+
+
+def _digest(*words: str) -> str:
+    joined = "\0".join(words).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(joined, digest_size=8).hexdigest()
+
+
+def _is_agent(value: object) -> bool:
+    """Tell what no type checker has looked at."""
+    return isinstance(value, Agent)
+
+
+_PERFORMANCE: Final[ContextVar[Performance | None]] = ContextVar(
+    "performance", default=None
+)
+
+
+@contextmanager
+def _performing(performance: Performance) -> Generator[None]:
+    token = _PERFORMANCE.set(performance)
+    try:
+        yield
+    finally:
+        _PERFORMANCE.reset(token)
+
+
+@contextmanager
+def performing_nothing() -> Generator[None]:
+    """Let nothing inside hand work on for a pipeline around it."""
+    token = _PERFORMANCE.set(None)
+    try:
+        yield
+    finally:
+        _PERFORMANCE.reset(token)
+
+
+def current_performance(verb: str) -> Performance:
+    """Return the pipeline that runs here.
+
+    Args:
+        verb: what somebody wants to do, for the sentence if there is none.
+    """
+    performance = _PERFORMANCE.get()
+    if performance is None:
+        raise DefinitionError(
+            f"{verb}() hands work on for a pipeline that runs, and none does here: call it"
+            " in a function that @agent has made an agent, and run that with"
+            " orchestrator.run(...)"
+        )
+    return performance
