@@ -185,6 +185,7 @@ def joined(
     steps: tuple[Agent[Any], ...] = (*before, *after)
 
     async def one_after_the_other(hands: Hands, value: Any) -> Any:
+        await trio.lowlevel.checkpoint()
         for step in steps:
             value = await hands.delegate(step, value)
         return value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.budgets import budget
+    from orchestrator.children import Child
     from orchestrator.doors.one_shot import Run
     from orchestrator.doors.session import Session
     from orchestrator.errors import (
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         UnknownIdError,
     )
     from orchestrator.listening import Heard
-    from orchestrator.performing import Child
     from orchestrator.pipelines.choosing import Candidates, best, route, vote
     from orchestrator.pipelines.fan_out import FanOut, map_each, parallel, race
     from orchestrator.pipelines.gathering import Settled
@@ -76,7 +76,7 @@ __all__ = [
 
 _HOMES = {
     "Candidates": "pipelines.choosing",
-    "Child": "performing",
+    "Child": "children",
     "FanOut": "pipelines.fan_out",
     "Heard": "listening",
     "Journal": "storage.journal",

@@ -12,8 +12,9 @@ import trio
 
 from agents import Agent, InputError, raising_one_error
 from delegation import Ending, Outcome
+from orchestrator.children import Child, fan_out_failure
 from orchestrator.errors import TaskFailedError
-from orchestrator.performing import Child, current_performance, fan_out_failure
+from orchestrator.performing import current_performance
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -103,6 +104,7 @@ class Gathering:
         try:
             child = await self._performance.begin(ask.agent, ask.value)
         except TaskFailedError as exc:
+            await trio.lowlevel.checkpoint()
             return at, exc
         self._children[at] = child
         return at, child

@@ -3,7 +3,8 @@
 from typing import TypeVar
 
 from agents import Agent
-from orchestrator.performing import Child, current_performance
+from orchestrator.children import Child
+from orchestrator.performing import current_performance
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")

@@ -131,10 +131,12 @@ def refine(
         if critic is not None:
             review: Review = await hands.delegate(critic, answer)
             return "" if review.passes else review.complaint or "it does not pass"
+        await trio.lowlevel.checkpoint()
         said = check(answer)
         return str((await said if inspect.isawaitable(said) else said) or "")
 
     async def until_it_passes(hands: Hands, value: Any) -> Any:
+        await trio.lowlevel.checkpoint()
         asked, answer, complaint = value, None, ""
         for _ in range(rounds):
             answer = await hands.delegate(drafting, asked)
