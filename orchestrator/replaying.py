@@ -165,12 +165,17 @@ class _Delegator(OrchestratorDelegator):
     def __init__(
         self,
         walk: Walk,
+        roster: PromptedRoster,
         book: Bookkeeper,
         acting: Acting,
         new_task_id: Callable[[], TaskId],
     ) -> None:
         super().__init__(book, acting, new_task_id)
         self._walk = walk
+        self._roster = roster
+
+    def id_for(self, parent: TaskId, call: str) -> TaskId:
+        return self._roster.id_for(parent, call)
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
@@ -223,7 +228,7 @@ class _Stage:
                 open_house(
                     self._book,
                     self._roster,
-                    delegating=partial(_Delegator, self._walk),
+                    delegating=partial(_Delegator, self._walk, self._roster),
                     new_task_id=self._roster.new_task_id,
                 )
             )

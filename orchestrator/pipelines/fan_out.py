@@ -129,7 +129,13 @@ def parallel(
 ) -> FanOut[InputT, tuple[A, B, C, D], A | B | C | D]: ...
 @overload
 def parallel(
-    *agents: Agent[OutputT, InputT],
+    a: Agent[OutputT, InputT],
+    b: Agent[OutputT, InputT],
+    c: Agent[OutputT, InputT],
+    d: Agent[OutputT, InputT],
+    e: Agent[OutputT, InputT],
+    /,
+    *others: Agent[OutputT, InputT],
 ) -> FanOut[InputT, tuple[OutputT, ...], OutputT]: ...
 def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
     """Return an agent that hands what it is given to several at once, and gives all answers."""
