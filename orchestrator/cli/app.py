@@ -250,7 +250,7 @@ def replay(
 @app.command
 def simulate(
     file: str,
-    goal: str = "simulate",
+    goal: str | None = None,
     /,
     *,
     fan_out: str = "3",
@@ -274,7 +274,7 @@ def simulate(
 
     Args:
         file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
-        goal: What the agent is asked.
+        goal: What the agent is asked; left out: something that fits what it takes.
         fan_out: How many tasks an agent hands on: 4, 2-6, or by level from the root: 10,2-6.
         model_seconds: How long half of the answers take at most.
         output_tokens: How long half of the answers are at most.

@@ -25,7 +25,7 @@ def read_price(text: str | None) -> Price | None:
 
 def show_simulation(
     agent: Agent[Any],
-    goal: str,
+    goal: str | None,
     settings: SimulationSettings,
     *,
     as_json: bool,
@@ -35,7 +35,7 @@ def show_simulation(
 
     Args:
         agent: who is to act.
-        goal: what it is asked.
+        goal: what it is asked; None is something that fits what it takes.
         settings: what is assumed of models and providers.
         as_json: print it for programs.
         plot: a file for the plots as SVG.

@@ -9,25 +9,45 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
-from agents import Agent, AssistantMessage, Model, ModelRequest, Price, Tool, ToolCall
+from agents import (
+    Agent,
+    AssistantMessage,
+    Model,
+    ModelRequest,
+    Pipeline,
+    Price,
+    Tool,
+    ToolCall,
+)
 from agents.models.compacting import compacting
 from agents.models.fallback import fallback
 from agents.models.limiter import Limiter, limited
 from agents.models.prices import PriceTable
 from agents.models.retry import retrying
-from delegation import TaskId, TaskRecord
+from delegation import Origin, TaskId, TaskRecord
 from orchestrator.acting import Acting
 from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.children import Child
 from orchestrator.delegator import OrchestratorDelegator
+from orchestrator.performing import Performance
 from orchestrator.roster import Roster
-from orchestrator.simulation.players import Arriving, Entering, InLine, Part, Player
+from orchestrator.simulation.players import (
+    Arriving,
+    Entering,
+    InLine,
+    Part,
+    Player,
+    dice_for,
+)
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.trace import Wait
+
+OutputT = TypeVar("OutputT")
 
 
 class SimulatedRoster(Roster):
@@ -135,7 +155,19 @@ async def _run(part: Part, tool: Tool, call: ToolCall) -> str:
 
 def _dice(part: Part, call: ToolCall) -> random.Random:
     # Calls of one answer run at the same time, so each has its own.
-    return random.Random(f"{part.key}/{call.id}")  # noqa: S311
+    return dice_for(part.key, call.id)
+
+
+class _Performance(Performance):
+    """Lets a program ask for everything at a moment of its own."""
+
+    def __init__(self, part: Part, *args: Any) -> None:
+        super().__init__(*args)
+        self._part = part
+
+    async def begin(self, agent: Agent[OutputT, Any], value: Any) -> Child[OutputT]:
+        await self._part.take_a_blink(agent.name, agent.as_goal(value))
+        return await super().begin(agent, value)
 
 
 class SimulatedDelegator(OrchestratorDelegator):
@@ -150,6 +182,13 @@ class SimulatedDelegator(OrchestratorDelegator):
     ) -> None:
         super().__init__(book, acting, new_task_id)
         self._roster = roster
+
+    async def perform(
+        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
+    ) -> str:
+        part = self._roster.part_of(record)
+        performance = _Performance(part, record, origin, self._book, self)
+        return await performance.play(pipeline)
 
     async def run_child(self, task: TaskId) -> None:
         part = self._roster.part_of(self._book.ledger.tasks[task])

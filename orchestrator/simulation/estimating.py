@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from agents import Agent, Budget, Price
+from agents import Agent, Budget, Pipeline, Price
 from agents.models.prices import PriceTable
 from delegation import Rules
 from orchestrator.simulation.report import Quantiles
@@ -79,14 +79,14 @@ class Estimate:
 
 def estimate(
     agent: Agent[Any],
-    goal: str = "simulate",
+    goal: str | None = None,
     settings: SimulationSettings | None = None,
 ) -> Estimate:
     """Tell what a run of an agent may use.
 
     Args:
         agent: who would act, with its whole team.
-        goal: what it would be asked.
+        goal: what it would be asked; left out: something that fits what it takes.
         settings: what is assumed of models and providers; by default the usual, with 20 seeds.
     """
     settings = SimulationSettings(seeds=SEEDS) if settings is None else settings
@@ -121,6 +121,10 @@ class _Worst:
         self._table = settings.prices or PriceTable.shipped()
 
     def of(self, agent: Agent[Any], levels: int) -> _Amounts:
+        if isinstance(agent, Pipeline):
+            # A program asks as often as it likes.
+            boundless = _Amounts(math.inf, math.inf, math.inf)
+            return _within(boundless, agent.budget)
         own = self._own(agent)
         below = [self.of(it, levels - 1) for it in agent.delegates if levels > 0]
         if agent.copies and levels > 0:

@@ -15,7 +15,7 @@ TEXTS: Final = {
     "time": "03:04:05Z",
     "duration": "P1D",
     "uuid": "00000000-0000-4000-8000-000000000000",
-    "byte": "AAAA",
+    "base64": "AAAA",
     "decimal": "1",
     "email": "somebody@example.org",
     "uri": "https://example.org/",
@@ -43,7 +43,6 @@ class _Maker:
         self._words: dict[str, Callable[[Any], Any]] = {
             "$ref": self._referred,
             "const": _as_it_is,
-            "default": _as_it_is,
             "enum": lambda values: values[0],
             "anyOf": self._chosen,
             "oneOf": self._chosen,
@@ -131,8 +130,8 @@ class _Maker:
             self._is_in_list = was
 
     def _text(self, schema: dict[str, Any]) -> str:
-        if schema.get("format") in TEXTS:
-            return TEXTS[schema["format"]]
+        if (form := schema.get("format") or schema.get("contentEncoding")) in TEXTS:
+            return TEXTS[form]
         # Numbered: where a list must have different ones, it has.
         text = f"text {next(self._numbers)}".ljust(schema.get("minLength", 0), ".")
         return text[: schema.get("maxLength")]

@@ -22,6 +22,7 @@ from agents import (
     Model,
     ModelError,
     ModelRequest,
+    Pipeline,
     Price,
     Tool,
     ToolCall,
@@ -35,6 +36,7 @@ from orchestrator.simulation.trace import Stretch, Wait
 
 MOMENT: Final = 0.01
 """How many seconds somebody takes at most to begin a step."""
+BLINK: Final = 1e-4
 HAND_ON: Final = "delegate_task"
 OURS: Final = frozenset({HAND_ON, "task"})
 CHARACTERS_PER_TOKEN: Final = 4
@@ -45,13 +47,18 @@ PATIENCE_OF_A_CLIENT: Final = 3.0
 """How many times as long as an answer it takes to find out that none will come."""
 
 
+def dice_for(*words: str) -> random.Random:
+    """Return dice that fall the same way for the same words."""
+    return random.Random("/".join(words))  # noqa: S311 (a simulation is repeated)
+
+
 class Part:
     """What one task draws, and what it has waited for."""
 
     def __init__(self, key: str, task: TaskRecord) -> None:
         self.key = key
         self.task = task
-        self.dice = random.Random(key)  # noqa: S311 (a simulation is repeated)
+        self.dice = dice_for(key)
         self.stretches: list[Stretch] = []
         self.failures: Counter[str] = Counter()
         self.asked_at = 0.0
@@ -62,6 +69,13 @@ class Part:
     async def take_a_moment(self, dice: random.Random | None = None) -> None:
         """Begin a step when nobody else does."""
         await trio.sleep(MOMENT * (dice or self.dice).random())
+
+    async def take_a_blink(self, *about: str) -> None:
+        """Begin what a program asks for when nobody else does.
+
+        A program may ask for thousands one after the other, so it takes next to no time.
+        """
+        await trio.sleep(BLINK * dice_for(self.key, *about).random())
 
     def waited(self, wait: Wait, since: float) -> None:
         if (now := trio.current_time()) > since:
@@ -241,19 +255,37 @@ class Player:
 
     def _batches(self) -> Iterator[list[dict[str, str]]]:
         """Yield what it hands on, as many at once as one call may ask for."""
-        task, names = self._part.task, [it.name for it in self._agent.delegates]
-        if not names and task.request is not None and task.request.copy:
+        task, team = self._part.task, self._agent.delegates
+        if not team and task.request is not None and task.request.copy:
             return  # a copy does the work itself
         count = self._settings.fan_out.draw(task.depth, self._part.dice)
-        first = self._part.dice.randrange(len(names)) if names else 0
-        tasks = [
-            {"goal": f"part {place + 1} of {count}"}
-            | ({"agent": names[(first + place) % len(names)]} if names else {})
-            for place in range(count)
-        ]
+        first = self._part.dice.randrange(len(team)) if team else 0
+        tasks: list[dict[str, str]] = []
+        for place in range(count):
+            about = f"part {place + 1} of {count}"
+            if not team:
+                tasks.append({"goal": about})
+                continue
+            agent = team[(first + place) % len(team)]
+            goal = goal_for(agent, self._settings)
+            # What is told apart by nothing else is told apart by its context.
+            said = {"goal": goal, "context": about} if goal else {"goal": about}
+            tasks.append({**said, "agent": agent.name})
         most = max(1, self._settings.rules.children_per_call)
         for begin in range(0, count, most):
             yield tasks[begin : begin + most]
+
+
+def goal_for(agent: Agent[Any], settings: SimulationSettings) -> str:
+    """Return a goal for an agent that takes a value of some type; none if it takes any text."""
+    if not isinstance(agent, Pipeline) or agent.takes_text:
+        return ""
+    try:
+        schema = msgspec.json.schema(agent.input, ref_template="#/$defs/{name}")
+    except TypeError:
+        return ""
+    _, most = settings.fan_out.levels[0]
+    return msgspec.json.encode(instance_of(schema, length=most)).decode()
 
 
 def _read(request: ModelRequest) -> int:
