@@ -6,14 +6,14 @@ costs and what limits it. `estimate` tells what a run may use before a cent is s
 
 from orchestrator.simulation.estimating import Bounds, Estimate, estimate
 from orchestrator.simulation.report import Quantiles, SeedResult, SimulationReport
-from orchestrator.simulation.settings import FanOut, ProviderRate, SimulationSettings
+from orchestrator.simulation.settings import Breadth, ProviderRate, SimulationSettings
 from orchestrator.simulation.simulating import simulate
 from orchestrator.simulation.stage import SimulatedRun, simulate_once
 
 __all__ = [
     "Bounds",
+    "Breadth",
     "Estimate",
-    "FanOut",
     "ProviderRate",
     "Quantiles",
     "SeedResult",

@@ -26,8 +26,9 @@ LIMITS: Final[Mapping[str, frozenset[Wait]]] = {
     "slots": frozenset({Wait.SLOTS}),
     "budget": frozenset({Wait.BUDGET}),
 }
+WORTH_A_WORD: Final = 0.05
 MEANING: Final[Mapping[str, str]] = {
-    "critical path": "models and tools that wait for each other; more room would not help",
+    "critical path": "models and tools that wait for each other",
     "failures": "attempts that fail, and the pauses after them",
     "provider rate": "waiting to be let through by a provider",
     "slots": "waiting for room to start a task",
@@ -98,13 +99,16 @@ class SimulationReport:
     @property
     def limited_by(self) -> str:
         """What the longest chain spent most on: one of `LIMITS`."""
-        return max(self.shares, key=lambda limit: self.shares[limit])
+        return max(self.shares, key=self.shares.__getitem__)
 
     @property
     def sentence(self) -> str:
         """What limits it, for people."""
-        limit = self.limited_by
-        return f"{limit}: {self.shares[limit]:.0%} of the makespan is {MEANING[limit]}"
+        limit, second, *_ = sorted(self.shares, key=lambda it: -self.shares[it])
+        words = f"{limit}: {self.shares[limit]:.0%} of the makespan is {MEANING[limit]}"
+        if self.shares[second] >= WORTH_A_WORD:
+            words += f", {self.shares[second]:.0%} {MEANING[second]}"
+        return words
 
     def to_text(self) -> str:
         """Return it as lines of text, with plots."""

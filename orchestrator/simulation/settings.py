@@ -16,14 +16,14 @@ MOST_SEEDS: Final = 100_000
 
 
 @attrs.frozen
-class FanOut:
+class Breadth:
     """How many tasks an agent hands on, by the level it is on; the last holds for all below."""
 
     levels: tuple[tuple[int, int], ...]
     """The fewest and the most of each level, from the root downwards."""
 
     @classmethod
-    def parse(cls, text: str) -> "FanOut":
+    def parse(cls, text: str) -> "Breadth":
         """Read `4`, `2-6`, or one of these for each level: `10,2-6`."""
         found = [LEVEL.fullmatch(part.strip()) for part in text.split(",")]
         levels = [
@@ -44,8 +44,8 @@ class FanOut:
         return few if few == many else dice.randint(few, many)
 
 
-def _fan_out(given: "FanOut | str | int") -> FanOut:
-    return given if isinstance(given, FanOut) else FanOut.parse(str(given))
+def _fan_out(given: "Breadth | str | int") -> Breadth:
+    return given if isinstance(given, Breadth) else Breadth.parse(str(given))
 
 
 def _not_negative(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
@@ -71,7 +71,7 @@ class SimulationSettings:
     that is given here, and with the usual spread one in twenty is above 2.3 times of it.
     """
 
-    fan_out: FanOut = attrs.field(default=FanOut(((3, 3),)), converter=_fan_out)
+    fan_out: Breadth = attrs.field(default=Breadth(((3, 3),)), converter=_fan_out)
     """How many tasks an agent with delegates hands on, and how long lists in typed answers are."""
     model_seconds: float = attrs.field(default=8.0, validator=_not_negative)
     """How long a model takes for an answer."""

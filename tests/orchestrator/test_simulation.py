@@ -24,7 +24,7 @@ from delegation import Mode, Rules, TaskId, Tree
 from delegation.events import ModelAnswered, ToolAnswered
 from orchestrator.cli.app import run_command
 from orchestrator.simulation import (
-    FanOut,
+    Breadth,
     ProviderRate,
     Quantiles,
     SimulationSettings,
@@ -395,7 +395,7 @@ async def test_a_simulation_runs_in_a_thread_beside_an_event_loop() -> None:
 @pytest.mark.parametrize("fan_out", ["", "x", "3-", "5-2", "1,,2", "-1"])
 def test_a_fan_out_that_makes_no_sense_is_refused(fan_out: str) -> None:
     with pytest.raises(DefinitionError, match="a fan-out cannot be"):
-        FanOut.parse(fan_out)
+        Breadth.parse(fan_out)
 
 
 @pytest.mark.parametrize(
