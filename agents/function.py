@@ -197,7 +197,7 @@ def _require_readable(name: str, taken: Any) -> None:
         output_schema(taken)
     except DefinitionError as exc:
         raise DefinitionError(
-            f"agent {name!r} takes what JSON cannot carry: {exc}"
+            f"agent {name!r} takes what JSON cannot carry: {exc.__cause__}"
         ) from exc
 
 

@@ -64,7 +64,8 @@ def type_name(promised: Any) -> str:
 def encoded(value: object, agent: str) -> str:
     """Return a value as the JSON that an agent is handed, or that it gives."""
     try:
-        return msgspec.json.encode(value).decode()
+        # The same text in another process, too: sets have no order of their own.
+        return msgspec.json.encode(value, order="deterministic").decode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise DefinitionError(
             f"agent {agent!r}: {value!r} cannot be written as JSON: {exc}"

@@ -18,7 +18,8 @@ AGENTS = """
     OutputError Part Patience Pipeline Price ReasoningDelta Retrying
     ScriptExhaustedError ScriptedModel Step Switched TextDelta Tool ToolCall ToolError
     ToolMessage Transcript Usage UserMessage agent arguments_schema input_of
-    new_message_id raising_one_error read_arguments read_output require_schema take_turn tell_nobody tool unanswered_calls well_formed
+    new_message_id raising_one_error read_arguments read_output require_schema
+    take_turn tell_nobody tool unanswered_calls well_formed
 """
 DELEGATION = """
     Account Assignment Children Completion Controller DelegationError Delegator
