@@ -50,7 +50,7 @@ def laws_of(entries: Sequence[Entry], rules: Rules | None = None) -> list[str]:
 
     Args:
         entries: all of a journal, or all of some sessions in it.
-        rules: the limits under which it was written.
+        rules: the limits under which it was written, whenever it was opened.
     """
     inspection = _Inspection(rules or Rules())
     for entry in entries:
@@ -120,6 +120,9 @@ class _Inspection:
         self._used: dict[SessionId, Usage] = {}
         self._budgets: dict[str, _Budget] = {}
         self._accounts: dict[TaskId, tuple[str, ...]] = {}
+        self._of_session: dict[SessionId, tuple[str, ...]] = {}
+        """The budgets that hold for all turns of a session."""
+        self._envelopes: dict[int, tuple[Grant, ...]] = {}
 
     def look(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
         self._require(entry, entry.seq > self._seq, "comes after a later one")
@@ -132,12 +135,18 @@ class _Inspection:
                 self._interrupt()
             case SessionOpened(session, _, budget, grants):
                 self._grant(root_of(session), 0, (), budget, grants)
-            case MessageReceived(session, grants=grants) if grants:
-                root = root_of(session)
-                self._grant(root, 0, self._accounts.get(root, ()), None, grants)
-            case TurnStarted(mail=mail):
+                self._of_session[session] = self._accounts[root_of(session)]
+            case MessageReceived(grants=grants):
+                self._envelopes[entry.seq] = grants
+            case TurnStarted(session, mail=mail):
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
+                # What a message was said under holds for the turn that reads it.
+                grants = tuple(
+                    it for seq in mail for it in self._envelopes.get(seq, ())
+                )
+                above = self._of_session.get(session, ())
+                self._grant(root_of(session), 0, above, None, grants)
             case TurnEnded(session, turn):
                 once = (session, turn) not in self._ended
                 self._require(entry, once, "ends a turn again")
