@@ -58,7 +58,7 @@ def type_name(promised: Any) -> str:
     """Return a type as people write it."""
     # A class has nothing but its name; `list[int]` has a name that leaves out the half of it.
     is_plain = isinstance(promised, type) and not get_args(promised)
-    return promised.__name__ if is_plain else str(promised)
+    return promised.__name__ if is_plain else str(promised).replace("typing.", "")
 
 
 def encoded(value: object, agent: str) -> str:

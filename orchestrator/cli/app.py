@@ -1,5 +1,6 @@
 """The commands, and how they end: 0 it went well, 1 the run did not, 2 the user erred.
 
+A run that was over budget, out of time or cancelled has a code of its own: `cli/report.py`.
 130 is stopped by Ctrl-C before its end, 143 by SIGTERM.
 """
 
@@ -113,20 +114,42 @@ def run(
     goal: str,
     /,
     *,
+    budget_usd: float | None = None,
+    tokens: int | None = None,
+    seconds: float | None = None,
+    max_tasks: int | None = None,
+    json: bool = False,
     quiet: bool = False,
     journal: JournalOption = None,
 ) -> int:
-    """Run an agent on a goal. The answer goes to stdout, the tree to stderr.
+    """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
+
+    Exits with 0 if it succeeded, 1 if it failed, 3 if it was over budget, 4 if it ran out of time
+    and 5 if it was cancelled; with 2 if there was something wrong with the command.
 
     Args:
         file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
-        goal: What the agent is to do.
-        quiet: Show the answer only.
+        goal: What the agent is to do; of a pipeline that takes no text, JSON.
+        budget_usd: What all of it may cost.
+        tokens: How many tokens all of it may read and write.
+        seconds: How long all of it may take.
+        max_tasks: How many tasks may be handed on.
+        json: Print one JSON document instead of the answer: outcome, output, usage, tree.
+        quiet: Show nothing but that.
     """
     # The file may be anything, so it runs before the event loop does.
     agent = load_agent(file)
+    limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
     return _stoppable(
-        lambda stop: run_goal(agent, goal, stop, quiet=quiet, journal=journal)
+        lambda stop: run_goal(
+            agent,
+            goal,
+            stop,
+            allowed=None if limits == Budget() else limits,
+            quiet=quiet,
+            json=json,
+            journal=journal,
+        )
     )
 
 
