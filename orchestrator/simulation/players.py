@@ -125,7 +125,7 @@ class InLine(Link):
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         if self._part.failed_at is not None:
-            self._part.waited(Wait.FAILURES, self._part.failed_at)
+            self._part.waited(Wait.PAUSE, self._part.failed_at)
         self._part.in_line_since = trio.current_time()
         return await self._model.answer(request)
 

@@ -21,7 +21,7 @@ DIGITS: Final = 3
 """To how many decimals seconds are told."""
 LIMITS: Final[Mapping[str, frozenset[Wait]]] = {
     "critical path": WORK,
-    "failures": frozenset({Wait.FAILURES}),
+    "failures": frozenset({Wait.FAILURES, Wait.PAUSE}),
     "provider rate": frozenset({Wait.PROVIDER}),
     "slots": frozenset({Wait.SLOTS}),
     "budget": frozenset({Wait.BUDGET}),
