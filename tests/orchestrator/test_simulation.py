@@ -7,15 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import msgspec
 import pytest
 import trio
 
 from agents import (
     Agent,
+    AssistantMessage,
     Budget,
+    Compaction,
     DefinitionError,
     Limits,
+    Model,
+    ModelRequest,
     Price,
     ScriptedModel,
     tool,
@@ -211,6 +216,24 @@ def test_an_agent_that_promises_a_type_answers_with_one() -> None:
 
     assert msgspec.json.decode(run.outcome.output) == [f"text {n}" for n in range(1, 6)]
     assert other.outcome.succeeded
+
+
+def test_a_transcript_that_grows_too_long_is_compacted_as_usual() -> None:
+    helper = Agent("helper", model="a:b")
+    agent = Agent(
+        "lead",
+        model="a:b",
+        delegates=[helper],
+        compaction=Compaction(window=8_000, keep_last=1, summarizer="a:small"),
+    )
+    settings = SimulationSettings(fan_out="20", output_tokens=500, spread=0)
+    run = simulate_once(agent, "go", settings, seed=1)
+    whole = simulate_once(attrs.evolve(agent, compaction=None), "go", settings, seed=1)
+
+    assert run.outcome.succeeded
+    assert run.tasks == 21
+    own, read = (it.tree[it.tree.root]["usage"].input_tokens for it in (run, whole))
+    assert own < read
 
 
 def test_without_spread_times_are_what_they_are_said_to_be() -> None:
@@ -460,13 +483,36 @@ def test_an_estimate_says_where_nothing_bounds_it_and_a_budget_does() -> None:
     assert bound.worst.cost == 2
 
 
+def test_copies_of_copies_and_models_without_a_price_have_no_bound() -> None:
+    nobody = Agent("a", model=object_without_price(), limits=Limits(tokens=1_000))
+    copying = Agent("b", model=ScriptedModel(["priced at nothing"]), copies=True)
+    paid = SimulationSettings(seeds=2, price=Price(output=1))
+
+    assert estimate(nobody, "go", _few()).worst.cost is None
+    assert estimate(nobody, "go", paid).worst.cost == pytest.approx(0.001)
+    assert estimate(copying, "go", _few()).worst.calls is None
+    assert "unknown" in estimate(nobody, "go", _few()).to_text()
+
+
+def object_without_price() -> Model:
+    class Own:
+        name = "own"
+
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            raise AssertionError(f"asked {request}")
+
+    return Own()
+
+
 def test_the_command_prints_a_report_and_draws_a_plot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(ROOT / "examples" / "research_team.py")
     plot = tmp_path / "plot.svg"
 
-    assert run_command(["simulate", file, "--seeds", "4", "--plot", str(plot)]) == 0
+    options = ["--seeds", "4", "--price", "1/2.5", "--plot", str(plot)]
+
+    assert run_command(["simulate", file, *options]) == 0
     said = capsys.readouterr().out
     assert "4 simulated runs" in said
     assert "limited by  critical path" in said
