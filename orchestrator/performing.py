@@ -104,8 +104,6 @@ class Performance:
                 async with trio.open_nursery() as self._nursery:
                     with _performing(self):
                         value = await self._run(pipeline, given, self._nursery)
-            # What the program did is acted on, so what it has heard must be there for ever.
-            await self._book.wait_durable()
         finally:
             self._nursery = None
             self._employer.dismiss(self._children)
@@ -183,27 +181,29 @@ class Performance:
             )
         goal = well_formed(agent.as_goal(value))
         call = self._call(agent, goal)
-        task = self._record.children.asked.get(call)
-        if task is None and self._book.stopping:
+        known = self._record.children.asked.get(call)
+        if known is None and self._book.stopping:
             await self._book.wait_taking(self._record.id)
         if self._nursery is None:
             raise DefinitionError(
                 f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
             )
-        if task is None:
-            task = self._request(agent, goal, call)
+        task = known or self._employer.id_for(self._record.id, call)
+        # Before it is asked for: somebody without a model cannot be.
         self._employer.hire(task, agent)
         self._children.append(task)
+        if known is None:
+            self._request(task, agent, goal, call)
         record = self._book.ledger.tasks[task]
         child = Child(agent, record, self._book)
         self._nursery.start_soon(self._see_to, child, record)
         return child
 
-    def _request(self, agent: Agent[Any], goal: str, call: str) -> TaskId:
+    def _request(self, task: TaskId, agent: Agent[Any], goal: str, call: str) -> None:
         record = self._record
         known = {account.id for account in record.accounts}
         request = TaskRequest(
-            id=self._employer.id_for(record.id, call),
+            id=task,
             parent=record.id,
             origin=self._origin,
             call=call,
@@ -216,7 +216,6 @@ class Performance:
         if (refused := self._book.admit([request])) is not None:
             path = f"{record.path}/{agent.name}"
             raise TaskFailedError(path, Outcome(Ending.REFUSED, error=refused.reason))
-        return request.id
 
     async def _see_to(self, child: Child[Any], record: TaskRecord) -> None:
         # What the child does is its own: it hands work on by itself, or not at all.

@@ -72,6 +72,7 @@ class Gathering:
         self._children: dict[int, Child[Any]] = {}
         self._ended: dict[int, _Ended] = {}
         """Who has ended so far, by their place among all."""
+        self._successes = 0
 
     async def run(self, *, needed: int | None) -> None:
         """Ask for all, and return when enough have ended; the others are cancelled.
@@ -95,7 +96,7 @@ class Gathering:
         for at, child in self._children.items():
             # It had ended in the very moment in which it was not needed any more.
             if at not in self._ended and not child.was_given_up:
-                self._ended[at] = self._end_of(child, child.outcome)
+                self._note(at, self._end_of(child, child.outcome))
 
     async def _begin_next(self) -> tuple[int, Child[Any] | TaskFailedError]:
         at = self._begun
@@ -118,7 +119,7 @@ class Gathering:
     ) -> None:
         """See one to its end, and then the next that nobody has begun."""
         while True:
-            self._ended[at] = await self._seen_through(child)
+            self._note(at, await self._seen_through(child))
             if needed is not None and self._is_decided(needed):
                 scope.cancel(reason="enough have ended")
             await trio.lowlevel.checkpoint()
@@ -141,9 +142,9 @@ class Gathering:
         failed = len(self._ended) - self._successes
         return self._successes >= needed or failed > len(self._asks) - needed
 
-    @property
-    def _successes(self) -> int:
-        return sum(it.outcome.succeeded for it in self._ended.values())
+    def _note(self, at: int, ended: _Ended) -> None:
+        self._ended[at] = ended
+        self._successes += ended.outcome.succeeded
 
     def _in_order(self) -> list[_Ended]:
         return [self._ended[at] for at in sorted(self._ended)]

@@ -690,6 +690,20 @@ async def test_the_models_of_all_whom_a_function_names_are_there_before_it_begin
         await run_once(brief)
 
 
+async def test_whoever_has_no_model_is_not_even_asked() -> None:
+    """Somebody whom nobody could see before: nothing is begun that nobody can do."""
+
+    @agent
+    async def brief(topic: str) -> str:
+        return await delegate(Agent("far", model="nobody:model"), topic)
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(brief, "go")
+
+        assert "nobody" in run.outcome.error
+        assert list(ended(orchestrator, run.id)) == ["/brief"]
+
+
 async def test_images_and_files_are_not_for_pipelines() -> None:
     @agent
     async def brief(topic: str) -> str:
