@@ -9,12 +9,14 @@ from agents.errors import (
     AgentError,
     DefinitionError,
     Failure,
+    InputError,
     LimitExceededError,
     ModelError,
     OutputError,
     ScriptExhaustedError,
     ToolError,
 )
+from agents.function import agent
 from agents.limits import Budget, Limits, Patience
 from agents.messages import (
     AssistantMessage,
@@ -48,6 +50,7 @@ from agents.models.model import (
 from agents.models.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
 from agents.output import read_output
+from agents.pipeline import Hands, Pipeline, input_of
 from agents.schema import require_schema
 from agents.steps import Step
 from agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
@@ -68,7 +71,9 @@ __all__ = [
     "Compaction",
     "DefinitionError",
     "Failure",
+    "Hands",
     "InLine",
+    "InputError",
     "LimitExceededError",
     "Limits",
     "Message",
@@ -81,6 +86,7 @@ __all__ = [
     "OutputError",
     "Part",
     "Patience",
+    "Pipeline",
     "Price",
     "ReasoningDelta",
     "Retrying",
@@ -96,10 +102,12 @@ __all__ = [
     "Transcript",
     "Usage",
     "UserMessage",
+    "agent",
     "allow",
     "arguments_schema",
     "ask",
     "deny",
+    "input_of",
     "new_message_id",
     "raising_one_error",
     "read_arguments",

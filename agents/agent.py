@@ -11,17 +11,23 @@ from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model
-from agents.output import output_schema
+from agents.output import encoded, output_schema
 from agents.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import TypeForm, TypeVar
+
+    from agents.pipeline import Pipeline
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
+    InputT_contra = TypeVar("InputT_contra", contravariant=True, default=Any)
 else:
     from typing import TypeVar
 
     OutputT_co = TypeVar("OutputT_co", covariant=True)
+    InputT_contra = TypeVar("InputT_contra", contravariant=True)
+
+NextT = TypeVar("NextT")
 
 # A name is a step of a path (`/editor/researcher[3]`) and an argument that models write.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -71,8 +77,12 @@ def _is(value: object, kind: type[Any]) -> bool:
 
 
 @attrs.frozen
-class Agent(Generic[OutputT_co]):
-    """Who acts: a name, instructions, a model, and what it may use."""
+class Agent(Generic[OutputT_co, InputT_contra]):
+    """Who acts: a name, instructions, a model, and what it may use.
+
+    `Agent[Report]` promises a `Report`, and takes anything: a goal as it is, and any other value
+    as JSON. Who takes only some values is a `Pipeline`.
+    """
 
     name: str
     instructions: str | Callable[[Occasion], str] = attrs.field(
@@ -90,8 +100,8 @@ class Agent(Generic[OutputT_co]):
     """Whom it may hand work to with `delegate_task`."""
     copies: bool = attrs.field(default=False, kw_only=True)
     """Whether it may hand work to copies of itself, which may do so too."""
-    output: type[OutputT_co] = attrs.field(
-        default=cast("type[OutputT_co]", str), kw_only=True
+    output: "TypeForm[OutputT_co]" = attrs.field(
+        default=cast("TypeForm[OutputT_co]", str), kw_only=True
     )
     """The type of the final answer; any type but `str` is read from JSON."""
     limits: Limits = attrs.field(default=Limits(), kw_only=True)
@@ -163,11 +173,37 @@ class Agent(Generic[OutputT_co]):
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
         output_schema(self.output)
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            # What `TypeVar(default=...)` does from Python 3.13 on.
+            return super().__class_getitem__(
+                types if isinstance(types, tuple) else (types, Any)
+            )
+
+    def __rshift__(
+        self, then: "Agent[NextT, OutputT_co]"
+    ) -> "Pipeline[InputT_contra, NextT]":
+        """Return both as one agent: the other gets what this one gives."""
+        # Imported late: what a pipeline is begins with what an agent is.
+        from agents.pipeline import joined
+
+        return joined(self, then)
+
+    @property
+    def team(self) -> "tuple[Agent[Any], ...]":
+        """All whom it is known to hand work to."""
+        return self.delegates
+
     @property
     def may_delegate(self) -> bool:
         return bool(self.delegates) or self.copies
 
-    def leaf(self) -> "Agent[OutputT_co]":
+    def as_goal(self, value: InputT_contra) -> str:
+        """Return what it is handed as the text of a goal."""
+        return value if isinstance(value, str) else encoded(value, self.name)
+
+    def leaf(self) -> "Agent[OutputT_co, InputT_contra]":
         """Return the same agent with nobody to hand work to."""
         return attrs.evolve(self, delegates=(), copies=False)
 

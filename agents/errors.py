@@ -4,6 +4,7 @@
   x ModelError               the provider failed us; its `kind` says how
     · ScriptExhaustedError   a scripted model has no step left
   x LimitExceededError       the task used up what its agent allows
+  x InputError               the goal is not what the agent takes
   x OutputError              the final answer is not what the agent promises
 * ToolError                  the model reads it and goes on
 * DefinitionError            the developer reads it: an agent, tool or model name is wrong
@@ -100,6 +101,10 @@ class LimitExceededError(AgentError):
         self.limit = limit
         self.ran_out = ran_out
         """What there is no more of: `calls`, `tokens`, `usd`."""
+
+
+class InputError(AgentError):
+    """The goal is not what the agent takes."""
 
 
 class OutputError(AgentError):

@@ -2,11 +2,14 @@
 
 import types
 from collections.abc import Mapping
-from typing import Any, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
 from agents.errors import DefinitionError, OutputError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 OutputT = TypeVar("OutputT")
 
@@ -21,7 +24,7 @@ def output_schema(promised: Any) -> Mapping[str, Any] | None:
         )
     except (TypeError, NameError) as exc:
         raise DefinitionError(
-            f"{_name(promised)} cannot be the output of an agent: {exc}"
+            f"{type_name(promised)} cannot be the output of an agent: {exc}"
         ) from exc
     schema: dict[str, Any] = (
         schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
@@ -29,7 +32,7 @@ def output_schema(promised: Any) -> Mapping[str, Any] | None:
     return {**schema, "$defs": parts} if parts else schema
 
 
-def read_output(promised: type[OutputT], text: str) -> OutputT:
+def read_output(promised: "TypeForm[OutputT]", text: str) -> OutputT:
     """Return a final answer as what was promised."""
     if promised is str:
         return cast("OutputT", text)
@@ -40,7 +43,7 @@ def read_output(promised: type[OutputT], text: str) -> OutputT:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
             problems.append(str(exc))
     raise OutputError(
-        f"the answer is not the {_name(promised)} it should be: {'; '.join(problems)}",
+        f"the answer is not the {type_name(promised)} it should be: {'; '.join(problems)}",
         problems,
     )
 
@@ -51,5 +54,19 @@ def _alternatives(promised: Any) -> tuple[Any, ...]:
     return get_args(promised) if is_union else (promised,)
 
 
-def _name(promised: Any) -> str:
-    return str(getattr(promised, "__name__", promised))
+def type_name(promised: Any) -> str:
+    """Return a type as people write it."""
+    # A class has nothing but its name; `list[int]` has a name that leaves out the half of it.
+    is_plain = isinstance(promised, type) and not get_args(promised)
+    return promised.__name__ if is_plain else str(promised).replace("typing.", "")
+
+
+def encoded(value: object, agent: str) -> str:
+    """Return a value as the JSON that an agent is handed, or that it gives."""
+    try:
+        # The same text in another process, too: sets have no order of their own.
+        return msgspec.json.encode(value, order="deterministic").decode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise DefinitionError(
+            f"agent {agent!r}: {value!r} cannot be written as JSON: {exc}"
+        ) from exc

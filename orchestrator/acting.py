@@ -20,6 +20,7 @@ from agents import (
     DefinitionError,
     ModelError,
     ModelEvent,
+    Pipeline,
     Step,
     Tool,
     ToolMessage,
@@ -75,6 +76,12 @@ LOST: Final = "its process died before it had ended"
 class Attendant(Delegator, Controller, Protocol):
     """Whoever takes the requests of an agent and looks after them."""
 
+    async def perform(
+        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
+    ) -> str:
+        """Run the program of a pipeline, and return what it answers."""
+        ...
+
 
 class Acting:
     """Runs agents, and holds the scope of each one that runs."""
@@ -87,6 +94,8 @@ class Acting:
         self.background = Background(book, self.telling)
         self._stage = Stage(book, roster, self.background, surroundings)
         self._spending = Spending(book)
+        self.hire = roster.hire
+        self.dismiss = roster.dismiss
         self.listeners = Listeners()
         self.watch = Watch(book, self._stop_stalled)
         self._scopes: dict[TaskId, trio.CancelScope] = {}
@@ -247,31 +256,46 @@ class Acting:
                     if is_staged
                     else nullcontext()
                 ):
-                    text = await take_turn(
-                        agent,
-                        record.transcript,
-                        model=self._roster.model_for(
-                            record, agent, partial(self._spending.paid_by, record)
-                        ),
-                        tools=self._roster.tools_for(
-                            record, self._tools(agent, record, origin, delegator)
-                        ),
-                        record=self._keeper(record, sign),
-                        ready=self._book.wait_durable,
-                        tell=self._teller(record, sign),
-                        hear=partial(self._heard, record),
-                        gate=self._gate_of(record),
-                        wanted=None
-                        if record.request is None
-                        else record.request.output_schema,
-                        task=record.name,
-                        path=record.path,
-                    )
+                    if isinstance(agent, Pipeline):
+                        if sign is not None:
+                            sign.enter_program()
+                        text = await delegator.perform(agent, record, origin)
+                    else:
+                        text = await self._take_turn(
+                            agent, record, origin, delegator, sign
+                        )
         finally:
             if sign is not None:
                 del self._signs[record.id]
                 self.watch.end(sign)
         return Outcome(Ending.SUCCEEDED, text)
+
+    async def _take_turn(
+        self,
+        agent: Agent[Any],
+        record: TaskRecord,
+        origin: Origin,
+        delegator: Attendant,
+        sign: Sign | None,
+    ) -> str:
+        return await take_turn(
+            agent,
+            record.transcript,
+            model=self._roster.model_for(
+                record, agent, partial(self._spending.paid_by, record)
+            ),
+            tools=self._roster.tools_for(
+                record, self._tools(agent, record, origin, delegator)
+            ),
+            record=self._keeper(record, sign),
+            ready=self._book.wait_durable,
+            tell=self._teller(record, sign),
+            hear=partial(self._heard, record),
+            gate=self._gate_of(record),
+            wanted=None if record.request is None else record.request.output_schema,
+            task=record.name,
+            path=record.path,
+        )
 
     def _teller(
         self, record: TaskRecord, sign: Sign | None

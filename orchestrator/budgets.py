@@ -1,7 +1,7 @@
 """`with budget(...)`: whatever is asked for inside shares what it allows."""
 
 import secrets
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -10,6 +10,15 @@ from agents import Budget
 from delegation import SHARED, Account, Grant
 
 _GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
+
+
+def _new_name(_: Budget) -> str:
+    return secrets.token_hex(6)
+
+
+_NAMING: Final[ContextVar[Callable[[Budget], str]]] = ContextVar(
+    "names of budgets", default=_new_name
+)
 
 
 @contextmanager
@@ -47,7 +56,7 @@ def budget(
         depth=depth,
         name=name,
     )
-    grant = Grant(f"{SHARED}{secrets.token_hex(6)}", allowed)
+    grant = Grant(f"{SHARED}{_NAMING.get()(allowed)}", allowed)
     token = _GRANTS.set((*_GRANTS.get(), grant))
     try:
         yield
@@ -64,6 +73,20 @@ def paying_from(accounts: Iterable[Account]) -> Generator[None]:
         yield
     finally:
         _GRANTS.reset(token)
+
+
+@contextmanager
+def naming_budgets(name: Callable[[Budget], str] = _new_name) -> Generator[None]:
+    """Let budgets be called by names that are the same when a program runs again.
+
+    Args:
+        name: gives a budget its name; by default one that nobody has.
+    """
+    token = _NAMING.set(name)
+    try:
+        yield
+    finally:
+        _NAMING.reset(token)
 
 
 def current_grants() -> tuple[Grant, ...]:

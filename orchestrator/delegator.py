@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from agents import Agent, CallId, MessageId, ToolError, raising_one_error
+from agents import Agent, CallId, MessageId, Pipeline, ToolError, raising_one_error
 from delegation import (
     Assignment,
     DeliveryCapability,
@@ -37,6 +37,7 @@ from delegation.events import (
 from orchestrator.acting import LOST, Acting
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.budgets import current_grants
+from orchestrator.performing import Performance
 
 
 class OrchestratorDelegator:
@@ -50,6 +51,9 @@ class OrchestratorDelegator:
         self._new_task_id = new_task_id
         self.telling = acting.telling
         self.now = book.clock
+        self.hire = acting.hire
+        self.dismiss = acting.dismiss
+        self.end_below = acting.end_below
 
     async def delegate(
         self,
@@ -91,8 +95,18 @@ class OrchestratorDelegator:
             async with trio.open_nursery() as children:
                 for task in tasks:
                     if task.outcome is None:
-                        children.start_soon(self._run_joined, task)
+                        children.start_soon(self.run_joined, task)
         return joined_answer(tasks, session, readable(agent, caller.transcript))
+
+    async def perform(
+        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
+    ) -> str:
+        """Run the program of a pipeline, and return what it answers."""
+        return await Performance(record, origin, self._book, self).play(pipeline)
+
+    def id_for(self, parent: TaskId, call: str) -> TaskId:
+        """Return the id of a task that is asked for. A replay knows it already."""
+        return self._new_task_id()
 
     def _requests(
         self,
@@ -131,7 +145,7 @@ class OrchestratorDelegator:
             for id_, key, assignment in zip(ids, calls, assignments, strict=True)
         ]
 
-    async def _run_joined(self, task: TaskRecord) -> None:
+    async def run_joined(self, task: TaskRecord) -> None:
         """Run a task that its caller waits for, once there is room."""
         if not task.acting:
             await self._book.wait_room(task.id)

@@ -7,7 +7,12 @@
   x SessionOpenError       somebody talks to that session already
   x ClosedError            the orchestrator or the session is closed
   x RunFailedError         a run did not succeed, and its output was asked for
+  x TaskFailedError        what a pipeline delegated did not succeed
+    · FanOutFailedError    too much of what it delegated at once did not
 """
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from agents import well_formed
 from delegation import Outcome
@@ -49,6 +54,60 @@ class RunFailedError(OrchestratorError):
         super().__init__(f"{path} {outcome.ending}: {outcome.error}")
         self.path = path
         self.outcome = outcome
+
+
+class TaskFailedError(OrchestratorError):
+    """What a pipeline delegated did not succeed."""
+
+    def __init__(self, path: str, outcome: Outcome) -> None:
+        super().__init__(_sentence(path, outcome))
+        self.path = path
+        """Whose task it was, such as `/brief/researcher[3]`."""
+        self.outcome = outcome
+
+
+class FanOutFailedError(ExceptionGroup[TaskFailedError], TaskFailedError):
+    """Too much of what was delegated at once did not succeed: every failure, with its path."""
+
+    outcomes: Mapping[str, Outcome]
+    """How all of it ended, by path: what had succeeded by then is not lost."""
+
+    def __new__(
+        cls,
+        path: str,
+        outcome: Outcome,
+        failures: Sequence[TaskFailedError],
+        outcomes: Mapping[str, Outcome],
+    ) -> Self:
+        """Make the group; it takes other arguments than `ExceptionGroup`."""
+        self = super().__new__(cls, _sentence(path, outcome), failures)
+        self.path = path
+        self.outcome = outcome
+        self.outcomes = outcomes
+        return self
+
+    def __init__(
+        self,
+        path: str,
+        outcome: Outcome,
+        failures: Sequence[TaskFailedError],
+        outcomes: Mapping[str, Outcome],
+    ) -> None:
+        """Leave it as `__new__` has made it."""
+
+    def __str__(self) -> str:
+        return self.message
+
+    def derive(self, excs: Sequence[Any], /) -> Any:
+        """Return a part of it: `except*`, and every nursery on the way, takes it apart."""
+        return FanOutFailedError(self.path, self.outcome, excs, self.outcomes)
+
+
+def _sentence(path: str, outcome: Outcome) -> str:
+    # Who failed because of another below it says so with the path of that one.
+    if outcome.error.startswith(f"{path}/"):
+        return outcome.error
+    return f"{path} {outcome.ending}: {outcome.error}"
 
 
 def words_of(exc: BaseException) -> str:

@@ -27,9 +27,15 @@ from delegation import (
     TaskRecord,
     UnwritableFactError,
 )
-from orchestrator.errors import words_of
+from orchestrator.errors import TaskFailedError, words_of
 
-FORESEEN: Final = (AgentError, DefinitionError, OverBudgetError, UnwritableFactError)
+FORESEEN: Final = (
+    AgentError,
+    DefinitionError,
+    OverBudgetError,
+    TaskFailedError,
+    UnwritableFactError,
+)
 """What a task may end by, and that says enough by itself."""
 
 
@@ -52,8 +58,21 @@ def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
         case OutputError():
             ended = unfinished(record, Ending.FAILED, words_of(exc))
             return attrs.evolve(ended, schema_errors=exc.problems)
+        case TaskFailedError():
+            ended = unfinished(record, _ending_by(exc, record), words_of(exc))
+            return attrs.evolve(ended, kind=exc.outcome.kind)
         case _:
             return unfinished(record, Ending.FAILED, words_of(exc))
+
+
+def _ending_by(exc: TaskFailedError, record: TaskRecord) -> Ending:
+    """Return how a pipeline ends by what it delegated and could not do without."""
+    theirs = exc.outcome
+    # What is used up for one of them is used up for all under the same budget.
+    is_shared = any(it.describe() in theirs.error for it in record.accounts)
+    if theirs.ending is Ending.OVER_BUDGET and is_shared:
+        return Ending.OVER_BUDGET
+    return Ending.FAILED
 
 
 def unfinished(
@@ -82,7 +101,7 @@ def failure(exc: BaseException) -> BaseException:
 
 
 def _leaves(exc: BaseException) -> Iterator[BaseException]:
-    if isinstance(exc, BaseExceptionGroup):
+    if isinstance(exc, BaseExceptionGroup) and not isinstance(exc, FORESEEN):
         for part in cast("BaseExceptionGroup[BaseException]", exc).exceptions:
             yield from _leaves(part)
     else:
@@ -91,6 +110,12 @@ def _leaves(exc: BaseException) -> Iterator[BaseException]:
 
 def described(exc: BaseException) -> str:
     """Return an error that nobody foresaw, with the line of code it comes from."""
+    if isinstance(exc, FORESEEN):
+        return words_of(exc)
+    if isinstance(exc, BaseExceptionGroup):
+        leaves = _leaves(cast("BaseException", exc))
+        errors = [leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)]
+        return f"{len(errors)} errors: {'; '.join(map(described, errors))}"
     frames = traceback.extract_tb(exc.__traceback__)
     place = (
         f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

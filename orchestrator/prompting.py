@@ -108,6 +108,14 @@ class PromptedRoster(Roster):
     def new_task_id(self) -> TaskId:
         return next(CALL.get().ids, None) or next(self._new_ids)
 
+    def id_for(self, parent: TaskId, call: str) -> TaskId:
+        """Return the id of what a pipeline delegates: the one that it had."""
+        entry = self._record.requests.get((parent, call))
+        if entry is None:
+            return next(self._new_ids)
+        assert isinstance(entry.event, TaskRequested), "that is what these are"
+        return entry.event.request.id
+
     def _bare(self, name: str) -> Model:
         return _Nobody(name)
 
@@ -220,12 +228,7 @@ class PromptedRoster(Roster):
 
     def _ids(self, task: TaskRecord, call: ToolCall) -> Iterator[TaskId]:
         for index in itertools.count():
-            entry = self._record.requests.get((task.id, f"{call.id}#{index}"))
-            if entry is None:
-                yield next(self._new_ids)
-            else:
-                assert isinstance(entry.event, TaskRequested), "that is what these are"
-                yield entry.event.request.id
+            yield self.id_for(task.id, f"{call.id}#{index}")
 
 
 class _Part:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -61,7 +60,7 @@ from orchestrator.opening import open_house
 from orchestrator.prompting import CALL, PromptedRoster, Walk
 from orchestrator.recorded import Record
 from orchestrator.redacting import EventT
-from orchestrator.staging import Surroundings
+from orchestrator.staging import NOWHERE
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.turns import Turns
 
@@ -173,12 +172,17 @@ class _Delegator(OrchestratorDelegator):
     def __init__(
         self,
         walk: Walk,
+        roster: PromptedRoster,
         book: Bookkeeper,
         acting: Acting,
         new_task_id: Callable[[], TaskId],
     ) -> None:
         super().__init__(book, acting, new_task_id)
         self._walk = walk
+        self._roster = roster
+
+    def id_for(self, parent: TaskId, call: str) -> TaskId:
+        return self._roster.id_for(parent, call)
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
@@ -231,9 +235,8 @@ class _Stage:
                 open_house(
                     self._book,
                     self._roster,
-                    # Nothing is run, so nothing of it is looked at.
-                    Surroundings(workspace=Path(), environ={}, state=Path()),
-                    delegating=partial(_Delegator, self._walk),
+                    NOWHERE,
+                    delegating=partial(_Delegator, self._walk, self._roster),
                     new_task_id=self._roster.new_task_id,
                 )
             )

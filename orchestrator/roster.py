@@ -3,14 +3,14 @@
 A task's agent is found from its session's agent downwards, so two trees may use the same names.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from agents import Agent, DefinitionError, Model, Tool
 from agents.approval import ApprovalRule
-from delegation import SessionId, TaskRecord
+from delegation import SessionId, TaskId, TaskRecord
 
 if TYPE_CHECKING:
     from agents.models.limiter import Limiter
@@ -26,7 +26,7 @@ def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
         one = pending.pop()
         if id(one) not in seen:
             seen.add(id(one))
-            pending += one.delegates
+            pending += one.team
             yield one
 
 
@@ -46,6 +46,8 @@ class Roster:
         self._limiters = limiters or {}
         self._prices = prices
         self._agents: dict[SessionId, Agent[Any]] = {}
+        self._hired: dict[TaskId, Agent[Any]] = {}
+        """Who does what a pipeline has delegated: it may be anybody."""
         self._leaves: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
         """Agents, and the same without anybody to hand work to."""
         self._models: dict[str, Model] = {}
@@ -55,16 +57,31 @@ class Roster:
 
     def enter(self, session: SessionId, agent: Agent[Any]) -> None:
         """Say who a session talks to. Everybody's model must be there before a cent is spent."""
-        for everybody in _team(agent):
-            self.model_of(everybody)
+        self._require_models(agent)
         self._agents[session] = agent
 
     def leave(self, session: SessionId) -> None:
         del self._agents[session]
 
+    def hire(self, task: TaskId, agent: Agent[Any]) -> None:
+        """Say who does a task that a pipeline delegates."""
+        self._require_models(agent)
+        self._hired[task] = agent
+
+    def dismiss(self, tasks: Iterable[TaskId]) -> None:
+        """Forget who did tasks."""
+        for task in tasks:
+            self._hired.pop(task, None)
+
+    def _require_models(self, agent: Agent[Any]) -> None:
+        for everybody in _team(agent):
+            self.model_of(everybody)
+
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
         if task.parent is None:
             return self._agents[task.session]
+        if task.id in self._hired:
+            return self._hired[task.id]
         parent = self.agent_of(task.parent)
         if task.request is not None and task.request.copy:
             return self._copy_of(parent)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from agents.models.limiter import Limiter
     from agents.models.prices import PriceTable
 
+InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 IN_MEMORY: Final = ":memory:"
@@ -54,7 +55,11 @@ class Orchestrator:
         self._house = house
 
     async def run(
-        self, agent: Agent[OutputT], goal: str, *parts: Part, attended: bool = False
+        self,
+        agent: Agent[OutputT, InputT],
+        goal: InputT,
+        *parts: Part,
+        attended: bool = False,
     ) -> Run[OutputT]:
         """Run an agent on a goal, and return when its whole tree has ended.
 
@@ -63,7 +68,7 @@ class Orchestrator:
 
         Args:
             agent: who is to do it.
-            goal: what is to be done.
+            goal: what is to be done: a text, or whatever a pipeline takes.
             parts: images and files that go with it.
             attended: somebody looks at `approvals` meanwhile, and answers. Otherwise what needs
                 an approval is denied.

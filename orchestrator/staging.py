@@ -42,6 +42,10 @@ class Surroundings:
     """The folder for what is kept of them."""
 
 
+NOWHERE: Final = Surroundings(workspace=Path(), environ={}, state=Path())
+"""Where no tool is really run."""
+
+
 class Stage:
     """The scenes of all tasks that are under way."""
 

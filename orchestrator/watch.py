@@ -37,6 +37,7 @@ class Sign:
         "is_quiet",
         "last",
         "patience",
+        "place",
         "task",
     )
 
@@ -53,6 +54,12 @@ class Sign:
         """It waits for its turn, which is no silence."""
         self.is_quiet = False
         self.is_over = False
+        self.place = "in a tool"
+
+    def enter_program(self) -> None:
+        """Say that it runs a program of its own, which is a tool in all but name."""
+        self.answers_due = 1
+        self.place = "in its function"
 
     def live(self) -> None:
         """Show a sign of life."""
@@ -143,7 +150,7 @@ class Watch:
             sign.live()
         silent = now - sign.last
         if silent >= sign.seconds_to_stall:
-            where = "in a tool" if sign.answers_due > 0 else "waiting for its model"
+            where = sign.place if sign.answers_due > 0 else "waiting for its model"
             self._stop(
                 sign.task,
                 f"stalled: no sign of life for {_plain(silent)} seconds, {where}",

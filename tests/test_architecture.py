@@ -13,12 +13,13 @@ AT_MOST = 60
 
 AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
-    Compaction DefinitionError Failure InLine LimitExceededError Limits Message
-    MessageId Model ModelError ModelEvent ModelRequest Occasion OutputError Part
-    Patience Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel Step
-    Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
-    UserMessage allow arguments_schema ask deny new_message_id raising_one_error read_arguments
-    read_output require_schema take_turn tell_nobody tool unanswered_calls well_formed
+    Compaction DefinitionError Failure Hands InLine InputError LimitExceededError Limits
+    Message MessageId Model ModelError ModelEvent ModelRequest Occasion OutputError Part
+    Patience Pipeline Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel
+    Step Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
+    UserMessage agent allow arguments_schema ask deny input_of new_message_id
+    raising_one_error read_arguments read_output require_schema take_turn tell_nobody
+    tool unanswered_calls well_formed
 """
 DELEGATION = """
     Account Assignment Children Completion Controller DelegationError Delegator
@@ -31,9 +32,11 @@ DELEGATION = """
     remember_used root_of unmet usd used_by
 """
 ORCHESTRATOR = """
-    ClosedError Heard Journal JournalError JournalInUseError MemoryJournal
-    Orchestrator OrchestratorError Run RunFailedError Session SessionOpenError
-    UnknownIdError budget open_orchestrator
+    Candidates Child ClosedError FanOut FanOutFailedError Heard Journal JournalError
+    JournalInUseError MemoryJournal Orchestrator OrchestratorError Review Run
+    RunFailedError Session SessionOpenError Settled TaskFailedError UnknownIdError best
+    budget delegate detach fallback map_each map_reduce open_orchestrator parallel race
+    refine retry route sequence vote
 """
 
 

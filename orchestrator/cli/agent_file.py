@@ -30,11 +30,27 @@ def load_agent(target: str) -> Agent[Any]:
     leading = [
         agent
         for agent in agents.values()
-        if not any(agent in other.delegates for other in agents.values())
+        if not any(
+            id(agent) in _team_of(other)
+            for other in agents.values()
+            if other is not agent
+        )
     ]
     if len(leading) != 1:
         raise CommandError(f"say which agent of {file}: FILE:NAME; {_choice(found)}")
     return leading[0]
+
+
+def _team_of(agent: Agent[Any]) -> set[int]:
+    """Return all who may work for an agent, however far below it."""
+    found: set[int] = set()
+    pending = list(agent.team)
+    while pending:
+        one = pending.pop()
+        if id(one) not in found:
+            found.add(id(one))
+            pending += one.team
+    return found
 
 
 def _split(target: str) -> tuple[Path, str]:

@@ -1,5 +1,6 @@
 """The commands, and how they end: 0 it went well, 1 the run did not, 2 the user erred.
 
+A run that was over budget, out of time or cancelled has a code of its own: `cli/report.py`.
 130 is stopped by Ctrl-C before its end, 143 by SIGTERM.
 """
 
@@ -17,8 +18,9 @@ import trio
 from cyclopts import App, CycloptsError, Parameter
 from rich.text import Text
 
-from agents import DefinitionError
+from agents import Budget, DefinitionError
 from agents.models.named import model_named
+from delegation import Rules
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.chat import chat_in_terminal
 from orchestrator.cli.demo import companion
@@ -112,20 +114,42 @@ def run(
     goal: str,
     /,
     *,
+    budget_usd: float | None = None,
+    tokens: int | None = None,
+    seconds: float | None = None,
+    max_tasks: int | None = None,
+    json: bool = False,
     quiet: bool = False,
     journal: JournalOption = None,
 ) -> int:
-    """Run an agent on a goal. The answer goes to stdout, the tree to stderr.
+    """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
+
+    Exits with 0 if it succeeded, 1 if it failed, 3 if it was over budget, 4 if it ran out of time
+    and 5 if it was cancelled; with 2 if there was something wrong with the command.
 
     Args:
         file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
-        goal: What the agent is to do.
-        quiet: Show the answer only.
+        goal: What the agent is to do; of a pipeline that takes no text, JSON.
+        budget_usd: What all of it may cost.
+        tokens: How many tokens all of it may read and write.
+        seconds: How long all of it may take.
+        max_tasks: How many tasks may be handed on.
+        json: Print one JSON document instead of the answer: outcome, output, usage, tree.
+        quiet: Show nothing but that.
     """
     # The file may be anything, so it runs before the event loop does.
     agent = load_agent(file)
+    limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
     return _stoppable(
-        lambda stop: run_goal(agent, goal, stop, quiet=quiet, journal=journal)
+        lambda stop: run_goal(
+            agent,
+            goal,
+            stop,
+            allowed=None if limits == Budget() else limits,
+            quiet=quiet,
+            json=json,
+            journal=journal,
+        )
     )
 
 
@@ -244,6 +268,70 @@ def replay(
             agent, _journal(journal), run, stop, task=task, quiet=quiet
         )
     )
+
+
+@app.command
+def simulate(
+    file: str,
+    goal: str | None = None,
+    /,
+    *,
+    fan_out: str = "3",
+    model_seconds: float = 8,
+    output_tokens: float = 300,
+    tool_seconds: float = 1,
+    price: str | None = None,
+    failure_rate: float = 0,
+    live_tasks: int = 1_000,
+    provider_rate: int | None = None,
+    provider_tokens: int | None = None,
+    budget_usd: float | None = None,
+    seeds: int = 100,
+    json: bool = False,
+    plot: Path | None = None,
+) -> None:
+    """Run an agent many times in virtual time: no model is asked, no tool is run.
+
+    The orchestrator is real, the models only pretend. Shows how long it takes, what it costs, and
+    what limits it: the critical path, room, the provider, failures or a budget.
+
+    Args:
+        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
+        goal: What the agent is asked; left out: something that fits what it takes.
+        fan_out: How many tasks an agent hands on: 4, 2-6, or by level from the root: 10,2-6.
+        model_seconds: How long half of the answers take at most.
+        output_tokens: How long half of the answers are at most.
+        tool_seconds: How long half of the tools take at most.
+        price: What every model costs, IN/OUT in dollars per million tokens; left out: by its name.
+        failure_rate: Which share of all attempts fails, 0 to 1.
+        live_tasks: How many tasks may work at once.
+        provider_rate: How many requests a provider takes a minute.
+        provider_tokens: How many tokens a provider takes a minute.
+        budget_usd: What a run may cost.
+        seeds: How many runs.
+        json: Print it for programs.
+        plot: A file for the plots, as SVG.
+    """
+    # Imported late: nobody else needs dice.
+    from orchestrator.cli.simulating import read_price, show_simulation
+    from orchestrator.simulation import ProviderRate, SimulationSettings
+
+    settings = SimulationSettings(
+        fan_out=fan_out,
+        model_seconds=model_seconds,
+        output_tokens=output_tokens,
+        tool_seconds=tool_seconds,
+        price=read_price(price),
+        failure_rate=failure_rate,
+        rules=Rules(live_tasks=live_tasks),
+        provider=ProviderRate(
+            requests_per_minute=provider_rate, tokens_per_minute=provider_tokens
+        ),
+        budget=None if budget_usd is None else Budget(usd=budget_usd),
+        seeds=seeds,
+    )
+    agent = load_agent(file)
+    show_simulation(agent, goal, settings, as_json=json, plot=plot)
 
 
 @app.command

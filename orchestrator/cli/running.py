@@ -6,15 +6,18 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import trio
 from rich.text import Text
 
-from agents import Agent, raising_one_error
+from agents import Agent, Budget, raising_one_error
 from agents.models.named import NamedModel
 from delegation import Outcome, Tree, printable
+from orchestrator.budgets import budget
 from orchestrator.cli.approvals import answer_in_terminal, is_attended
 from orchestrator.cli.demo import QUESTION, team
 from orchestrator.cli.local_demo import LOCAL_NOTE, local_team
+from orchestrator.cli.report import EXIT_CODES, as_json
 from orchestrator.cli.stopping import Stop
 from orchestrator.cli.terminal import Terminal, command
 from orchestrator.cli.view import print_reasons, print_tree, watch_newest
@@ -28,16 +31,24 @@ FAILED: Final = 1
 
 
 async def run_goal(
-    agent: Agent[Any], goal: str, stop: Stop, *, quiet: bool, journal: Path | None
+    agent: Agent[Any],
+    goal: str,
+    stop: Stop,
+    *,
+    allowed: Budget | None,
+    quiet: bool,
+    json: bool,
+    journal: Path | None,
 ) -> int | None:
     """Run an agent on a goal, and return the exit code that its outcome deserves."""
-    return await show_run(
-        agent,
-        lambda orchestrator: orchestrator.run(agent, goal, attended=is_attended()),
-        stop,
-        quiet=quiet,
-        journal=journal,
-    )
+
+    async def begin(orchestrator: Orchestrator) -> Run[Any]:
+        if allowed is None:
+            return await orchestrator.run(agent, goal, attended=is_attended())
+        with budget(**attrs.asdict(allowed)):
+            return await orchestrator.run(agent, goal, attended=is_attended())
+
+    return await show_run(agent, begin, stop, quiet=quiet, json=json, journal=journal)
 
 
 async def show_run(
@@ -47,6 +58,7 @@ async def show_run(
     *,
     quiet: bool,
     journal: Path | None,
+    json: bool = False,
 ) -> int | None:
     """Show a run while it grows and as it ended, and return the exit code that it deserves."""
     progress = Terminal(stderr=True, quiet=quiet)
@@ -62,12 +74,14 @@ async def show_run(
         print_tree(run.tree, progress)
         again = command("tree", run.id, journal=journal)
         _hint(progress, f"This run again: {again}")
-        if run.outcome.output:
+        if json:
+            print(as_json(run))
+        elif run.outcome.output:
             print(printable(run.outcome.output))
-    if run.outcome.succeeded:
-        return SUCCEEDED
-    print(f"orchestrator: /{agent.name} {_what_happened(run.outcome)}", file=sys.stderr)
-    return FAILED
+    if not run.outcome.succeeded:
+        error = f"/{agent.name} {_what_happened(run.outcome)}"
+        print(f"orchestrator: {error}", file=sys.stderr)
+    return EXIT_CODES[run.outcome.ending]
 
 
 async def show_demo(

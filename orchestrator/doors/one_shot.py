@@ -15,6 +15,7 @@ from delegation.session_context import session_strings
 from orchestrator.budgets import current_grants
 from orchestrator.errors import RunFailedError
 from orchestrator.house import House
+from orchestrator.performing import performing_nothing
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -50,14 +51,14 @@ class Run(Generic[OutputT_co]):
 async def run_once(
     house: House,
     agent: Agent[Any],
-    goal: str,
+    goal: object,
     parts: tuple[Part, ...],
     *,
     attended: bool = False,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree has ended."""
     house.book.require_taking()
-    message = UserMessage(well_formed(goal), parts)
+    message = UserMessage(well_formed(agent.as_goal(goal)), parts)
     id_ = house.new_session_id()
     house.roster.enter(id_, agent)
     house.book.post(
@@ -71,7 +72,8 @@ async def run_once(
     session = house.book.ledger.sessions[id_]
     house.turns.begin(session, CAPABILITY)
     try:
-        outcome = await house.turns.take(session)
+        with performing_nothing():
+            outcome = await house.turns.take(session)
     finally:
         house.roster.leave(id_)
     return Run(id=id_, agent=agent, outcome=outcome, tree=session.tree)

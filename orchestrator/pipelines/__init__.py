@@ -1,0 +1,1 @@
+"""Composing agents in Python: what a function delegates, and agents that are made of agents."""

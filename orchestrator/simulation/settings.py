@@ -1,0 +1,114 @@
+"""What a simulation assumes of models, tools and providers. Everything else is real."""
+
+import math
+import random
+import re
+from typing import Any, Final
+
+import attrs
+
+from agents import Budget, DefinitionError, Price
+from agents.models.prices import PriceTable
+from delegation import Rules
+
+LEVEL: Final = re.compile(r"(\d+)(?:-(\d+))?")
+MOST_SEEDS: Final = 100_000
+
+
+@attrs.frozen
+class Breadth:
+    """How many tasks an agent hands on, by the level it is on; the last holds for all below."""
+
+    levels: tuple[tuple[int, int], ...]
+    """The fewest and the most of each level, from the root downwards."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Breadth":
+        """Read `4`, `2-6`, or one of these for each level: `10,2-6`."""
+        found = [LEVEL.fullmatch(part.strip()) for part in text.split(",")]
+        levels = [
+            (int(level[1]), int(level[2] or level[1]))
+            for level in found
+            if level is not None
+        ]
+        if len(levels) < len(found) or any(few > many for few, many in levels):
+            raise DefinitionError(
+                f"a fan-out cannot be {text!r}: it is a number (4), a range (2-6), or one of"
+                " these for each level, from the root downwards (10,2-6)"
+            )
+        return cls(tuple(levels))
+
+    def draw(self, level: int, dice: random.Random) -> int:
+        """Return how many tasks somebody on a level hands on."""
+        few, many = self.levels[min(level, len(self.levels) - 1)]
+        return few if few == many else dice.randint(few, many)
+
+
+def _fan_out(given: "Breadth | str | int") -> Breadth:
+    return given if isinstance(given, Breadth) else Breadth.parse(str(given))
+
+
+def _not_negative(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
+    # Written so that it is also false of what is no number, such as NaN.
+    if not 0 <= value < math.inf:
+        raise DefinitionError(f"{attribute.name}={value} makes no sense")
+
+
+@attrs.frozen(kw_only=True)
+class ProviderRate:
+    """How much a provider lets through; each provider that agents name has this for itself."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    in_flight: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SimulationSettings:
+    """What is assumed, and how often it is tried.
+
+    Times and lengths are drawn from a lognormal distribution: half of them are below the number
+    that is given here, and with the usual spread one in twenty is above 2.3 times of it.
+    """
+
+    fan_out: Breadth = attrs.field(default=Breadth(((3, 3),)), converter=_fan_out)
+    """How many tasks an agent with delegates hands on, and how long lists in typed answers are."""
+    model_seconds: float = attrs.field(default=8.0, validator=_not_negative)
+    """How long a model takes for an answer."""
+    output_tokens: float = attrs.field(default=300.0, validator=_not_negative)
+    """How long an answer is."""
+    spread: float = attrs.field(default=0.5, validator=_not_negative)
+    """How much times and lengths differ: the sigma of the lognormal; 0 is not at all."""
+    tool_seconds: float = attrs.field(default=1.0, validator=_not_negative)
+    """How long a tool takes."""
+    tool_calls: int = attrs.field(default=1, validator=_not_negative)
+    """How many of its tools an agent calls before it answers, at the same time."""
+    failure_rate: float = attrs.field(default=0.0, validator=_not_negative)
+    """Which share of all attempts fails: a 429 with Retry-After, a 500 or a timeout, in equal
+    parts."""
+    price: Price | None = None
+    """What all models cost; None is what the price table says of each by its name."""
+    prices: PriceTable | None = None
+    """What models cost, instead of the table that we ship."""
+    provider: ProviderRate = ProviderRate()
+    rules: Rules = attrs.field(factory=Rules)
+    """The limits of delegation, such as `Rules(live_tasks=20)`."""
+    budget: Budget | None = None
+    """A budget around the whole run, besides those that agents have."""
+    seeds: int = 100
+    """How many runs are simulated."""
+    first_seed: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise DefinitionError(
+                f"seeds={self.seeds} makes no sense: 1 to {MOST_SEEDS:,} runs can be simulated"
+            )
+        if self.failure_rate > 1:
+            raise DefinitionError(
+                f"failure_rate={self.failure_rate} makes no sense: it is a share, 0 to 1"
+            )
+
+    def draw(self, median: float, dice: random.Random) -> float:
+        """Return a time or a length around a median."""
+        return median * math.exp(self.spread * dice.gauss(0, 1))

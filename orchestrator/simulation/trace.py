@@ -1,0 +1,162 @@
+"""Where the time of a run went: what each task waited for, and along the longest chain of waits.
+
+The chain is walked backwards from the end of the run: from whatever ended last before a moment to
+what began it. So every second of a run belongs to exactly one `Wait`, and they add up to the whole.
+"""
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+import attrs
+
+from delegation import TaskId, Tree
+
+
+class Wait(enum.StrEnum):
+    """What somebody waits for."""
+
+    MODEL = "model"
+    """A model that answers."""
+    TOOL = "tool"
+    """A tool that runs."""
+    FAILURES = "failures"
+    """An attempt that fails."""
+    PAUSE = "pause"
+    """The time between an attempt that failed and the next."""
+    PROVIDER = "provider"
+    """To be let through by a limiter: the rate of a provider."""
+    SLOTS = "slots"
+    """Room to start: `Rules.live_tasks`, `live_children`."""
+    BUDGET = "budget"
+    """What others have reserved of a budget."""
+    OTHER = "other"
+    """A function's own waiting, and the moments between two steps."""
+
+
+WORK: Final = frozenset({Wait.MODEL, Wait.TOOL, Wait.OTHER})
+"""What takes its time however much room there is: the critical path."""
+
+
+@attrs.frozen
+class Stretch:
+    """A time in which one task waited for one thing."""
+
+    begin: float
+    end: float
+    wait: Wait
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@attrs.define
+class _Life:
+    """What is left to look at of a task, on the way back in time."""
+
+    requested: float
+    started: float
+    stretches: list[Stretch]
+    children: list[tuple[float, TaskId]]
+    """The end of each child, and which."""
+
+
+def longest_chain(
+    tree: Tree, stretches: Mapping[TaskId, Sequence[Stretch]]
+) -> dict[Wait, float]:
+    """Return how long the end of a run waited for each thing, one after the other."""
+    lives = {task: _life(tree, task, stretches.get(task, ())) for task in tree.graph}
+    spent: dict[Wait, list[float]] = {wait: [] for wait in Wait}
+    here, now = tree.root, float(tree[tree.root]["ended"])
+    while True:
+        life = lives[here]
+        _skip_later(life, now)
+        ended = life.stretches[-1].end if life.stretches else -math.inf
+        child_ended = life.children[-1][0] if life.children else -math.inf
+        if life.stretches and ended >= child_ended:
+            stretch = life.stretches.pop()
+            spent[Wait.OTHER].append(now - stretch.end)
+            spent[stretch.wait].append(stretch.seconds)
+            now = stretch.begin
+        elif life.children:
+            spent[Wait.OTHER].append(now - child_ended)
+            now, here = life.children.pop()
+        else:
+            spent[Wait.OTHER].append(now - life.started)
+            needed = [(float(tree[it]["ended"]), it) for it in tree.needs(here)]
+            due, cause = max([*needed, (life.requested, tree[here]["parent"])])
+            spent[Wait.SLOTS].append(life.started - due)
+            if cause is None:
+                break
+            now, here = due, cause
+    # Rounded once, whatever the order was.
+    return {wait: math.fsum(seconds) for wait, seconds in spent.items()}
+
+
+def _life(tree: Tree, task: TaskId, stretches: Sequence[Stretch]) -> _Life:
+    node = tree[task]
+    ends = [(tree[child]["ended"], child) for child in tree.children(task)]
+    # Who never started waited for room until its end.
+    started = node["ended"] if node["started"] is None else node["started"]
+    return _Life(
+        float(node["requested"]),
+        float(started),
+        sorted(stretches, key=attrgetter("end", "begin")),
+        sorted((float(end), child) for end, child in ends if end is not None),
+    )
+
+
+def _skip_later(life: _Life, now: float) -> None:
+    """Leave out what had not ended by then: nobody waited for it."""
+    while life.stretches and life.stretches[-1].end > now:
+        life.stretches.pop()
+    while life.children and life.children[-1][0] > now:
+        life.children.pop()
+
+
+@attrs.frozen
+class Level:
+    """How many of something there were from one moment on."""
+
+    at: float
+    count: int
+
+
+def levels(spans: Iterable[tuple[float, float]]) -> list[Level]:
+    """Return how many spans overlap, from each moment on at which that changes."""
+    changes: dict[float, int] = {}
+    for begin, end in spans:
+        changes[begin] = changes.get(begin, 0) + 1
+        changes[end] = changes.get(end, 0) - 1
+    count = 0
+    found: list[Level] = []
+    for at in sorted(changes):
+        count += changes[at]
+        found.append(Level(at, count))
+    return found
+
+
+def sampled(found: Sequence[Level], *, until: float, columns: int) -> list[float]:
+    """Return the mean of each of so many equal parts of the time from zero on."""
+    areas: list[list[float]] = [[] for _ in range(columns)]
+    width = until / columns if until else 1.0
+    for level, following in zip(
+        found, [*found[1:], Level(until, 0)] if found else [], strict=True
+    ):
+        begin = level.at
+        while level.count and begin < following.at:
+            column = min(columns - 1, int(begin / width))
+            edge = width * (column + 1)
+            end = following.at if column == columns - 1 else min(following.at, edge)
+            if end <= begin:
+                # The edge is rounded to where we are.
+                column, end = (
+                    min(columns - 1, column + 1),
+                    min(following.at, width * (column + 2)),
+                )
+            areas[column].append(level.count * (end - begin))
+            begin = end
+    return [math.fsum(area) / width for area in areas]

@@ -1,0 +1,32 @@
+"""What tests of agents need: scripted and recorded models, faults to order, trees and laws.
+
+Nothing here imports pytest; the fixture `house` is in `orchestrator.testing.fixtures`.
+"""
+
+from agents import ScriptedModel
+from agents.models.cassette import RecordingModel, ReplayModel
+from orchestrator.testing.calls import hand_on, recorded
+from orchestrator.testing.faults import DroppingDoor, drop_deliveries, faulty, slow
+from orchestrator.testing.journals import CrashedError, CrashingJournal
+from orchestrator.testing.laws import assert_laws, laws_of
+from orchestrator.testing.trees import assert_tree
+from orchestrator.testing.trials import TrialHouse, facts
+
+__all__ = [
+    "CrashedError",
+    "CrashingJournal",
+    "DroppingDoor",
+    "RecordingModel",
+    "ReplayModel",
+    "ScriptedModel",
+    "TrialHouse",
+    "assert_laws",
+    "assert_tree",
+    "drop_deliveries",
+    "facts",
+    "faulty",
+    "hand_on",
+    "laws_of",
+    "recorded",
+    "slow",
+]

@@ -1,0 +1,305 @@
+"""What holds in every journal, looked at fact by fact: an oracle for whatever ran.
+
+It adds up for itself what the ledger adds up, and compares.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from agents import Budget, Usage
+from delegation import (
+    Grant,
+    ImpossibleEventError,
+    Ledger,
+    Mode,
+    Rules,
+    SessionId,
+    TaskId,
+    TaskRequest,
+    root_of,
+)
+from delegation.events import (
+    Entry,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ModelFailed,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnStarted,
+)
+
+
+def assert_laws(entries: Sequence[Entry], rules: Rules | None = None) -> None:
+    """Raise `AssertionError` if a journal breaks a law, and say which ones and where."""
+    broken = laws_of(entries, rules)
+    assert not broken, "the journal breaks a law:\n" + "\n".join(broken)
+
+
+def laws_of(entries: Sequence[Entry], rules: Rules | None = None) -> list[str]:
+    """Return how a journal breaks the laws: nothing, if all is well.
+
+    Facts are in order. A task is settled once, does nothing before it starts or after it has ended,
+    and its joined children have ended before it. Limits of room and depth hold, budgets are not
+    passed, mail is read once, a turn ends once, and what each tree has used is the sum of what its
+    models have used. Once everything has ended, no task is left over.
+
+    Args:
+        entries: all of a journal, or all of some sessions in it.
+        rules: the limits under which it was written, whenever it was opened.
+    """
+    inspection = _Inspection(rules or Rules())
+    for entry in entries:
+        inspection.look(entry)
+    return [*inspection.broken, *inspection.at_the_end(entries)]
+
+
+class _Budget:
+    """What is used under one budget."""
+
+    def __init__(self, budget: Budget, depth: int) -> None:
+        self.budget = budget
+        self.depth = depth
+        self.calls = 0
+        self.tokens = 0
+        self.cost = 0
+        self.tasks = 0
+
+    def book(self, usage: Usage) -> None:
+        # The attempts inside one call are booked when it is over: it is the call that counts.
+        self.calls += 1
+        self.tokens += usage.tokens
+        self.cost += usage.cost
+
+    @property
+    def passed(self) -> list[str]:
+        budget = self.budget
+        amounts = {
+            "calls": (self.calls, budget.calls),
+            "tokens": (self.tokens, budget.tokens),
+            "tasks": (self.tasks, budget.tasks),
+            "usd": (self.cost / 1_000_000, budget.usd),
+        }
+        return [
+            f"{used} {what} of {most}"
+            for what, (used, most) in amounts.items()
+            if most is not None and used > most
+        ]
+
+
+class _Task:
+    def __init__(self, request: TaskRequest, mode: Mode, depth: int) -> None:
+        self.request = request
+        self.mode = mode
+        self.depth = depth
+        self.running = False
+        self.joined_running = 0
+        self.unsettled: set[TaskId] = set()
+        """The joined children that have not ended."""
+        self.settled = 0
+
+
+class _Inspection:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self.broken: list[str] = []
+        self._seq = 0
+        self._at = float("-inf")
+        self._tasks: dict[TaskId, _Task] = {}
+        self._waited_for: dict[TaskId, set[TaskId]] = {}
+        """The joined children of each session that have not ended."""
+        self._places: Counter[SessionId] = Counter()
+        self._children: Counter[TaskId] = Counter()
+        self._detached: Counter[SessionId] = Counter()
+        self._read: set[int] = set()
+        self._ended: set[tuple[SessionId, int]] = set()
+        self._used: dict[SessionId, Usage] = {}
+        self._budgets: dict[str, _Budget] = {}
+        self._accounts: dict[TaskId, tuple[str, ...]] = {}
+        self._of_session: dict[SessionId, tuple[str, ...]] = {}
+        """The budgets that hold for all turns of a session."""
+        self._envelopes: dict[int, tuple[Grant, ...]] = {}
+
+    def look(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
+        self._require(entry, entry.seq > self._seq, "comes after a later one")
+        # The clock of another process may be another one.
+        is_later = entry.at >= self._at or isinstance(entry.event, JournalOpened)
+        self._require(entry, is_later, "is dated before the one before it")
+        self._seq, self._at = entry.seq, entry.at
+        match entry.event:
+            case JournalOpened():
+                self._interrupt()
+            case SessionOpened(session, _, budget, grants):
+                self._grant(root_of(session), 0, (), budget, grants)
+                self._of_session[session] = self._accounts[root_of(session)]
+            case MessageReceived(grants=grants):
+                self._envelopes[entry.seq] = grants
+            case TurnStarted(session, mail=mail):
+                self._require(entry, self._read.isdisjoint(mail), "reads mail again")
+                self._read.update(mail)
+                # What a message was said under holds for the turn that reads it.
+                grants = tuple(
+                    it for seq in mail for it in self._envelopes.get(seq, ())
+                )
+                above = self._of_session.get(session, ())
+                self._grant(root_of(session), 0, above, None, grants)
+            case TurnEnded(session, turn):
+                once = (session, turn) not in self._ended
+                self._require(entry, once, "ends a turn again")
+                self._ended.add((session, turn))
+                waited = self._waited_for.get(root_of(session), ())
+                self._require(entry, not waited, "ends before its joined children")
+            case TaskRequested(request, mode):
+                self._requested(entry, request, mode)
+            case TaskStarted(task):
+                self._started(entry, self._tasks[task])
+            case TaskSettled(task):
+                self._settled(entry, task, self._tasks[task])
+            case ModelAnswered(task, message, copied):
+                self._acted(entry, task)
+                if not copied:
+                    self._booked(entry, task, message.usage)
+            case ModelFailed(task, _, usage):
+                self._acted(entry, task)
+                self._booked(entry, task, usage)
+            case ToolAnswered(task, _, mail):
+                self._acted(entry, task)
+                self._require(entry, self._read.isdisjoint(mail), "reads mail again")
+                self._read.update(mail)
+            case _:
+                pass
+
+    def _require(self, entry: Entry, condition: bool, otherwise: str) -> None:
+        if not condition:
+            kind = type(entry.event).__name__
+            self.broken.append(
+                f"entry {entry.seq}, {kind} of {entry.session}: {otherwise}"
+            )
+
+    def _interrupt(self) -> None:
+        """Whatever ran runs no more."""
+        for task in self._tasks.values():
+            task.running = False
+            task.joined_running = 0
+        self._places.clear()
+        self._children.clear()
+        self._detached.clear()
+
+    def _grant(
+        self,
+        task: TaskId,
+        depth: int,
+        above: tuple[str, ...],
+        budget: Budget | None,
+        grants: tuple[Grant, ...],
+    ) -> None:
+        own = [*grants, *([] if budget is None else [Grant(task, budget)])]
+        for grant in own:
+            self._budgets.setdefault(grant.id, _Budget(grant.budget, depth))
+        new = (grant.id for grant in own if grant.id not in above)
+        self._accounts[task] = (*above, *new)
+
+    def _requested(self, entry: Entry, request: TaskRequest, mode: Mode) -> None:
+        parent = self._tasks.get(request.parent)
+        depth = 1 if parent is None else parent.depth + 1
+        self._tasks[request.id] = _Task(request, mode, depth)
+        self._require(entry, depth <= self._rules.depth, f"is {depth} levels deep")
+        above = self._accounts.get(request.parent, ())
+        # Those that it is asked for under pay for the asking; its own is for what it does.
+        self._grant(request.id, depth - 1, above, None, request.grants)
+        for id_ in self._accounts[request.id]:
+            account = self._budgets[id_]
+            account.tasks += 1
+            most = account.budget.depth
+            fits = most is None or depth - account.depth <= most
+            self._require(entry, fits, f"is too deep for {account.budget}")
+            self._require_kept(entry, account)
+        above = self._accounts[request.id]
+        self._grant(request.id, depth, above, request.budget, ())
+        if mode is Mode.JOINED:
+            if parent is not None:
+                parent.unsettled.add(request.id)
+            else:
+                self._waited_for.setdefault(request.parent, set()).add(request.id)
+
+    def _started(self, entry: Entry, task: _Task) -> None:
+        self._require(entry, not task.settled, "starts after its end")
+        self._require(entry, not task.running, "starts while it runs")
+        rules, session = self._rules, entry.session
+        task.running = True
+        parent = self._tasks.get(task.request.parent)
+        self._children[task.request.parent] += 1
+        # A parent lends its place to the first joined child that it waits for.
+        borrows = task.mode is Mode.JOINED and parent is not None and parent.running
+        if not (borrows and parent is not None and not parent.joined_running):
+            self._places[session] += 1
+        if task.mode is Mode.DETACHED:
+            self._detached[session] += 1
+        elif parent is not None:
+            parent.joined_running += 1
+        live = self._children[task.request.parent]
+        for count, most, what in (
+            (self._places[session], rules.live_tasks, "tasks work"),
+            (live, rules.live_children, "tasks of one parent run"),
+            (self._detached[session], rules.detached, "tasks run in the background"),
+        ):
+            fits = most is None or count <= most
+            self._require(entry, fits, f"{count} {what}, of {most} that may")
+
+    def _settled(self, entry: Entry, id_: TaskId, task: _Task) -> None:
+        task.settled += 1
+        self._require(entry, task.settled == 1, f"is settled {task.settled} times")
+        self._require(entry, not task.unsettled, "ends before its joined children")
+        parent = self._tasks.get(task.request.parent)
+        if parent is not None:
+            parent.unsettled.discard(id_)
+        self._waited_for.get(task.request.parent, set()).discard(id_)
+        if not task.running:
+            return
+        task.running = False
+        self._children[task.request.parent] -= 1
+        if task.mode is Mode.DETACHED:
+            self._detached[entry.session] -= 1
+        elif parent is not None:
+            parent.joined_running -= 1
+        lent = task.mode is Mode.JOINED and parent is not None and parent.running
+        if not (lent and parent is not None and not parent.joined_running):
+            self._places[entry.session] -= 1
+
+    def _acted(self, entry: Entry, task: TaskId) -> None:
+        if task in self._tasks:
+            known = self._tasks[task]
+            self._require(entry, known.running, f"{task} acts while it does not run")
+
+    def _booked(self, entry: Entry, task: TaskId, usage: Usage) -> None:
+        used = self._used.get(entry.session, Usage())
+        self._used[entry.session] = used + usage
+        for id_ in self._accounts.get(task, ()):
+            self._budgets[id_].book(usage)
+            self._require_kept(entry, self._budgets[id_])
+
+    def _require_kept(self, entry: Entry, account: _Budget) -> None:
+        passed = account.passed
+        self._require(entry, not passed, f"{account.budget}: {', '.join(passed)}")
+
+    def at_the_end(self, entries: Sequence[Entry]) -> Iterator[str]:
+        """Yield what the ledger makes of it that is not so."""
+        ledger = Ledger(self._rules)
+        try:
+            for entry in entries:
+                ledger.post(entry)
+        except ImpossibleEventError as exc:
+            yield f"the ledger refuses a fact: {exc}"
+            return
+        for session in ledger.sessions.values():
+            used = self._used.get(session.id, Usage())
+            if session.tree.total != used:
+                yield f"{session.id} has used {session.tree.total}, and its models {used}"
+            if session.idle:
+                for id_, task in self._tasks.items():
+                    if not task.settled and task.request.origin.session == session.id:
+                        yield f"{session.id} has ended, and task {id_} has not"

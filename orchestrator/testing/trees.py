@@ -1,0 +1,135 @@
+"""Trees in tests: what one should look like, and how it differs."""
+
+import difflib
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+from agents import DefinitionError
+from delegation import Row, TaskId, Tree, printable
+from orchestrator.doors.one_shot import Run
+from orchestrator.doors.session import Session
+
+ANY: Final = "..."
+INDENT: Final = 2
+
+
+@attrs.frozen
+class _Node:
+    line: str
+    children: "tuple[_Node, ...]"
+
+
+def assert_tree(tree: Run[Any] | Session | Tree, expected: str) -> None:
+    """Compare a tree with indented text, one line a task: `NAME STATUS MODE: ABOUT`.
+
+    What a line leaves out at its end is not compared, and `...` stands for any text: for any name,
+    status or part of them. A line that is nothing but `...` stands for any tasks, with all below
+    them. So this is an editor whose two researchers are followed by whatever there is:
+
+        editor succeeded
+          researcher[1] succeeded joined
+          researcher[2] failed: ...timeout...
+          ...
+
+    Args:
+        tree: a run, a session, or a tree.
+        expected: what it should look like.
+
+    Raises:
+        AssertionError: it does not, and the message is a diff.
+    """
+    if not isinstance(tree, Tree):
+        tree = tree.tree
+    wanted = _parsed(expected)
+    rows = {row.task: row for row in tree.rows()}
+    found = _found(tree, tree.root, rows)
+    if not _fit(wanted, [found]):
+        diff = _difference(_written(wanted), _written((found,)))
+        raise AssertionError(f"the tree is another one (- expected, + found):\n{diff}")
+
+
+def _parsed(text: str) -> tuple[_Node, ...]:
+    lines = [line for line in textwrap.dedent(text).splitlines() if line.strip()]
+    if not lines:
+        raise DefinitionError("an expected tree has at least one line")
+    nodes, rest = _nodes(lines, 0)
+    if rest:
+        raise DefinitionError(
+            f"each level is indented by {INDENT} spaces, and this is not: {rest[0]!r}"
+        )
+    return nodes
+
+
+def _nodes(lines: Sequence[str], depth: int) -> tuple[tuple[_Node, ...], Sequence[str]]:
+    nodes: list[_Node] = []
+    while lines and _depth(lines[0]) == depth:
+        line = lines[0].strip()
+        children, lines = _nodes(lines[1:], depth + INDENT)
+        nodes.append(_Node(line, children))
+    return tuple(nodes), lines
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _found(tree: Tree, task: TaskId, rows: dict[TaskId, Row]) -> _Node:
+    row = rows[task]
+    line = f"{row.name} {row.status} {row.mode}: {printable(row.about)}"
+    return _Node(line, tuple(_found(tree, it, rows) for it in tree.children(task)))
+
+
+def _fit(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
+    """Tell whether tasks are those that are wanted, in their order."""
+    if not wanted:
+        return not found
+    first, rest = wanted[0], wanted[1:]
+    if first.line == ANY and not first.children:
+        return any(_fit(rest, found[count:]) for count in range(len(found) + 1))
+    return (
+        bool(found)
+        and _fits(first.line, found[0].line)
+        and _fit(first.children, found[0].children)
+        and _fit(rest, found[1:])
+    )
+
+
+def _fits(wanted: str, found: str) -> bool:
+    """Tell whether a line is what is wanted, as far as that goes."""
+    words, colon, about = wanted.partition(":")
+    found_words, _, found_about = found.partition(": ")
+    pairs = zip(words.split(), [*found_words.split(), "", "", ""], strict=False)
+    if not all(_matches(word, one) for word, one in pairs):
+        return False
+    return not colon or _matches(about.strip(), found_about)
+
+
+def _matches(wanted: str, found: str) -> bool:
+    pattern = ".*".join(map(re.escape, wanted.split(ANY)))
+    return re.fullmatch(pattern, found) is not None
+
+
+def _written(nodes: Sequence[_Node], indent: str = "") -> list[str]:
+    lines: list[str] = []
+    for node in nodes:
+        lines += [indent + node.line, *_written(node.children, indent + " " * INDENT)]
+    return lines
+
+
+def _difference(wanted: Sequence[str], found: Sequence[str]) -> str:
+    # A line that fits is shown as it was wanted: only what differs is to be seen.
+    shown = [
+        next((it for it in wanted if it.strip() != ANY and _same(it, line)), line)
+        for line in found
+    ]
+    return "\n".join(
+        line.rstrip() for line in difflib.ndiff(wanted, shown) if line[0] != "?"
+    )
+
+
+def _same(wanted: str, found: str) -> bool:
+    return _depth(wanted) == _depth(found) and _fits(wanted, found.strip())

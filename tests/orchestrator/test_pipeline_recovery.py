@@ -1,0 +1,173 @@
+"""Crash after every entry: a pipeline runs again, and nothing that it delegated is done twice."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from agents import (
+    Agent,
+    Pipeline,
+    ScriptedModel,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    agent,
+)
+from delegation import Ending
+from delegation.events import (
+    Entry,
+    MessageReceived,
+    ModelAnswered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TurnEnded,
+)
+from orchestrator import (
+    MemoryJournal,
+    TaskFailedError,
+    budget,
+    delegate,
+    detach,
+    map_each,
+    open_orchestrator,
+    race,
+    retry,
+)
+from tests.kit import facts, hand_on, worker
+
+
+def echo(name: str, seconds: float = 1) -> Agent:
+    """Return an agent whose answers depend on its goal, and on nothing else."""
+    return Agent(
+        name,
+        model=ScriptedModel.always(lambda said: f"{name} of {said[0].text}", seconds),
+    )
+
+
+def whole_pipeline() -> Pipeline[str, str]:
+    """Return a pipeline that does everything that a crash could spoil."""
+    reader, quick, slow = echo("reader"), echo("quick"), echo("slow", 30)
+    broken = Agent("broken", model=ScriptedModel.always(RuntimeError("it broke"), 0.2))
+
+    @agent
+    async def inner(topic: str) -> str:
+        first = await detach(quick, f"{topic} first")
+        second = await delegate(quick, f"{topic} second")
+        return f"{await first.result()} and {second}"
+
+    @agent
+    async def brief(topic: str) -> str:
+        parts = [topic, "a", "b", "b"]
+        read = await delegate(map_each(reader, limit=2), parts)
+        try:
+            await delegate(retry(broken, times=2), topic)
+        except TaskFailedError as exc:
+            read.append(str(exc.outcome.ending))
+        with trio.move_on_after(0.5) as patience:
+            await delegate(slow, topic)
+        read.append(f"gave up: {patience.cancelled_caught}")
+        with budget(calls=10):
+            read.append(await delegate(inner, topic))
+        read.append(await delegate(race(slow, quick), "race"))
+        await detach(quick, "nobody waits for this one")
+        return "; ".join(read)
+
+    return brief
+
+
+def team() -> Agent:
+    """Return somebody who has a pipeline at once, and one in the background."""
+
+    def lead(transcript: Transcript) -> Any:
+        answered = sum(isinstance(message, ToolMessage) for message in transcript)
+        last = transcript[-1]
+        if isinstance(last, UserMessage) and last.text.startswith("A task"):
+            return "heard: " + last.text.partition("Output:\n")[2]
+        steps = [
+            hand_on("now", agent="brief", background=False),
+            hand_on("later", agent="brief", background=True),
+            "on its way",
+        ]
+        return steps[answered]
+
+    return Agent(
+        "lead",
+        model=ScriptedModel.always(lead),
+        delegates=[whole_pipeline(), worker("other")],
+    )
+
+
+async def finish(agent_: Agent[Any], entries: Sequence[Entry]) -> list[Entry]:
+    """Open a journal, say the message unless it was said, and wait until all is quiet."""
+    journal = MemoryJournal(entries)
+    opened = facts(entries, SessionOpened)
+    session_id = opened[0].session if opened else None
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent_, session=session_id) as session:
+            if not facts(entries, MessageReceived):
+                await session.ask("go")
+            await session.wait_idle()
+            with suppress(trio.WouldBlock):
+                while True:
+                    session.replies.receive_nowait()
+    return journal.entries
+
+
+def asked_for(entries: Sequence[Entry]) -> Counter[tuple[str, str]]:
+    requests = (fact.request for fact in facts(entries, TaskRequested))
+    return Counter((request.agent, request.goal) for request in requests)
+
+
+def how_it_ended(entries: Sequence[Entry]) -> Counter[tuple[str, Ending]]:
+    agents = {
+        fact.request.id: fact.request.agent for fact in facts(entries, TaskRequested)
+    }
+    return Counter(
+        (agents[fact.task], fact.outcome.ending) for fact in facts(entries, TaskSettled)
+    )
+
+
+async def test_a_crash_after_any_entry_does_nothing_twice() -> None:
+    """What was delegated before the crash is found by what is asked, and so is how it ended."""
+    whole = await finish(team(), [])
+    answers = [fact.outcome.output for fact in facts(whole, TurnEnded)]
+
+    assert len(whole) > 100
+    assert len(answers) == 2
+    assert "gave up: True" in answers[1]
+    for length in range(1, len(whole)):
+        entries = await finish(team(), whole[:length])
+
+        assert asked_for(entries) == asked_for(whole), length
+        settled = Counter(fact.task for fact in facts(entries, TaskSettled))
+        asked = [fact.request.id for fact in facts(entries, TaskRequested)]
+        assert settled == Counter(asked), length
+        assert how_it_ended(entries) == how_it_ended(whole), length
+        ended = [fact.outcome.output for fact in facts(entries, TurnEnded)]
+        assert ended == answers, length
+
+
+async def test_a_session_that_is_a_pipeline_goes_on_after_any_crash() -> None:
+    """The turn is taken again, and finds what it had delegated in that very turn."""
+    whole = await finish(whole_pipeline(), [])
+
+    for length in range(1, len(whole)):
+        entries = await finish(whole_pipeline(), whole[:length])
+
+        assert asked_for(entries) == asked_for(whole), length
+        ended = [fact.outcome for fact in facts(entries, TurnEnded)]
+        assert ended == [fact.outcome for fact in facts(whole, TurnEnded)], length
+
+
+async def test_what_was_answered_before_a_crash_is_not_asked_again() -> None:
+    """A model whose answer is in the journal is not asked once more."""
+    whole = await finish(team(), [])
+    answered = len(facts(whole, ModelAnswered))
+    for length in range(1, len(whole), 7):
+        entries = await finish(team(), whole[:length])
+
+        assert len(facts(entries, ModelAnswered)) == answered, length

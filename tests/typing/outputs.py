@@ -1,0 +1,60 @@
+"""`Agent(output=T)` is an `Agent[T]` for type checkers, whatever T is. Nobody runs this."""
+
+import dataclasses
+import enum
+from typing import Literal, TypedDict, assert_type
+
+import attrs
+import msgspec
+
+from agents import Agent, ScriptedModel
+from orchestrator import Orchestrator
+
+MODEL = ScriptedModel.always("")
+
+
+@attrs.frozen
+class Attrs:
+    x: int
+
+
+@dataclasses.dataclass
+class Data:
+    x: int
+
+
+class Dictionary(TypedDict):
+    x: int
+
+
+class Struct(msgspec.Struct):
+    x: int
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+assert_type(Agent("a", model=MODEL), Agent[str])
+assert_type(Agent("a", model=MODEL, output=Attrs), Agent[Attrs])
+assert_type(Agent("a", model=MODEL, output=Data), Agent[Data])
+assert_type(Agent("a", model=MODEL, output=Dictionary), Agent[Dictionary])
+assert_type(Agent("a", model=MODEL, output=Struct), Agent[Struct])
+assert_type(Agent("a", model=MODEL, output=Colour), Agent[Colour])
+assert_type(Agent("a", model=MODEL, output=int), Agent[int])
+assert_type(Agent("a", model=MODEL, output=list[Attrs]), Agent[list[Attrs]])
+assert_type(Agent("a", model=MODEL, output=dict[str, int]), Agent[dict[str, int]])
+assert_type(Agent("a", model=MODEL, output=tuple[int, str]), Agent[tuple[int, str]])
+assert_type(Agent("a", model=MODEL, output=Attrs | Data), Agent[Attrs | Data])
+assert_type(Agent("a", model=MODEL, output=Attrs | None), Agent[Attrs | None])
+assert_type(
+    Agent("a", model=MODEL, output=Literal["yes", "no"]), Agent[Literal["yes", "no"]]
+)
+
+
+async def runs(orchestrator: Orchestrator) -> None:
+    either = Agent("a", model=MODEL, output=Attrs | Data)
+    run = await orchestrator.run(either, "goal")
+    assert_type(run.output, Attrs | Data)
+    number: int = run.output  # type: ignore[assignment]  # pyright: ignore
+    del number
