@@ -54,6 +54,7 @@ class Roster:
         # One for each agent and its model, so that summaries are made once.
         self._compacting: dict[tuple[str, int, int, int, int], Model] = {}
         self._open: list[NamedModel] = []
+        self._has_rules = False
 
     def enter(self, session: SessionId, agent: Agent[Any]) -> None:
         """Say who a session talks to. Everybody's model must be there before a cent is spent."""
@@ -76,6 +77,7 @@ class Roster:
     def _require_models(self, agent: Agent[Any]) -> None:
         for everybody in _team(agent):
             self.model_of(everybody)
+            self._has_rules |= bool(everybody.approve)
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
         if task.parent is None:
@@ -115,7 +117,8 @@ class Roster:
     def policies_of(self, task: TaskRecord) -> list[tuple[ApprovalRule, ...]]:
         """Return the rules about approval of a task's agent, and of all above it."""
         policies: list[tuple[ApprovalRule, ...]] = []
-        above: TaskRecord | None = task
+        # Most programs have no rules at all, and this is asked for every task.
+        above: TaskRecord | None = task if self._has_rules else None
         while above is not None:
             if rules := self.agent_of(above).approve:
                 policies.append(rules)
