@@ -220,9 +220,12 @@ class Bookkeeper:
 
     def _let_in(self, event: Event) -> None:
         """Wake those who wait for room, and whose task has it now or has ended."""
-        for task in list(self.ledger.joinable):
-            if task in self._joining:
-                self._joining[task].set()
+        for task in reversed(self.ledger.joinable):
+            if (waiting := self._joining.get(task)) is None:
+                continue
+            if waiting.is_set():
+                break  # the newest come last: those before it were woken with it
+            waiting.set()
         if isinstance(event, TaskSettled) and event.task in self._joining:
             self._joining[event.task].set()
 

@@ -128,6 +128,25 @@ def fan_out_failure(
     return FanOutFailedError(path, outcome, failures, outcomes)
 
 
+def failed_together(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedError:
+    """Return why a task cannot go on of which several children have failed.
+
+    Args:
+        path: whose children they are.
+        outcomes: how each of them ended, by path.
+    """
+    failed = {who: ended for who, ended in outcomes.items() if not ended.succeeded}
+    # What says most of why it cannot go on: a budget that is used up is so for all.
+    endings = [it for it in failed.values() if it.ending is Ending.OVER_BUDGET]
+    main = (endings or list(failed.values()))[0]
+    outcome = Outcome(
+        main.ending if endings else Ending.FAILED,
+        error="; ".join(str(TaskFailedError(*it)) for it in failed.items()),
+        kind=main.kind,
+    )
+    return fan_out_failure(path, outcome, outcomes)
+
+
 def _was_given_up(record: TaskRecord) -> bool:
     """Tell whether a task has ended because the program that asked for it stopped waiting."""
     outcome = record.outcome

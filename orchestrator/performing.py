@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
 import trio
 
@@ -37,7 +37,7 @@ from delegation import (
 from delegation.events import TaskSettled
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.budgets import current_grants, naming_budgets
-from orchestrator.children import NOT_AWAITED, Child
+from orchestrator.children import NOT_AWAITED, Child, failed_together
 from orchestrator.errors import TaskFailedError
 from orchestrator.outcomes import unfinished
 
@@ -116,12 +116,26 @@ class Performance:
         try:
             value = await pipeline.program(self, given)
             is_done = True
+        except BaseExceptionGroup as group:
+            raise self._plain(group)  # noqa: B904 (it is what the group says)
         finally:
             if not is_done:
                 nursery.cancel_scope.cancel(reason="the pipeline has failed")
         # Somebody's program, which may never have waited for anything.
         await trio.lowlevel.checkpoint()
         return value
+
+    def _plain(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
+        """Return what a nursery of the program has raised as what it would be without one."""
+        exc: BaseException = group
+        while _is_group(exc) and len(exc.exceptions) == 1:
+            exc = exc.exceptions[0]
+        if not _is_group(exc):
+            return exc
+        failed = [it for it in exc.exceptions if isinstance(it, TaskFailedError)]
+        if len(failed) < len(exc.exceptions):
+            return group
+        return failed_together(self.path, {it.path: it.outcome for it in failed})
 
     def _goal(self, pipeline: Pipeline[Any, Any]) -> str:
         record = self._record
@@ -251,6 +265,14 @@ class Performance:
 def _digest(*words: str) -> str:
     joined = "\0".join(words).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(joined, digest_size=8).hexdigest()
+
+
+def _is_group(
+    exc: BaseException,
+) -> TypeGuard[BaseExceptionGroup[BaseException]]:
+    # That of a fan-out is one failure.
+    is_failure = isinstance(exc, TaskFailedError)
+    return isinstance(exc, BaseExceptionGroup) and not is_failure
 
 
 def _is_agent(value: object) -> bool:

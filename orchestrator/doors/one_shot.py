@@ -8,7 +8,15 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from agents import Agent, Part, Usage, UserMessage, read_output, well_formed
+from agents import (
+    Agent,
+    Part,
+    Pipeline,
+    Usage,
+    UserMessage,
+    read_output,
+    well_formed,
+)
 from delegation import DeliveryCapability, Outcome, SessionId, Tree
 from delegation.events import MessageReceived, SessionOpened
 from delegation.session_context import session_strings
@@ -51,14 +59,16 @@ class Run(Generic[OutputT_co]):
 async def run_once(
     house: House,
     agent: Agent[Any],
-    goal: object,
+    goal: Any,
     parts: tuple[Part, ...],
     *,
     attended: bool = False,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree has ended."""
     house.book.require_taking()
-    message = UserMessage(well_formed(agent.as_goal(goal)), parts)
+    # Somebody who asks a model says something; a pipeline may take any value.
+    text = agent.as_goal(goal) if isinstance(agent, Pipeline) else goal
+    message = UserMessage(well_formed(text), parts)
     id_ = house.new_session_id()
     house.roster.enter(id_, agent)
     house.book.post(

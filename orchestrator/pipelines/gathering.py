@@ -12,7 +12,7 @@ import trio
 
 from agents import Agent, InputError, raising_one_error
 from delegation import Ending, Outcome
-from orchestrator.children import Child, fan_out_failure
+from orchestrator.children import Child, failed_together
 from orchestrator.errors import TaskFailedError
 from orchestrator.performing import current_performance
 
@@ -69,6 +69,7 @@ class Gathering:
         self._limit = len(asks) if limit is None else limit
         self._performance = current_performance("delegate")
         self._begun = 0
+        self._in_turn = trio.Lock()
         self._children: dict[int, Child[Any]] = {}
         self._ended: dict[int, _Ended] = {}
         """Who has ended so far, by their place among all."""
@@ -87,45 +88,36 @@ class Gathering:
         await trio.lowlevel.checkpoint()
         with raising_one_error():
             async with trio.open_nursery() as nursery:
-                # All that may run at first, in their order: so they are numbered in the tree.
-                window = range(min(self._limit, len(self._asks)))
-                for at, child in [await self._begin_next() for _ in window]:
-                    nursery.start_soon(
-                        self._work, at, child, needed, nursery.cancel_scope
-                    )
+                for _ in range(min(self._limit, len(self._asks))):
+                    nursery.start_soon(self._work, needed, nursery.cancel_scope)
         for at, child in self._children.items():
             # It had ended in the very moment in which it was not needed any more.
             if at not in self._ended and not child.was_given_up:
                 self._note(at, self._end_of(child, child.outcome))
 
-    async def _begin_next(self) -> tuple[int, Child[Any] | TaskFailedError]:
-        at = self._begun
-        self._begun += 1
-        ask = self._asks[at]
-        try:
-            child = await self._performance.begin(ask.agent, ask.value)
-        except TaskFailedError as exc:
-            await trio.lowlevel.checkpoint()
-            return at, exc
-        self._children[at] = child
-        return at, child
+    async def _begin_next(self) -> tuple[int, Child[Any] | TaskFailedError] | None:
+        """Ask for the first that nobody has asked for; return None if there is none."""
+        # One after the other, so that they are numbered in the tree as they are in the list.
+        async with self._in_turn:
+            if self._begun == len(self._asks):
+                return None
+            at = self._begun
+            self._begun += 1
+            ask = self._asks[at]
+            try:
+                child = await self._performance.begin(ask.agent, ask.value)
+            except TaskFailedError as exc:
+                return at, exc
+            self._children[at] = child
+            return at, child
 
-    async def _work(
-        self,
-        at: int,
-        child: Child[Any] | TaskFailedError,
-        needed: int | None,
-        scope: trio.CancelScope,
-    ) -> None:
-        """See one to its end, and then the next that nobody has begun."""
-        while True:
+    async def _work(self, needed: int | None, scope: trio.CancelScope) -> None:
+        """See one after the other to its end, as long as there are any."""
+        while (begun := await self._begin_next()) is not None:
+            at, child = begun
             self._note(at, await self._seen_through(child))
             if needed is not None and self._is_decided(needed):
                 scope.cancel(reason="enough have ended")
-            await trio.lowlevel.checkpoint()
-            if self._begun == len(self._asks):
-                return
-            at, child = await self._begin_next()
 
     async def _seen_through(self, child: Child[Any] | TaskFailedError) -> _Ended:
         await trio.lowlevel.checkpoint()
@@ -163,22 +155,5 @@ class Gathering:
     def require(self, needed: int) -> None:
         """Raise every failure, with its path, unless so many have succeeded."""
         if self._successes < needed:
-            raise self.failure()
-
-    def failure(self) -> TaskFailedError:
-        """Return every failure, with its path."""
-        ended = self._in_order()
-        outcomes = {it.path: it.outcome for it in ended}
-        failed = [it for it in outcomes.items() if not it[1].succeeded]
-        # What says most of why it cannot go on: a budget that is used up is so for all.
-        _, main = next(
-            (it for it in failed if it[1].ending is Ending.OVER_BUDGET), failed[0]
-        )
-        is_over = main.ending is Ending.OVER_BUDGET
-        words = "; ".join(str(TaskFailedError(path, it)) for path, it in failed)
-        outcome = Outcome(
-            Ending.OVER_BUDGET if is_over else Ending.FAILED,
-            error=words,
-            kind=main.kind,
-        )
-        return fan_out_failure(self._performance.path, outcome, outcomes)
+            outcomes = {it.path: it.outcome for it in self._in_order()}
+            raise failed_together(self._performance.path, outcomes)

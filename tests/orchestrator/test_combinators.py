@@ -163,9 +163,10 @@ async def test_map_each_runs_as_many_at_once_as_it_may() -> None:
     assert limited.seconds == pytest.approx(3)
 
 
-async def test_map_each_asks_in_the_order_of_the_list() -> None:
+@pytest.mark.parametrize("limit", [None, 1, 7])
+async def test_map_each_asks_in_the_order_of_the_list(limit: int | None) -> None:
     """The tree has the numbers of the list."""
-    done = await run(map_each(echo()), [str(at) for at in range(50)])
+    done = await run(map_each(echo(), limit=limit), [str(at) for at in range(50)])
     goals = [done.run.tree[task]["goal"] for task in done.run.tree.graph][1:]
 
     assert goals == [str(at) for at in range(50)]

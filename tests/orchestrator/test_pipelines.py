@@ -13,6 +13,7 @@ from agents import (
     Limits,
     Part,
     Patience,
+    Pipeline,
     Price,
     ScriptedModel,
     ToolCall,
@@ -196,6 +197,55 @@ async def test_errors_out_of_a_nursery_are_told_one_by_one() -> None:
     assert both.outcome.error.startswith("2 errors: ValueError: ")
     assert "ValueError: go" in both.outcome.error
     assert "ValueError: other" in both.outcome.error
+
+
+async def test_failures_out_of_a_nursery_are_what_they_would_be_without_one() -> None:
+    """Each with its path, and over budget if that is what they are."""
+    other = Agent("other", model=BROKEN.model)
+
+    def pipeline(*agents: Agent) -> Pipeline[str, str]:
+        @agent(budget=Budget(calls=1))
+        async def fan_out(topic: str) -> str:
+            async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+                outer.start_soon(trio.sleep, 0)
+                for one in agents:
+                    child = await detach(one, topic)
+                    await child.wait()
+                    nursery.start_soon(child.result)
+            return topic
+
+        return fan_out
+
+    single = await run_once(pipeline(BROKEN))
+    both = await run_once(pipeline(BROKEN, other))
+    over = await run_once(pipeline(echo(), echo()))
+
+    assert single.outcome.error.startswith("/fan_out/broken[1] failed: RuntimeError")
+    assert both.outcome.error.startswith("/fan_out/broken[1] failed: RuntimeError")
+    assert over.outcome.ending is Ending.OVER_BUDGET
+    assert over.outcome.error.startswith("/fan_out/echo[2] over_budget: the budget")
+
+
+async def test_pipelines_may_be_as_deep_as_the_rules_allow() -> None:
+    """Each level is a task of its own, so no stack grows, and a cancel crosses all of them."""
+    bottom = trio.Event()
+
+    @agent
+    async def deep(level: int) -> int:
+        if level == 249:
+            bottom.set()
+            await trio.sleep_forever()
+        return await delegate(deep, level + 1)
+
+    async with open_orchestrator(":memory:", rules=Rules(depth=250)) as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, deep, 0)
+            await bottom.wait()
+            [run] = orchestrator.runs
+            await orchestrator.cancel(run)
+
+        assert set(ended(orchestrator, run).values()) == {"cancelled"}
+        assert len(ended(orchestrator, run)) == 250
 
 
 async def test_a_nursery_of_the_function_fans_out() -> None:
