@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import (
     Any,
     Final,
@@ -17,6 +18,7 @@ from typing import (
 import msgspec
 
 from agents.agent import Agent
+from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.output import output_schema
@@ -71,6 +73,8 @@ def agent(
     budget: Budget | None = None,
     patience: Patience = ...,
     on_restart: Literal["resume", "restart", "lose"] = "resume",
+    approve: Iterable[ApprovalRule] = (),
+    workspace: Path | Literal["worktree"] | None = None,
 ) -> MakesAgent: ...
 def agent(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make an agent of an async function: what it delegates are its children.
@@ -92,6 +96,8 @@ def agent(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         budget: what one task of it may use together with all below it.
         patience: how long it may show no sign of life.
         on_restart: what becomes of a task of it that a crash interrupts.
+        approve: what all who work for it may do with tools.
+        workspace: the folder that their tools work in.
         options: these.
     """
     make: Callable[[Callable[..., Any]], Any] = partial(_agent_from, **options)

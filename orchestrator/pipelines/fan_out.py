@@ -107,6 +107,8 @@ class FanOut(
             budget=self.budget,
             patience=self.patience,
             on_restart=self.on_restart,
+            approve=self.approve,
+            workspace=self.workspace,
             fans_out=True,
         )
 
