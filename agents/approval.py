@@ -23,7 +23,7 @@ ASK_SECONDS: Final = 600.0
 OPERATORS: Final = re.compile(r"[;&|<>()`$\\{}\x00-\x08\x0a-\x1f\x7f]")
 _BLANKS: Final = " \t"
 # Where another command may begin, or stand quoted.
-_PIECES: Final = re.compile(r"[;&|()`\n\r{}\"'#]|\$\(|[0-9]*[<>]")
+_PIECES: Final = re.compile(r"[;&|()`\n\r{}\"'#<>]")
 # What a shell reads as nothing.
 _QUOTES: Final = re.compile(r"\\\n|[\\\"']")
 # Words that come before a command, and folders that it lies in.
@@ -44,7 +44,7 @@ class Verdict(enum.IntEnum):
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """What a call is about, as the rules look at it and as people are asked about it."""
+    """What a call is about, as the rules look at it."""
 
     tool: str
     command: str | None = None
@@ -52,10 +52,6 @@ class Subject:
     """Relative to the workspace, where it is inside."""
     real: str | None = None
     """The same file by its whole name."""
-    words: str = ""
-    """What is approved: this very command, file, or call."""
-    arguments: str = ""
-    """All that the call says, as text."""
 
 
 @attrs.frozen(kw_only=True)
@@ -109,7 +105,7 @@ class ApprovalRule:
             return False
         if self.verdict is Verdict.ALLOW:
             return _is_plainly(command, self.command)
-        return any(_has(piece, self.command) for piece in _pieces(command))
+        return any(map(_ending_in(self.command).search, _pieces(command)))
 
     def _fits_path(self, *names: str | None) -> bool:
         if self.path is None:
@@ -150,23 +146,22 @@ def _pieces(command: str) -> Iterator[str]:
     """Yield a command line and all of it that may be a command of its own."""
     for said in (command, _QUOTES.sub("", command)):
         for piece in (said, *_PIECES.split(said)):
-            yield " ".join(piece.split())
+            if words := piece.split():
+                yield " ".join(words)
 
 
-def _has(command: str, pattern: str) -> bool:
-    """Tell whether a command ends in what is like a pattern, from the start of some word on."""
-    command, pattern = command.casefold(), " ".join(pattern.casefold().split())
+def _ending_in(pattern: str) -> re.Pattern[str]:
+    """Return what finds commands that end in what is like a pattern, from some word on."""
+    pattern = " ".join(pattern.split())
     found = _UP_TO_A_STAR.match(pattern)
     assert found is not None, "there may be nothing before it"
     fixed, rest = found[0], pattern[found.end() :]
     if not rest:
-        return re.search(f"{_BEGIN}{translate(fixed)}", command) is not None
+        return re.compile(f"{_BEGIN}{translate(fixed)}", re.IGNORECASE)
     # Where it begins first is enough: the star takes whatever comes before the next beginning.
     # So this takes no longer than reading it.
-    begins = translate(fixed)[: -len(_TO_THE_END)]
-    return (
-        re.match(f"(?s:(?>.*?{_BEGIN}{begins})){translate(rest)}", command) is not None
-    )
+    begin = f"{_BEGIN}{translate(fixed)[: -len(_TO_THE_END)]}"
+    return re.compile(rf"\A(?s:(?>.*?{begin})){translate(rest)}", re.IGNORECASE)
 
 
 def allow(

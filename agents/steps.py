@@ -23,9 +23,14 @@ from agents.messages import (
 )
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
+from agents.telling import TAKEN_OUT
 from agents.tools.tool import CURRENT_KEY, CallKey, Tool
 
 _COUNTS: Final = {int}
+NOT_KEPT: Final = (
+    "not run: it held a secret, which is not kept, and everything stopped while it waited for"
+    " approval; call it again, with the secret, if it is still wanted"
+)
 
 Step: TypeAlias = AssistantMessage | ToolMessage
 Recorder: TypeAlias = Callable[[Step], Step]
@@ -65,13 +70,19 @@ class Steps:
 
     async def mend(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
+        # Before anybody can let one through: then nobody could tell whether it ran.
+        held = [call for call in interrupted if self._is_held(call)]
         await self._ready()
-        repeatable = [call for call in interrupted if self._is_repeatable(call)]
+        again: list[ToolCall] = []
         for call in interrupted:
-            if call not in repeatable:
+            if call in held and TAKEN_OUT.encode() in _fingerprint(call):
+                self.take(ToolMessage(call.id, NOT_KEPT, failed=True))
+            elif call in held or self._is_repeatable(call):
+                again.append(call)
+            else:
                 self.take(broken_off(call))
-        if repeatable:
-            await self.run_calls(repeatable)
+        if again:
+            await self.run_calls(again)
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> None:
         """Run calls at the same time, and keep each answer as it comes."""
@@ -125,11 +136,13 @@ class Steps:
             self._answers[made] = (text, times + 1 if text == last else 1)
 
     def _is_repeatable(self, call: ToolCall) -> bool:
-        if call.name not in self._tools:
+        return call.name in self._tools and self._tools[call.name].idempotent
+
+    def _is_held(self, call: ToolCall) -> bool:
+        """Tell whether it waited for approval, and so was never run."""
+        if call.name not in self._tools or self._gate is None:
             return False
-        if self._gate is not None and self._gate.is_held(call):
-            return True  # it was never run
-        return self._tools[call.name].idempotent
+        return self._gate.is_held(call)
 
 
 def checked(

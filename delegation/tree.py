@@ -51,6 +51,10 @@ class Tree:
     def __len__(self) -> int:
         return len(self.graph)
 
+    def __iter__(self) -> Iterator[TaskId]:
+        """Yield all tasks, each parent before its children."""
+        return iter(self._nodes)
+
     def __getitem__(self, task: TaskId) -> dict[str, Any]:
         """Return the attributes of a node."""
         return self._nodes[task]

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 
 import trio
+from models import NAMED
 
 from agents import Agent, Price, ScriptedModel, ToolCall, Transcript
 from delegation import Tree
@@ -27,15 +28,22 @@ def merge(transcript: Transcript) -> str:
 def editor() -> Agent:
     guide = Agent(
         "guide",
-        model=ScriptedModel.always(
+        instructions="Say in one sentence why to go there.",
+        model=NAMED
+        or ScriptedModel.always(
             lambda transcript: f"{transcript[0].text} is lovely.", price=PRICE
         ),
     )
     tasks = [{"goal": city} for city in CITIES]
-    model = ScriptedModel(
-        [ToolCall("delegate_task", {"tasks": tasks}), merge], price=PRICE
+    return Agent(
+        "editor",
+        instructions=f"Have a guide for each of these, in one call: {', '.join(CITIES)}.",
+        model=NAMED
+        or ScriptedModel(
+            [ToolCall("delegate_task", {"tasks": tasks}), merge], price=PRICE
+        ),
+        delegates=[guide],
     )
-    return Agent("editor", model=model, delegates=[guide])
 
 
 def show(tree: Tree) -> None:

@@ -7,6 +7,7 @@ what is part of the executed tree: the thick arrows.
 import json
 
 import trio
+from models import NAMED
 
 from agents import Agent, ScriptedModel, ToolCall, Transcript
 from orchestrator import open_orchestrator
@@ -52,12 +53,13 @@ def report(transcript: Transcript) -> str:
 
 editor = Agent(
     "editor",
-    instructions="Research, write, review.",
-    model=ScriptedModel([ToolCall("delegate_task", {"tasks": TASKS}), report]),
+    instructions="In one call, have two facts researched, a plan written that needs both, and"
+    " the plan reviewed. Report what each says.",
+    model=NAMED or ScriptedModel([ToolCall("delegate_task", {"tasks": TASKS}), report]),
     delegates=[
-        Agent("researcher", model=ScriptedModel.always(research)),
-        Agent("writer", model=ScriptedModel([write])),
-        Agent("reviewer", model=ScriptedModel([review])),
+        Agent("researcher", model=NAMED or ScriptedModel.always(research)),
+        Agent("writer", model=NAMED or ScriptedModel([write])),
+        Agent("reviewer", model=NAMED or ScriptedModel([review])),
     ],
 )
 

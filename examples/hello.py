@@ -1,9 +1,11 @@
 """One agent with one tool, and a model that is scripted: it runs without a key.
 
-For a real model, give the agent `model="openai:gpt-5-mini"` and set OPENAI_API_KEY.
+With a real model: `python examples/hello.py --model openai:gpt-5-mini`. In a program of your own,
+that is `Agent(..., model="openai:gpt-5-mini")`.
 """
 
 import trio
+from models import NAMED
 
 from agents import Agent, ScriptedModel, ToolCall, tool
 from orchestrator import open_orchestrator
@@ -20,13 +22,18 @@ async def lookup(word: str) -> str:
     return {"trio": "three of a kind"}.get(word, "unknown")
 
 
-model = ScriptedModel(
-    [
-        ToolCall("lookup", {"word": "trio"}),
-        lambda transcript: f"A trio is {transcript[-1].text}.",
-    ]
+scholar = Agent(
+    "scholar",
+    instructions="Define words, as the dictionary does.",
+    model=NAMED
+    or ScriptedModel(
+        [
+            ToolCall("lookup", {"word": "trio"}),
+            lambda transcript: f"A trio is {transcript[-1].text}.",
+        ]
+    ),
+    tools=[lookup],
 )
-scholar = Agent("scholar", instructions="Define words.", model=model, tools=[lookup])
 
 
 async def main() -> None:

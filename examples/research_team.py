@@ -8,6 +8,7 @@ import json
 
 import networkx as nx
 import trio
+from models import NAMED
 
 from agents import Agent, ScriptedModel, ToolCall, Transcript
 from orchestrator import open_orchestrator
@@ -22,15 +23,15 @@ def merge(transcript: Transcript) -> str:
 
 researcher = Agent(
     "researcher",
-    instructions="Answer one question.",
-    model=ScriptedModel.always(
-        lambda transcript: f"An answer to: {transcript[0].text}"
-    ),
+    instructions="Answer one question in one sentence.",
+    model=NAMED
+    or ScriptedModel.always(lambda transcript: f"An answer to: {transcript[0].text}"),
 )
 editor = Agent(
     "editor",
-    instructions="Split, delegate, merge.",
-    model=ScriptedModel(
+    instructions="Split the question into three, hand all on in one call, and merge.",
+    model=NAMED
+    or ScriptedModel(
         [ToolCall("delegate_task", {"tasks": [{"goal": q} for q in QUESTIONS]}), merge]
     ),
     delegates=[researcher],

@@ -155,9 +155,10 @@ class Acting:
                 record = self._book.ledger.tasks[task]
                 outcome = unfinished(record, Ending.CANCELLED, STOPPED)
             if outcome is not None:
+                if left := self._stage.left_below(task):
+                    await self._stage.close(left)  # noqa: ASYNC102 (shielded and bounded there)
                 self.end_below(task, Ending.CANCELLED)
-                if note := self._stage.note_of(task):
-                    outcome = attrs.evolve(outcome, note=note)
+                outcome = self._noted(task, outcome)
                 outcome = self._book.post(ended(outcome)).outcome
                 self._show_life_above(task)
         return outcome
@@ -174,8 +175,12 @@ class Acting:
             # Who needed one of the others has been refused meanwhile.
             if child.outcome is None:
                 error = "the task that asked for it ended first"
-                outcome = unfinished(child, ending, error)
+                outcome = self._noted(child.id, unfinished(child, ending, error))
                 self._book.post(TaskSettled(child.id, outcome))
+
+    def _noted(self, task: TaskId, outcome: Outcome) -> Outcome:
+        note = self._stage.note_of(task)
+        return attrs.evolve(outcome, note=note) if note else outcome
 
     async def _act(self, task: TaskId, origin: Origin, delegator: Attendant) -> Outcome:
         record = self._book.ledger.tasks[task]

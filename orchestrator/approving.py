@@ -7,16 +7,19 @@ both survive a crash, and a question is answered once. Where nobody can be asked
 import hashlib
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import msgspec
 import trio
 
-from agents import ToolCall, ToolError
-from agents.approval import ApprovalRule, Subject, Verdict, strictest
-from delegation import SessionId, TaskRecord
+from agents import Tool, ToolCall, ToolError, well_formed
+from agents.approval import OPERATORS, ApprovalRule, Subject, Verdict, strictest
+from agents.secrets import Redactor
+from delegation import SessionId, TaskId, TaskRecord
 from delegation.asking import DEADLINE, Answer, ApprovalId, Ask
 from delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.bookkeeper import Bookkeeper
@@ -24,10 +27,41 @@ from orchestrator.errors import UnknownIdError
 
 SHOWN: Final = 2_000
 """How many characters of a call people are shown."""
+WITH_A_COMMAND: Final = frozenset(
+    {"command", "workdir", "background", "timeout", "notify_on_complete"}
+    | {"watch_patterns"}
+)
+"""What a call may say besides its command, and is still about that very command."""
+WITH_A_FILE: Final = frozenset(
+    {"path", "content", "old", "new", "all", "offset", "limit", "pattern", "glob"}
+    | {"ignore_case", "hidden"}
+)
+"""What a call may say besides its file, and is still about that very file."""
+
+
+def _tell_nobody(task: TaskId) -> None:
+    """Tell nobody that a task goes on."""
+
+
+@attrs.frozen
+class _Question:
+    """What people are asked about a call. It is kept, so there are no secrets in it."""
+
+    words: str
+    """What is approved: this very command, file, or call."""
+    details: str
 
 
 class CallGate:
-    """Where the calls of one task wait until they may be run."""
+    """Where the calls of one task wait until they may be run.
+
+    Args:
+        book: who writes the journal.
+        record: whose calls they are.
+        policies: the rules of its agent, and of all above it.
+        workspace: says in which folder its tools work.
+        tools: what its agent may use; they know what a call means that leaves something out.
+    """
 
     def __init__(
         self,
@@ -35,11 +69,14 @@ class CallGate:
         record: TaskRecord,
         policies: Sequence[Sequence[ApprovalRule]],
         workspace: Callable[[], Path],
+        *,
+        tools: Sequence[Tool] = (),
     ) -> None:
         self._book = book
         self._record = record
         self._policies = policies
         self._workspace = workspace
+        self._defaults = {tool.name: _defaults(tool.parameters) for tool in tools}
 
     def is_held(self, call: ToolCall) -> bool:
         ask = self._record.asks.get(call.id)
@@ -47,16 +84,16 @@ class CallGate:
 
     async def admit(self, call: ToolCall) -> None:
         await trio.lowlevel.checkpoint()
-        subject = subject_of(call, self._workspace())
+        subject = self._subject_of(call)
         rule = strictest(self._policies, subject)
         if rule is None or rule.verdict is Verdict.ALLOW:
             return
         if rule.verdict is Verdict.DENY:
             why = f": {rule.reason}" if rule.reason else " by the rules of this run"
             raise ToolError(f"{call.name} was denied{why}. Do without it.")
-        words = _named(subject.words)
         if call.id not in self._record.asks:
-            if self._is_approved(call.name, words):
+            question = self._question(call, subject)
+            if self._is_approved(call.name, question.words):
                 return
             self._require_somebody(call)
             self._book.post(
@@ -65,12 +102,44 @@ class CallGate:
                     ApprovalId(f"a_{secrets.token_hex(8)}"),
                     call.id,
                     call.name,
-                    words,
+                    question.words,
                     self._book.clock() + rule.seconds,
-                    subject.arguments[:SHOWN],
+                    question.details,
                 )
             )
-        _require_approved(call, await self._answered(call))
+        ask = await self._answered(call)
+        _require_approved(call, ask)
+        # A link may lead elsewhere by now: nobody has approved that.
+        if self._question(call, self._subject_of(call)).words != ask.subject:
+            raise ToolError(
+                f"{call.name} was approved for {ask.subject!r}, and is about something else by"
+                " now. It was not run; call it again to have that approved."
+            )
+
+    def _subject_of(self, call: ToolCall) -> Subject:
+        said = {**self._defaults.get(call.name, {}), **call.arguments}
+        return subject_of(attrs.evolve(call, arguments=said), self._workspace())
+
+    def _question(self, call: ToolCall, subject: Subject) -> _Question:
+        redactor = self._book.redactor
+        words = redactor.text(self._words(call, subject, redactor))
+        details = redactor.text(_as_text(redactor.tree(call.arguments)))
+        # What is cut may look like a secret only now.
+        return _Question(redactor.text(_named(words)), details[:SHOWN])
+
+    def _words(self, call: ToolCall, subject: Subject, redactor: Redactor) -> str:
+        said = call.arguments.keys()
+        if subject.command is not None and said <= WITH_A_COMMAND:
+            command = redactor.text(subject.command)
+            _require_seen(call, subject.command, command)
+            workdir = call.arguments.get("workdir", ".")
+            folder, _ = _names(str(workdir), self._workspace())
+            return (
+                command if folder == "." else f"cd {shlex.quote(folder)} && ({command})"
+            )
+        if subject.path is not None and said <= WITH_A_FILE:
+            return subject.path
+        return _as_text(redactor.tree(call.arguments))
 
     def _require_somebody(self, call: ToolCall) -> None:
         if not self._book.ledger.can_be_asked(self._record.id):
@@ -95,17 +164,48 @@ class CallGate:
         book, record = self._book, self._record
         # Whoever is asked has to find the question, also after a crash.
         await book.wait_durable()
-        ask = record.asks[call.id]
-        with trio.move_on_after(max(0, ask.deadline - book.clock())):
-            while record.asks[call.id].is_open:
+        deadline = record.asks[call.id].deadline
+        with trio.move_on_after(max(0, deadline - book.clock())):
+            while _asked(record, call).is_open:
                 await book.wait_news_of([record.id])
-        if record.asks[call.id].is_open:
+        ask = _asked(record, call)
+        if ask.is_open:
             seconds = ask.deadline - ask.asked_at
             reason = f"nobody has answered within {seconds:g} seconds"
             book.post(
                 ApprovalAnswered(record.id, ask.id, Answer.DENY, reason, DEADLINE)
             )
-        return record.asks[call.id]
+        return _asked(record, call)
+
+
+def _asked(record: TaskRecord, call: ToolCall) -> Ask:
+    if call.id not in record.asks:
+        raise ToolError(f"{call.name} was not run: its task has ended")
+    return record.asks[call.id]
+
+
+def turned_away(tool: str) -> tuple[str, ...]:
+    """Return how the answers begin to calls that were not let through."""
+    return tuple(
+        f"{tool} {what}"
+        for what in ("was denied", "needs an approval", "was approved for")
+    )
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call means by leaving something out."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    return {name: it["default"] for name, it in properties.items() if "default" in it}
+
+
+def _require_seen(call: ToolCall, command: str, shown: str) -> None:
+    """Refuse a command of which more is hidden from people than what is secret."""
+    if OPERATORS.findall(command) != OPERATORS.findall(shown):
+        raise ToolError(
+            f"{call.name} needs an approval, and nobody can see all of it: a part looks like a"
+            " secret, and does more than that. It was not run. Have the secret in a variable of"
+            " the environment or in a file, and call it again."
+        )
 
 
 def _named(words: str) -> str:
@@ -126,25 +226,47 @@ def _require_approved(call: ToolCall, ask: Ask) -> None:
 def subject_of(call: ToolCall, workspace: Path) -> Subject:
     """Return what a call is about, as rules look at it."""
     command, path = call.arguments.get("command"), call.arguments.get("path")
+    relative, real = _names(path, workspace) if isinstance(path, str) else (None, None)
     return Subject(
         tool=call.name,
         command=command if isinstance(command, str) else None,
-        path=_relative(path, workspace) if isinstance(path, str) else None,
-        arguments=_as_text(call.arguments),
+        path=relative,
+        real=real,
     )
 
 
-def _relative(path: str, workspace: Path) -> str:
-    """Return a file by the one name that it has in the workspace, whatever links lead to it."""
+def _names(path: str, workspace: Path) -> tuple[str, str]:
+    """Return a file by the one name that it has in the workspace, and by its whole name.
+
+    That is its own, whatever links lead to it.
+    """
     if "\0" in path:
-        return path
+        return path, path
     root = os.path.realpath(workspace)
     real = os.path.realpath(os.path.join(root, path))  # noqa: PTH118 (keeps what `path` says)
-    return os.path.relpath(real, root) if real.startswith(f"{root}{os.sep}") else real
+    is_inside = os.path.commonpath([root, real]) == root
+    return os.path.relpath(real, root) if is_inside else real, real
 
 
 def _as_text(arguments: Mapping[str, Any]) -> str:
     return msgspec.json.encode(arguments, order="deterministic").decode()
+
+
+def open_asks(book: Bookkeeper, session: SessionId | None = None) -> list[Ask]:
+    """Return what somebody may still answer, oldest first.
+
+    Args:
+        book: who writes the journal.
+        session: whose questions, if not all.
+    """
+    # Nobody may be there to say that the time of a question is over.
+    now, tasks = book.clock(), book.ledger.tasks
+    return [
+        ask
+        for ask in book.ledger.asks.values()
+        if now <= ask.deadline
+        and (session is None or tasks[ask.task].session == session)
+    ]
 
 
 def answer(
@@ -155,6 +277,7 @@ def answer(
     reason: str,
     by: str,
     session: SessionId | None = None,
+    tell: Callable[[TaskId], None] = _tell_nobody,
 ) -> None:
     """Post what somebody says to a question, once.
 
@@ -165,20 +288,22 @@ def answer(
         reason: why, for the agent to read.
         by: who says so.
         session: whose questions may be answered, if not all.
+        tell: is told which task goes on: it has not been silent.
     """
     try:
         verdict = Answer(answer)
     except ValueError:
         known = ", ".join(Answer)
         raise ValueError(f"{answer!r} is no answer; there are: {known}") from None
-    ask = book.ledger.asks.get(ApprovalId(id_))
-    if (
-        ask is None
-        or book.clock() > ask.deadline
-        or (session and book.ledger.tasks[ask.task].session != session)
-    ):
+    asks = {ask.id: ask for ask in open_asks(book, session)}
+    if (ask := asks.get(ApprovalId(id_))) is None:
         raise UnknownIdError(
             f"there is no approval {id_!r} to answer: it was answered, its time is over, or"
             " its task has ended"
         )
-    book.post(ApprovalAnswered(ask.task, ask.id, verdict, reason, by))
+    book.post(
+        ApprovalAnswered(
+            ask.task, ask.id, verdict, well_formed(reason), well_formed(by)
+        )
+    )
+    tell(ask.task)

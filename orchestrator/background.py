@@ -9,20 +9,21 @@ import math
 import os
 import secrets
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
 import trio
 
-from agents import CallId, ToolError
+from agents import CallId, CallKey, ToolError, unanswered_calls
 from agents.tools.kept_output import KeptOutput
-from agents.tools.leftovers import end_leftovers
-from agents.tools.processes import BackgroundCommand
+from agents.tools.leftovers import carriers, end_leftovers
+from agents.tools.processes import BackgroundCommand, tag_of
 from agents.tools.running import Running, running
 from agents.tools.scene import current_scene
-from delegation import SessionId, TaskId, TaskRecord
+from agents.tools.terminal import TERMINAL
+from delegation import TaskId, TaskRecord
 from delegation.events import ProcessEnded, ProcessMatched, ProcessStarted
 from delegation.processes import TAIL, ProcessId
 from orchestrator.bookkeeper import Bookkeeper
@@ -224,6 +225,8 @@ class Background:
         """Run a command, and return when it has begun, or could not."""
         record = self._book.ledger.tasks[command.task]
         most = self._book.ledger.rules.processes
+        if not most:
+            raise ToolError("no command may run in the background here")
         if len(self._book.ledger.sessions[record.session].processes) >= most:
             raise ToolError(
                 f"{most} commands run in the background of this session already: end one with"
@@ -286,12 +289,24 @@ class Background:
             for session in self._book.ledger.sessions.values()
             for process in session.processes.values()
         ]
+        tags: list[str] = [process.id for process in left]
+        if calls := list(self._open_calls()):
+            # Looked at without a thread: it takes milliseconds, and there is hardly ever any.
+            tags += [tag for tag, found in carriers(*calls).items() if found]
         await trio.lowlevel.checkpoint()
-        if left:
-            ids = [process.id for process in left]
-            await trio.to_thread.run_sync(end_leftovers, *ids)
+        if tags:
+            await trio.to_thread.run_sync(end_leftovers, *tags)
         for process in left:
             self._book.post(ProcessEnded(process.task, process.id, LOST))
+
+    def _open_calls(self) -> Iterator[str]:
+        """Yield the tags of what was run and waited for: nobody will ever read its output."""
+        for task in self._book.ledger.tasks.values():
+            for call in unanswered_calls(task.transcript):
+                ask = task.asks.get(call.id)
+                was_run = ask is None or not ask.is_held
+                if call.name == TERMINAL and was_run:
+                    yield tag_of(CallKey(f"{task.name}/{call.id}"))
 
     def kill_now(self) -> None:
         """Kill everything at once, for a process that is about to leave."""
@@ -316,8 +331,6 @@ class ProcessesOf:
     ) -> None:
         self._background = background
         self._task = record.id
-        self._session: SessionId = record.session
-        self._is_root = record.request is None
         self.can_tell = can_tell
 
     async def start(
@@ -368,9 +381,8 @@ class ProcessesOf:
         return text
 
     def telling(self, command: BackgroundCommand, call: CallId) -> None:
-        if self._is_root:
-            news = self._background.news_of(self._own(command))
-            self._background.note_told(self._task, call, news)
+        news = self._background.news_of(self._own(command))
+        self._background.note_told(self._task, call, news)
 
     def _own(self, command: BackgroundCommand) -> Command:
         assert isinstance(command, Command), "it is one of those that were started here"

@@ -124,7 +124,7 @@ def fan_out_failure(
         if not ended.succeeded
     ]
     if not failures:
-        return TaskFailedError(path, outcome)
+        return TaskFailedError(path, outcome, outcomes)
     return FanOutFailedError(path, outcome, failures, outcomes)
 
 

@@ -59,18 +59,22 @@ class RunFailedError(OrchestratorError):
 class TaskFailedError(OrchestratorError):
     """What a pipeline delegated did not succeed."""
 
-    def __init__(self, path: str, outcome: Outcome) -> None:
+    def __init__(
+        self,
+        path: str,
+        outcome: Outcome,
+        outcomes: Mapping[str, Outcome] | None = None,
+    ) -> None:
         super().__init__(_sentence(path, outcome))
         self.path = path
         """Whose task it was, such as `/brief/researcher[3]`."""
         self.outcome = outcome
+        self.outcomes: Mapping[str, Outcome] = {} if outcomes is None else outcomes
+        """Of a fan-out, how all below it ended, by path: what had succeeded is not lost."""
 
 
 class FanOutFailedError(ExceptionGroup[TaskFailedError], TaskFailedError):
     """Too much of what was delegated at once did not succeed: every failure, with its path."""
-
-    outcomes: Mapping[str, Outcome]
-    """How all of it ended, by path: what had succeeded by then is not lost."""
 
     def __new__(
         cls,

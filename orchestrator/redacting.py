@@ -1,19 +1,25 @@
 """Writing a fact down, without the secrets that somebody let slip in it.
 
-What is kept is what is true: whoever posted the fact goes on with what was written.
+What is kept is what is true: whoever posted the fact goes on with what was written. What people,
+models and tools say is cleaned; the ids and the words by which facts hang together are ours, and
+stay as they are, also where a short secret happens to be in one of them.
 """
 
-from typing import Final, TypeVar, cast
+import enum
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, cast
 
+import attrs
 import msgspec
 
 from agents.secrets import Redactor
-from delegation import Encoded, decode, encode
+from delegation import Encoded, encode
 from delegation.events import (
     CancelRequested,
     DoorClosed,
     DoorOpened,
     Event,
+    MessageReceived,
     QuietChanged,
     ReplyDelivered,
     SteeringSeen,
@@ -36,15 +42,64 @@ WITHOUT_TEXT: Final = (
     ReplyDelivered,
 )
 """Facts in which nobody can have let a secret slip: nothing is said in them."""
+OURS: Final = frozenset(
+    [
+        *("session", "task", "id", "call", "parent", "needs", "forked_from"),
+        *("agent", "tool", "kind", "media_type", "version"),
+    ]
+)
+"""The fields of facts that name something in the house, or are words of our own."""
 
 
 def written_down(event: EventT, redactor: Redactor) -> tuple[EventT, Encoded]:
     """Return a fact as it may be kept, and as it is stored."""
     encoded = encode(event)
-    if isinstance(event, WITHOUT_TEXT) or not redactor.suspects(encoded.body):
+    if isinstance(event, WITHOUT_TEXT) or not (
+        redactor.suspects(encoded.body) or _has_files(event)
+    ):
         return event, encoded
-    body = msgspec.json.encode(redactor.tree(msgspec.json.decode(encoded.body)))
-    if body == encoded.body:
-        return event, encoded
-    encoded = Encoded(encoded.kind, encoded.version, body)
-    return cast("EventT", decode(encoded)), encoded
+    kept = cast("EventT", _cleaned(event, redactor))
+    again = encode(kept)
+    return (event, encoded) if again.body == encoded.body else (kept, again)
+
+
+def _has_files(event: Event) -> bool:
+    """Tell whether something is in a fact that JSON cannot show: it is stored as base64."""
+    return isinstance(event, MessageReceived) and any(it.data for it in event.parts)
+
+
+def _cleaned(value: object, redactor: Redactor) -> object:
+    match value:
+        case enum.Enum():
+            pass
+        case str():
+            return redactor.text(value)
+        case Mapping() | list():
+            # A model of somebody's own may put anything there that JSON can carry.
+            return redactor.tree(msgspec.to_builtins(value, str_keys=True))
+        case tuple():
+            return tuple(_cleaned(it, redactor) for it in cast("Any", value))
+        case bytes():
+            return _cleaned_file(value, redactor)
+        case _ if attrs.has(type(value)):
+            return _cleaned_fields(cast("attrs.AttrsInstance", value), redactor)
+        case _:
+            pass
+    return value
+
+
+def _cleaned_fields(value: attrs.AttrsInstance, redactor: Redactor) -> object:
+    changed: dict[str, object] = {}
+    for field in attrs.fields(type(value)):
+        was = getattr(value, field.name)
+        if field.name not in OURS and (now := _cleaned(was, redactor)) != was:
+            changed[field.name] = now
+    return attrs.evolve(cast("Any", value), **changed) if changed else value
+
+
+def _cleaned_file(data: bytes, redactor: Redactor) -> bytes:
+    """Return the bytes of a file, without its secrets if it can be read as text."""
+    try:
+        return redactor.text(data.decode()).encode()
+    except UnicodeDecodeError:
+        return data

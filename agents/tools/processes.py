@@ -4,12 +4,20 @@ Whoever runs the agent runs these, too, and ends them: with the task, or with th
 can be told later how they ended.
 """
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from agents.messages import CallId
 from agents.tools.kept_output import KeptOutput
+from agents.tools.tool import CallKey
+
+
+def tag_of(key: CallKey) -> str:
+    """Return the tag of what a call runs and waits for: who knows the call finds what it left."""
+    # A key may hold anything that a model or a provider has written.
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 class BackgroundCommand(Protocol):

@@ -15,12 +15,13 @@ from agents.errors import ToolError
 from agents.messages import ToolCall
 from agents.tools.kept_output import KeptOutput
 from agents.tools.leftovers import new_tag
-from agents.tools.processes import BackgroundCommand, Processes
+from agents.tools.processes import BackgroundCommand, Processes, tag_of
 from agents.tools.running import running
 from agents.tools.scene import Scene, current_scene
-from agents.tools.tool import Tool, arguments_schema, read_arguments
+from agents.tools.tool import CURRENT_KEY, Tool, arguments_schema, read_arguments
 from agents.tools.workspace import Workspace
 
+TERMINAL: Final = "terminal"
 SECONDS: Final = 180
 LONGEST: Final = 600
 """How many seconds a call may wait: what takes longer belongs into the background."""
@@ -30,6 +31,8 @@ TAIL: Final = 2_000
 WRITE_SECONDS: Final = 10
 """How long a command may take to read what is written to it."""
 LINES: Final = 200
+COMMAND: Final = 200
+"""How many characters of a command tell which one it is."""
 SHORTEST_PREFIX: Final = 4
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST)]
@@ -127,11 +130,12 @@ async def _completed(
     output = KeptOutput(head=SHOWN, tail=SHOWN)
     started = trio.current_time()
     exit_code: int | None = None
+    key = CURRENT_KEY.get(None)
     async with running(
         asked.command,
         cwd=workdir,
         environ=scene.environ,
-        tag=new_tag(),
+        tag=new_tag() if key is None else tag_of(key),
         output=output,
     ) as process:
         with trio.move_on_after(asked.timeout):
@@ -227,13 +231,17 @@ def _named(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:
 def _status(command: BackgroundCommand) -> dict[str, Any]:
     status: dict[str, Any] = {
         "id": command.id,
-        "command": command.command,
+        "command": _begin(command.command),
         "status": "ended" if command.ended else "running",
         "seconds": round(command.seconds, 1),
     }
     if command.ended:
         status |= {"exit_code": command.exit_code, "ended": command.ended}
     return status
+
+
+def _begin(command: str) -> str:
+    return command if len(command) <= COMMAND else f"{command[:COMMAND]} ..."
 
 
 _Action = Callable[
@@ -337,7 +345,7 @@ def _json(answer: Mapping[str, Any]) -> str:
 
 
 terminal: Final = Tool(
-    name="terminal",
+    name=TERMINAL,
     description="Run a command in a shell, in the workspace, and read what it prints.",
     parameters=arguments_schema(RunCommand),
     run=_terminal,

@@ -36,6 +36,8 @@ def load_agent(target: str) -> Agent[Any]:
             if other is not agent
         )
     ]
+    if not agents:
+        raise CommandError(f"{file} defines no Agent at its top level")
     if len(leading) != 1:
         raise CommandError(f"say which agent of {file}: FILE:NAME; {_choice(found)}")
     return leading[0]

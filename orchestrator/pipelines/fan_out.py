@@ -5,8 +5,8 @@ rest, and every failure is reported. *Settled*: each comes to its end. *First*: 
 enough. *Quorum*: so many are.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, SupportsIndex, TypeVar, overload
 
 import attrs
 
@@ -31,8 +31,15 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 
-# Not any sequence: a text is one, too, and nobody means its letters.
-Items: TypeAlias = list[InputT] | tuple[InputT, ...]
+
+class Items(Protocol[OutputT_co]):
+    """A list or a tuple. Not any sequence: a text is one, too, and nobody means its letters."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[OutputT_co]: ...
+    # What tells it from a text, which contains nothing but texts.
+    def __contains__(self, value: object, /) -> bool: ...
+    def __getitem__(self, index: SupportsIndex, /) -> OutputT_co: ...
 
 
 @attrs.frozen(repr=False)

@@ -37,7 +37,8 @@ class _Maker:
         self._root = root
         self._length = length
         self._numbers = itertools.count(1)
-        self._is_in_list = False
+        self._depth = 0
+        """How many lists what is made now is in."""
         self._open: list[str] = []
         """The definitions that are being made: one in itself is left out where it can be."""
         self._words: dict[str, Callable[[Any], Any]] = {
@@ -119,15 +120,17 @@ class _Maker:
         least: int = schema.get("minItems", 0)
         most: int | None = schema.get("maxItems")
         items = schema.get("items", not first)
-        count = least if self._is_in_list else max(least, self._length)
+        # In a list of lists, one each: somebody may map over those, too. Further down, types may
+        # go round in a circle.
+        count = max(least, (self._length, 1, 0)[min(self._depth, 2)])
         count = count if most is None else min(count, most)
         if items is False or count <= len(first):
             return first
-        was, self._is_in_list = self._is_in_list, True
+        self._depth += 1
         try:
             return first + [self.make(items) for _ in range(count - len(first))]
         finally:
-            self._is_in_list = was
+            self._depth -= 1
 
     def _text(self, schema: dict[str, Any]) -> str:
         if (form := schema.get("format") or schema.get("contentEncoding")) in TEXTS:

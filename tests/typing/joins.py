@@ -31,6 +31,7 @@ from orchestrator import (
     sequence,
     vote,
 )
+from orchestrator.pipelines.fan_out import Items
 
 MODEL = ScriptedModel.always("")
 
@@ -107,15 +108,13 @@ research >> "write"  # type: ignore[operator]  # pyright: ignore
 measure("text")  # type: ignore[operator]  # pyright: ignore
 
 # Fan-out, and when it is enough.
-assert_type(map_each(measure), FanOut[list[str] | tuple[str, ...], list[int], int])
+assert_type(map_each(measure), FanOut[Items[str], list[int], int])
 assert_type(
     map_each(measure).settled(),
-    Pipeline[list[str] | tuple[str, ...], tuple[Settled[int], ...]],
+    Pipeline[Items[str], tuple[Settled[int], ...]],
 )
-assert_type(map_each(measure).first(), Pipeline[list[str] | tuple[str, ...], int])
-assert_type(
-    map_each(measure).quorum(2), Pipeline[list[str] | tuple[str, ...], list[int]]
-)
+assert_type(map_each(measure).first(), Pipeline[Items[str], int])
+assert_type(map_each(measure).quorum(2), Pipeline[Items[str], list[int]])
 assert_type(parallel(measure, shout).first(), Pipeline[str, int | str])
 assert_type(parallel(measure, shout) >> research, Pipeline[str, str])
 both = parallel(measure, shout)
@@ -129,7 +128,7 @@ panel = [measure, measure]
 assert_type(parallel(*panel).first(), Pipeline[str, int])
 
 # The others.
-assert_type(map_reduce(measure, total), Pipeline[list[str] | tuple[str, ...], int])
+assert_type(map_reduce(measure, total), Pipeline[Items[str], int])
 map_reduce(measure, measure)  # type: ignore[arg-type]  # pyright: ignore
 assert_type(race(measure, measure), Pipeline[str, int])
 assert_type(vote(measure, times=3), Pipeline[str, int])

@@ -1,0 +1,137 @@
+"""The scene: what a tool finds around it, and that it is the one of its own task."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+
+from agents import DefinitionError, ToolCall, tool
+from agents.tools.desk import Desk, Shelf
+from agents.tools.results import Spill
+from agents.tools.scene import Scene, current_scene, playing, without_secrets
+
+pytestmark = pytest.mark.realtime  # a tool that is a plain function runs in a thread
+
+
+def scene_of(folder: str, secret: str = "") -> Scene:
+    """Return a scene in which nothing can be started."""
+
+    def redact(text: str) -> str:
+        return text.replace(secret, "***") if secret else text
+
+    return Scene(
+        workspace=Path(folder),
+        environ={"IN": folder},
+        desk=Desk(Shelf(), folder),
+        processes=cast("Any", None),
+        redact=redact,
+    )
+
+
+@tool
+def where() -> str:
+    """Say where it runs, from a thread."""
+    return str(current_scene().workspace)
+
+
+@tool
+async def where_async() -> str:
+    """Say where it runs, from the loop."""
+    await trio.lowlevel.checkpoint()
+    return str(current_scene().workspace)
+
+
+def test_where_nobody_runs_an_agent_there_is_no_scene() -> None:
+    """Whoever calls such a tool by hand reads what is missing, not a `LookupError`."""
+    with pytest.raises(DefinitionError, match="orchestrator") as caught:
+        current_scene()
+
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_scene_ends_with_its_block_and_gives_back_the_one_before() -> None:
+    """A child that runs within the call of its parent must not leave its own scene behind."""
+    outer, inner = scene_of("/outer"), scene_of("/inner")
+    with playing(outer):
+        with suppress(ZeroDivisionError), playing(inner):
+            assert current_scene() is inner
+            raise ZeroDivisionError
+        assert current_scene() is outer
+    with pytest.raises(DefinitionError):
+        current_scene()
+
+
+async def test_scenes_of_tasks_at_the_same_time_are_never_mixed() -> None:
+    """The same tool is used by many agents at once."""
+    found: dict[str, list[str]] = {}
+    everybody = trio.Event()
+
+    async def play(folder: str) -> None:
+        with playing(scene_of(folder)):
+            if len(found) == 9:
+                everybody.set()
+            found[folder] = []
+            await everybody.wait()
+            for use in (where, where_async):
+                found[folder].append(await use.run(ToolCall(use.name)))
+
+    async with trio.open_nursery() as nursery:
+        for index in range(10):
+            nursery.start_soon(play, f"/{index}")
+
+    assert found == {f"/{index}": [f"/{index}"] * 2 for index in range(10)}
+
+
+async def test_what_a_tool_starts_is_in_the_same_scene() -> None:
+    """A tool may use a nursery or a thread of its own."""
+
+    @tool
+    async def both() -> list[str]:
+        """Ask in a task and in a thread."""
+        said: list[str] = []
+
+        async def ask() -> None:
+            await trio.lowlevel.checkpoint()
+            said.append(str(current_scene().workspace))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+        said.append(
+            await trio.to_thread.run_sync(lambda: str(current_scene().workspace))
+        )
+        return said
+
+    with playing(scene_of("/here")):
+        assert await both.run(ToolCall("both")) == '["/here","/here"]'
+
+
+def test_what_may_be_written_down_is_for_the_scene_to_say() -> None:
+    assert without_secrets("the pin is 4711") == "the pin is 4711"
+    with playing(scene_of("/here", secret="4711")):
+        assert without_secrets("the pin is 4711") == "the pin is ***"
+
+
+@pytest.mark.parametrize("place", range(150, 170))
+async def test_what_is_saved_has_no_secret_wherever_the_cut_is(
+    tmp_path: Path, place: int
+) -> None:
+    """Cut first, half a key would be left on either side, and neither looks like one."""
+    key = "0123456789abcdefghijklmnopqrstuvwxyz"
+    said = f"{'-' * (place - len(key))}{key}{'-' * 400}"
+
+    @tool(limit=200, spill=Spill(tmp_path))
+    def say() -> str:
+        """Say more than a model can read."""
+        return said
+
+    with playing(scene_of("/here", secret=key)):
+        answer = await say.run(ToolCall("say"))
+
+    (file,) = tmp_path.iterdir()  # noqa: ASYNC240 (a test may)
+    assert file.read_text() == said.replace(key, "***")
+    assert str(file) in answer
+    pieces = [key[at : at + 6] for at in range(len(key) - 6)]
+    assert not [piece for piece in pieces if piece in answer]

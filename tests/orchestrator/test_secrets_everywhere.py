@@ -1,0 +1,814 @@
+"""A key is planted in every path through the house; then all files are read, byte by byte."""
+
+import base64
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    ModelError,
+    ModelRequest,
+    Part,
+    ScriptedModel,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    ask,
+    tool,
+)
+from agents.models.scripted import Step
+from agents.secrets import Redactor
+from agents.tools.files import FILES
+from agents.tools.results import Spill
+from agents.tools.terminal import process, terminal
+from delegation import (
+    DeliveryCapability,
+    Mode,
+    Origin,
+    Outcome,
+    Reason,
+    SessionId,
+    TaskId,
+    TaskRequest,
+    encode,
+)
+from delegation.events import (
+    Event,
+    MessageReceived,
+    ModelAnswered,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    ToolAnswered,
+)
+from delegation.session_context import bind_session
+from delegation.task import Ending
+from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
+from orchestrator.redacting import written_down
+from orchestrator.replaying import replay
+from tests.kit import hand_on
+from tests.orchestrator.commands_kit import pipe
+
+pytestmark = pytest.mark.realtime
+
+PIN = "47-tulip-11"
+PASSWORD = "correct-horse-battery"
+ENVIRON = {"LEGACY_PIN": PIN, "DB_PASSWORD": PASSWORD}
+BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj"
+
+
+class Field:
+    """Where keys are planted, and looked for."""
+
+    def __init__(self, home: Path, elsewhere: Path) -> None:
+        self.home = home
+        self.elsewhere = elsewhere
+        self.journal = home / "state" / "journal.db"
+        self.planted: dict[str, str] = {"$LEGACY_PIN": PIN, "$DB_PASSWORD": PASSWORD}
+        """Each secret, by where it was planted."""
+        self.seen: list[str] = []
+        """All that a model was asked."""
+        self.got: list[str] = []
+        """What somebody outside was given."""
+
+    def plant(self, place: str) -> str:
+        """Return a text with a secret of every kind, and remember them."""
+        number = len(self.planted)
+        key = f"sk-proj-{number:03}Ab12Cd34Ef56Gh78Ij90"
+        bearer = f"{number:03}.Zy98Xw76Vu54Ts32.Rq10"
+        password = f"hunter{number:03}X9zQ"
+        body = f"{BODY}{number:03}{BODY}"
+        self.planted |= {
+            f"{place}, a key": key,
+            f"{place}, a bearer": bearer,
+            f"{place}, a password": password,
+            f"{place}, a private key": body,
+        }
+        return (
+            f"{place}: use {key} and\nAuthorization: Bearer {bearer}\n"
+            f"password={password}\nthe pin is {PIN}, and {PASSWORD} opens the rest\n"
+            f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\nthat is all\n"
+        )
+
+    def plant_file(self, place: str) -> Path:
+        """Return a file with secrets, where nobody looks for them afterwards."""
+        file = self.elsewhere / f"{len(self.planted)}.txt"
+        file.write_text(self.plant(place))
+        return file
+
+    def open(self, **more: Any) -> AbstractAsyncContextManager[Orchestrator]:
+        return open_orchestrator(
+            self.journal,
+            workspace=self.home,
+            environ=self.environ,
+            secrets=["LEGACY_PIN"],
+            **more,
+        )
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "ORCHESTRATOR_HOME": str(self.home / "state"),
+            **ENVIRON,
+        }
+
+    def model(self, *steps: Step) -> "Watched":
+        return Watched(self, ScriptedModel(steps))
+
+    def files(self) -> Iterator[Path]:
+        for path in self.home.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+    def leaks(self) -> list[str]:
+        """Return each secret that is in a file, as it is or as base64, and in which."""
+        found: list[str] = []
+        for file in self.files():
+            data = file.read_bytes()
+            found += [
+                f"{place} in {file.name}"
+                for place, secret in self.planted.items()
+                if any(form in data for form in _forms(secret))
+            ]
+        return found
+
+    def told(self) -> list[str]:
+        """Return each secret that a model or somebody outside was told."""
+        said = "\n".join([*self.seen, *self.got])
+        return [place for place, secret in self.planted.items() if secret in said]
+
+
+def _forms(secret: str) -> list[bytes]:
+    raw = secret.encode()
+    # In the middle of something else, base64 begins at one of three places.
+    parts = [base64.b64encode(raw[skip:])[:-4] for skip in range(3)]
+    return [raw, *(part for part in parts if len(part) >= 12)]
+
+
+class Watched:
+    """A scripted model, and all that it is asked."""
+
+    def __init__(self, field: Field, script: ScriptedModel) -> None:
+        self.name = script.name
+        self._field = field
+        self._script = script
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        for said in request.transcript:
+            self._field.seen.append(_words(said))
+        return await self._script.answer(request)
+
+
+def _words(said: Any) -> str:
+    match said:
+        case UserMessage(text, parts):
+            return "\n".join([text, *(str(part.data) + part.url for part in parts)])
+        case AssistantMessage(text, calls):
+            return "\n".join([text, *(f"{it.name} {it.arguments}" for it in calls)])
+        case _:
+            return str(said.text)
+
+
+@pytest.fixture
+def field(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Field:
+    return Field(tmp_path, tmp_path_factory.mktemp("elsewhere"))
+
+
+def last(transcript: Transcript) -> str:
+    return transcript[-1].text
+
+
+Path_ = Callable[[Field, Orchestrator], Awaitable[None]]
+PATHS: dict[str, Path_] = {}
+
+
+def a_path(walk: Path_) -> Path_:
+    PATHS[walk.__name__.removeprefix("_").replace("_", " ")] = walk
+    return walk
+
+
+@a_path
+async def _the_user_says_it(field: Field, orchestrator: Orchestrator) -> None:
+    agent = Agent("parrot", model=field.model(last, last))
+    run = await orchestrator.run(agent, field.plant("a goal"))
+    field.got += [run.output, repr(run.outcome), run.tree.to_text()]
+    async with orchestrator.open_session(agent) as session:
+        field.got.append((await session.ask(field.plant("a message"))).text)
+
+
+@a_path
+async def _it_is_in_a_file_that_the_user_sends(
+    field: Field, orchestrator: Orchestrator
+) -> None:
+    agent = Agent("parrot", model=field.model("read"))
+    parts = [
+        Part("text/plain", data=field.plant("a text").encode(), name="a.txt"),
+        Part("application/toml", data=field.plant("settings").encode()),
+        # A known one at its very beginning is found in base64, which must stay base64.
+        Part("text/plain", data=f"{PASSWORD}, and more".encode()),
+        Part("image/png", url="https://ann:hunter2hunter2@example.org/a.png"),
+    ]
+    field.planted["an address"] = "hunter2hunter2"
+    run = await orchestrator.run(agent, "look", *parts)
+    assert run.outcome.succeeded
+    assert "that is all" in "".join(field.seen)
+
+
+@a_path
+async def _it_is_handed_on(field: Field, orchestrator: Orchestrator) -> None:
+    child = Agent("child", model=field.model(last, field.plant("a result")))
+    call = ToolCall(
+        "delegate_task",
+        {
+            "tasks": [
+                {
+                    "agent": "child",
+                    "goal": field.plant("a task"),
+                    "context": field.plant("its context"),
+                    "label": f"label-{field.plant('a label').split()[3]}",
+                },
+                {"agent": "child", "goal": "plain"},
+            ]
+        },
+    )
+    look = ToolCall("task", {"action": "list"})
+    parent = Agent(
+        "parent", model=field.model(call, look, "ok", last, last), delegates=[child]
+    )
+    run = await orchestrator.run(parent, "go")
+    field.got += [run.output, run.tree.to_text(), run.tree.to_mermaid()]
+    async with orchestrator.open_session(
+        Agent(
+            "boss",
+            model=field.model(hand_on("quietly", agent="child"), "begun", last),
+            delegates=[Agent("child", model=field.model(field.plant("detached work")))],
+        )
+    ) as session:
+        await session.ask("go")
+        field.got.append((await session.replies.receive()).text)
+
+
+@a_path
+async def _the_model_says_it(field: Field, orchestrator: Orchestrator) -> None:
+    got: list[str] = []
+
+    @tool
+    def login(user: str, password: str, note: str) -> str:
+        """Log in."""
+        got.append(f"{password} {note}")
+        return f"{user} is in"
+
+    said = field.plant("an argument")
+    field.planted["under a telling name"] = "aB3-plain-words-9"
+    call = ToolCall(
+        "login", {"user": "ann", "password": "aB3-plain-words-9", "note": said}
+    )
+    text = field.plant("a final answer")
+    model = field.model(call, ToolCall(said.split()[3], {}), text)
+    run = await orchestrator.run(Agent("login", model=model, tools=[login]), "go")
+    field.got.append(run.output)
+    # Whoever is called is given what the model wrote.
+    assert got == [f"aB3-plain-words-9 {said}"]
+
+
+@a_path
+async def _a_tool_says_it(field: Field, orchestrator: Orchestrator) -> None:
+    @tool
+    def answer() -> dict[str, str]:
+        """Answer with it."""
+        return {"text": field.plant("an answer"), "pin": PIN}
+
+    @tool
+    def refuse() -> str:
+        """Refuse with it."""
+        raise ToolError(field.plant("a refusal"))
+
+    calls = [ToolCall("answer"), ToolCall("refuse")]
+    model = field.model(calls, last)
+    agent = Agent("teller", model=model, tools=[answer, refuse])
+    field.got.append((await orchestrator.run(agent, "go")).output)
+
+
+@a_path
+async def _a_tool_fails_with_it(field: Field, orchestrator: Orchestrator) -> None:
+    @tool
+    def crash() -> str:
+        """Fail."""
+        raise RuntimeError(field.plant("an exception"))
+
+    agent = Agent("crasher", model=field.model(ToolCall("crash")), tools=[crash])
+    run = await orchestrator.run(agent, "go")
+    with pytest.raises(RunFailedError) as caught:
+        _ = run.output
+    field.got += [str(caught.value), repr(caught.value), repr(run.outcome)]
+    field.got += [run.tree.to_text(), run.tree.to_mermaid()]
+
+
+@a_path
+async def _a_provider_fails_with_it(field: Field, orchestrator: Orchestrator) -> None:
+    error = ModelError(
+        field.plant("an error of a provider"), partial=field.plant("half an answer")
+    )
+    run = await orchestrator.run(Agent("unlucky", model=field.model(error)), "go")
+    with pytest.raises(RunFailedError) as caught:
+        _ = run.output
+    field.got += [str(caught.value), repr(run.outcome)]
+
+
+@a_path
+async def _it_is_in_an_answer_that_does_not_fit(
+    field: Field, orchestrator: Orchestrator
+) -> None:
+    text = field.plant("an answer of the wrong kind")
+    agent = Agent("typed", model=field.model(text, text), output=list[int])
+    run = await orchestrator.run(agent, "go")
+    with pytest.raises(RunFailedError) as caught:
+        _ = run.output
+    field.got += [str(caught.value), repr(run.outcome)]
+
+
+@a_path
+async def _it_is_in_a_long_answer(field: Field, orchestrator: Orchestrator) -> None:
+    for at in ("begin", "middle", "end"):
+        spill = Spill(field.home / "spill" / at)
+
+        @tool(limit=1_000, spill=spill)
+        def pour() -> str:
+            """Say more than fits."""
+            said = field.plant(f"the {at} of a long answer")  # noqa: B023
+            pad = "lorem ipsum\n" * 300
+            return {"begin": said + pad, "end": pad + said}.get(
+                at,  # noqa: B023
+                pad + said + pad,
+            )
+
+        agent = Agent("pourer", model=field.model(ToolCall("pour"), last), tools=[pour])
+        field.got.append((await orchestrator.run(agent, "go")).output)
+    files = list((field.home / "spill").rglob("*.txt"))
+    assert len(files) == 3
+    assert all("that is all" in file.read_text() for file in files)
+
+
+@a_path
+async def _somebody_steers_with_it(field: Field, orchestrator: Orchestrator) -> None:
+    entered, told = trio.Event(), trio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Wait."""
+        entered.set()
+        await told.wait()
+        return "go on"
+
+    agent = Agent("held", model=field.model(ToolCall("hold"), last), tools=[hold])
+    async with orchestrator.open_session(agent) as session:
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def _() -> None:
+                field.got.append((await session.ask("go")).text)
+
+            await entered.wait()
+            await orchestrator.steer(session.id, field.plant("steering"))
+            told.set()
+    assert "steering: use ***" in "".join(field.seen)
+
+
+@a_path
+async def _a_command_prints_it(field: Field, orchestrator: Orchestrator) -> None:
+    file = field.plant_file("a command")
+    commands = [
+        f"cat {file}; exit 3",
+        'echo "in the environment: [$DB_PASSWORD$LEGACY_PIN]"',
+        f"echo '{field.plant('a command line')}'",
+        f"base64 -w0 {field.elsewhere}/pin",
+    ]
+    (field.elsewhere / "pin").write_text(f"{PASSWORD}\n")
+    calls = [ToolCall("terminal", {"command": it}) for it in commands]
+    model = field.model(*calls, last)
+    run = await orchestrator.run(Agent("sh", model=model, tools=[terminal]), "go")
+    field.got.append(run.output)
+    assert "in the environment: []" in "".join(field.seen)
+
+
+@a_path
+async def _a_command_in_the_background_prints_it(
+    field: Field, orchestrator: Orchestrator
+) -> None:
+    file = field.plant_file("a watched command")
+    with pipe(field.elsewhere / "go") as go:
+        command = f"read _ < {field.elsewhere}/go; cat {file}"
+        watching = {
+            "command": command,
+            "background": True,
+            "watch_patterns": ["password="],
+        }
+        model = field.model(
+            ToolCall("terminal", watching),
+            "begun",
+            *map(_looking, ("poll", "log", "list")),
+            last,
+            last,
+        )
+        agent = Agent("sh", model=model, tools=[terminal, process])
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("go")
+            go.send()
+            field.got.append((await session.replies.receive()).text)
+            await session.wait_idle()
+    assert "password=***" in "".join(field.seen)
+
+
+def _looking(action: str) -> Step:
+    """Return the step in which a model looks at the command that it has started."""
+    return lambda said: ToolCall("process", {"action": action, "id": _id(said)})
+
+
+def _id(transcript: Transcript) -> str:
+    started = next(it for it in transcript if isinstance(it, ToolMessage))
+    return str(json.loads(started.text)["id"])
+
+
+@a_path
+async def _somebody_is_asked_about_it(field: Field, orchestrator: Orchestrator) -> None:
+    ran: list[str] = []
+
+    @tool
+    def send(text: str) -> str:
+        """Send something."""
+        ran.append(text)
+        return "sent"
+
+    said = field.plant("a question")
+    calls = [ToolCall("send", {"text": said}), ToolCall("send", {"text": said})]
+    agent = Agent(
+        "sender", model=field.model(*calls, last), tools=[send], approve=[ask("send")]
+    )
+    async with orchestrator.open_session(agent) as session:
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def _() -> None:
+                field.got.append((await session.ask("go")).text)
+
+            for answer in ("once", "deny"):
+                question = await session.asks.receive()
+                field.got.append(repr(question))
+                await session.answer(
+                    question.id,
+                    answer,
+                    reason=field.plant(f"a reason to {answer}"),
+                    by=field.plant("a name"),
+                )
+    assert ran == [said]
+    assert "was denied by a name" in "".join(field.seen)
+
+
+@a_path
+async def _it_is_in_a_file(field: Field, orchestrator: Orchestrator) -> None:
+    """A file of the workspace may hold it; what is read of it goes nowhere else."""
+    workspace = field.elsewhere / "work"
+    workspace.mkdir()
+    (workspace / "settings.ini").write_text(field.plant("a file"))
+    calls = [
+        ToolCall("read_file", {"path": "settings.ini"}),
+        ToolCall("search_files", {"pattern": "password"}),
+        ToolCall("edit_file", {"path": "settings.ini", "old": "password", "new": "x"}),
+        ToolCall("write_file", {"path": "settings.ini", "content": "password=***\n"}),
+    ]
+    model = field.model(*calls, last)
+    agent = Agent("reader", model=model, tools=FILES, workspace=workspace)
+    field.got.append((await orchestrator.run(agent, "go")).output)
+
+
+@a_path
+async def _it_is_in_what_is_said_of_a_session(
+    field: Field, orchestrator: Orchestrator
+) -> None:
+    field.planted["a user"] = key = "sk-proj-Us12Cd34Ef56Gh78Ij90"
+    agent = Agent("shell", model=field.model("ok"))
+    with bind_session(user_name=f"Ann ({key})"):
+        await orchestrator.run(agent, "go")
+
+
+@a_path
+async def _a_door_fails_with_it(field: Field, orchestrator: Orchestrator) -> None:
+    said = field.plant("an error of a door")
+    agent = Agent("parrot", model=field.model("ok"))
+    async with orchestrator.open_session(agent) as session:
+        deliver, left = session.deliver, [RuntimeError(said)]
+
+        async def fail_once(reply: Any) -> None:
+            if left:
+                raise left.pop()
+            await deliver(reply)
+
+        session.deliver = fail_once  # type: ignore[method-assign]
+        assert (await session.ask("go")).text == "ok"
+
+
+@a_path
+async def _it_is_forked(field: Field, orchestrator: Orchestrator) -> None:
+    said = field.plant("what a fork goes on from")
+    child = Agent("child", model=field.model(last, last))
+    call = hand_on(said, agent="child")
+    parent = Agent("parent", model=field.model(call, last, last), delegates=[child])
+    run = await orchestrator.run(parent, said)
+    fork = await orchestrator.fork(parent, run.id, task="/parent/child[1]")
+    field.got += [fork.output, fork.tree.to_text()]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_secret_is_nowhere_whichever_way_it_comes(
+    field: Field, path: str
+) -> None:
+    """Not in a file, while it is written or after; not for a model; not for whoever asked."""
+    async with field.open() as orchestrator:
+        await PATHS[path](field, orchestrator)
+        sessions = list(orchestrator.runs)
+        assert field.leaks() == []
+        # What is still only in the log of the database.
+        assert any(file.name.endswith("-wal") for file in field.files())
+    assert len(field.planted) > 2
+    assert field.leaks() == []
+    assert field.told() == []
+    assert b"***" in b"".join(file.read_bytes() for file in field.files())
+
+    # Nothing comes back after a restart, and the database has no other place for it.
+    field.got.clear()
+    async with field.open() as orchestrator:
+        for session in sessions:
+            tree = await orchestrator.read_tree(session)
+            field.got += [tree.to_text(), tree.to_mermaid()]
+    with sqlite3.connect(field.journal) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        field.got += connection.iterdump()
+    connection.close()
+    assert field.leaks() == []
+    assert field.told() == []
+
+
+SHOWN = """
+import os
+from agents import Agent, ModelError, ScriptedModel, ToolCall, tool
+
+SAID = open(os.environ["SAID"]).read()
+
+@tool
+def crash() -> str:
+    raise RuntimeError(SAID)
+
+child = Agent("child", model=ScriptedModel([SAID, ToolCall("crash"), SAID]), tools=[crash])
+call = ToolCall(
+    "delegate_task", {"tasks": [{"goal": SAID, "agent": "child"}] * 2, "background": True}
+)
+boss = Agent("boss", model=ScriptedModel([call, SAID, SAID]), delegates=[child])
+"""
+
+
+def test_the_command_line_shows_none(field: Field) -> None:
+    """Neither as it happens nor of what was; a terminal is logged, and a pipe is a file."""
+    file = field.plant_file("the command line")
+    (field.elsewhere / "agents.py").write_text(SHOWN)
+    agents = f"{field.elsewhere / 'agents.py'}:boss"
+    environ = {**field.environ, "SAID": str(file), "COLUMNS": "1000"}
+    environ |= {"PYTHONPATH": os.getcwd()}  # noqa: PTH109 (as the shell has it)
+
+    def orchestrator(*arguments: str, code: int) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            cwd=field.home,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    said = field.plant("a goal")
+    # What no variable says is known by its looks alone: that is all the command line has.
+    said = said.replace(PIN, "that")
+    file.write_text(file.read_text().replace(PIN, "that"))
+    field.got += [
+        orchestrator("run", agents, said, code=0),
+        orchestrator("runs", code=0),
+        orchestrator("tree", code=0),
+        orchestrator("tree", "--format", "mermaid", code=0),
+        orchestrator("doctor", code=0),
+        orchestrator("replay", "--file", agents, code=0),
+    ]
+    assert all(field.got)
+    assert field.told() == []
+    assert field.leaks() == []
+    assert "***" in "".join(field.got)
+
+
+async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) -> None:
+    """What is compared was cleaned both times; what only the environment knows, the first time."""
+    journal = MemoryJournal()
+
+    def team() -> Agent:
+        child = Agent("child", model=ScriptedModel([last]))
+        call = hand_on(said, agent="child")
+        return Agent("parent", model=ScriptedModel([call, last]), delegates=[child])
+
+    said = field.plant("a goal")
+    async with open_orchestrator(
+        journal, environ=field.environ, secrets=["LEGACY_PIN"]
+    ) as orchestrator:
+        await orchestrator.run(team(), said)
+
+    replayed = await replay(journal.entries, team(), environ={})
+    assert replayed.difference is None
+
+
+async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(
+    field: Field,
+) -> None:
+    """The journal has not what the model wrote, so nobody has it any more."""
+    journal = MemoryJournal()
+    ran: list[str] = []
+
+    @tool
+    def send(text: str) -> str:
+        """Send something."""
+        ran.append(text)
+        return "sent"
+
+    def sender(*steps: Step) -> Agent:
+        model = ScriptedModel(steps)
+        return Agent("sender", model=model, tools=[send], approve=[ask("send")])
+
+    call = ToolCall("send", {"text": "password=hunter2X9zQ"})
+    async with open_orchestrator(journal, environ=field.environ) as orchestrator:
+        async with orchestrator.open_session(sender(call)) as session:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.ask, "go")
+                await session.asks.receive()
+                nursery.cancel_scope.cancel()
+    async with open_orchestrator(journal, environ=field.environ) as orchestrator:
+        async with orchestrator.open_session(
+            sender(last, "ok"), session=session.id
+        ) as again:
+            # By now it waits at the gate again, or has been told that it cannot.
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            for question in again.open_asks:
+                await again.answer(question.id, "once")
+            reply = await again.replies.receive()
+
+    assert ran == []
+    assert "secret" in reply.text
+
+
+# The ids and words by which facts hang together
+
+
+def request(**more: Any) -> TaskRequest:
+    return TaskRequest(
+        id=TaskId("t_12345678"),
+        parent=TaskId("t_00001234"),
+        origin=Origin(
+            session=SessionId("r_1234"), turn=1, capability=DeliveryCapability.PUSH
+        ),
+        call="call_1234#0",
+        agent="postgres",
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("secret", "event"),
+    [
+        ("1234", SessionOpened(SessionId("r_1234"), "a")),
+        ("postgres", SessionOpened(SessionId("r_1"), "postgres")),
+        ("1234", TaskSettled(TaskId("t_1234"), Outcome(Ending.SUCCEEDED))),
+        ("succeeded", TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED))),
+        ("ending", TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED))),
+        ("1234", ToolAnswered(TaskId("t_1"), ToolMessage("call_1234", "ok"))),  # type: ignore[arg-type]
+        (
+            "detached",
+            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
+        ),
+        (
+            "wait",
+            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
+        ),
+        (
+            "1234",
+            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
+        ),
+        (
+            "postgres",
+            TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT),
+        ),
+        (
+            "text",
+            MessageReceived(SessionId("r_1"), "", (Part("text/plain", data=b"x"),)),
+        ),
+    ],
+    ids=lambda it: it if isinstance(it, str) else type(it).__name__,
+)
+def test_a_short_secret_does_not_tear_facts_apart(secret: str, event: Event) -> None:
+    """A four-digit pin is in one id of some thousand, and a weak password may be a name."""
+    redactor = Redactor([secret])
+    assert redactor.suspects(encode(event).body)
+
+    kept, encoded = written_down(event, redactor)
+
+    assert kept == event
+    assert encoded == encode(event)
+
+
+def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
+    event = TaskRequested(
+        request(goal="the pin is 1234", label="1234", context="t_1234"),
+        Mode.DETACHED,
+        Reason.ASKED_TO_WAIT,
+    )
+    kept, encoded = written_down(event, Redactor(["1234"]))
+
+    cleaned = attrs.evolve(
+        event.request, goal="the pin is ***", label="***", context="t_***"
+    )
+    assert kept == attrs.evolve(event, request=cleaned)
+    assert encoded == encode(kept)
+
+
+def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
+    """It is no part of equality, and what refers to a message refers to that."""
+    said = AssistantMessage("password=hunter2X9zQ")
+    kept, _ = written_down(ModelAnswered(TaskId("t_1"), said), Redactor())
+
+    assert kept.message.text == "password=***"
+    assert kept.message.id == said.id
+
+
+def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
+    """A model of somebody's own is not bound to lists and mappings."""
+    said = UserMessage("password=hunter2X9zQ")
+    arguments = {
+        "deep": [{"said": said}, ("password=hunter3X9zQ", {"password=hunter4X9zQ"})],
+        7: "password=hunter5X9zQ",
+    }
+    call = ToolCall("tell", cast("Any", arguments))
+    event = ModelAnswered(TaskId("t_1"), AssistantMessage(calls=(call,)))
+
+    kept, encoded = written_down(event, Redactor())
+
+    assert b"hunter" not in encoded.body
+    assert encoded.body.count(b"password=***") == 4
+    assert "hunter" not in repr(kept)
+    assert event.message.calls[0].arguments["deep"][0]["said"] is said
+
+
+def test_a_fact_without_secrets_is_the_very_same() -> None:
+    """Most facts are: nobody pays for a copy of them."""
+    event = ModelAnswered(TaskId("t_1"), AssistantMessage("a secret is a secret"))
+    kept, _ = written_down(event, Redactor())
+
+    assert kept is event
+
+
+@pytest.mark.parametrize(
+    "data", [bytes(range(256)), b"\x89PNG\r\n\x1a\npassword=hunter2X9zQ\xff"]
+)
+def test_a_file_that_is_no_text_is_not_touched(data: bytes) -> None:
+    """Whatever was cut out of it, it would be an image no more."""
+    event = MessageReceived(SessionId("r_1"), "look", (Part("image/png", data=data),))
+    kept, _ = written_down(event, Redactor())
+
+    assert kept is event
+
+
+async def test_a_weak_password_stops_nobody(field: Field) -> None:
+    """An orchestrator whose environment has `PGPASSWORD=postgres` can have such an agent."""
+    child = Agent("postgres", model=ScriptedModel(["postgres runs"]))
+    call = hand_on("look", agent="postgres")
+    boss = Agent("boss", model=ScriptedModel([call, last]), delegates=[child])
+    environ = {**field.environ, "PGPASSWORD": "postgres"}
+
+    async with open_orchestrator(":memory:", environ=environ) as orchestrator:
+        run = await orchestrator.run(boss, "go")
+
+    assert json.loads(run.output)["results"][0]["status"] == "succeeded"
+    assert "*** runs" in run.output
+    assert "/boss/postgres[1]" in [run.tree[it]["path"] for it in run.tree.graph]
