@@ -40,6 +40,12 @@ _STARTS: Final = (
 )
 _START: Final = f"(?:{'|'.join(_STARTS)})"
 _PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+_END_OF_KEY: Final = re.compile(rf"-----END {_PEM}")
+LONGEST_LINE: Final = 200
+# With what ends the line: it may be JSON.
+_LINE_OF_KEY: Final = re.compile(
+    r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}(?:\s|\\+[nr])+\Z"
+)
 # Beyond a quote there is another text; but a program may put one together, line by line.
 _GAP: Final = r"(?:[^\"']|\\n[\"'][\s+]*[\"']){0,100}?"
 _LOGIN_IN_URL: Final = re.compile(
@@ -227,7 +233,7 @@ class Redactor:
                 text = rule.apply(text)
         if any(name in low for name in NAMES):
             text = without_named(text)
-        return text
+        return _without_ends_of_keys(text) if "-----end " in low else text
 
     def _under(self, name: object, value: object) -> Any:
         # A schema says under such a name what a password is like, and a flag that there is one.
@@ -237,6 +243,23 @@ class Redactor:
             if said.is_secret(str(value)):
                 return TAKEN_OUT
         return self.tree(value)
+
+
+def _without_ends_of_keys(text: str) -> str:
+    """Return a text without private keys whose beginning was cut off."""
+    left: list[str] = []
+    done = 0
+    for end in _END_OF_KEY.finditer(text):
+        begin = end.start()
+        # Line by line, from the end: so it takes no longer than reading it.
+        while line := _LINE_OF_KEY.search(
+            text[max(done, begin - LONGEST_LINE) : begin]
+        ):
+            begin -= len(line[0])
+        if begin < end.start():
+            left += [text[done:begin], TAKEN_OUT]
+            done = end.end()
+    return "".join([*left, text[done:]])
 
 
 def _is_marked(raw: str, low: str) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -84,11 +85,20 @@ def digest_of(content: bytes) -> bytes | None:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
+_KEY: Final = re.compile(
+    rb"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY-----\r?\n(?:[^\n]{0,100}\n){0,4}?"
+    rb"[A-Za-z0-9+/=]{32,}"
+)
+
+
 def binary_kind(head: bytes) -> str | None:
     """Return what a file is that begins like this, if it is no text that we can read."""
     for magic, kind in _KINDS:
         if head.startswith(magic):
             return kind
+    if _KEY.search(head):
+        # Not even a page of it: nobody can tell from its middle what it is.
+        return "a private key"
     return "binary" if b"\0" in head[:HEAD] else None
 
 

@@ -28,6 +28,9 @@ PIECE: Final = 4096
 # An escape sequence may come in two chunks. What is longer than this is none.
 HELD_BACK: Final = 4096
 
+# A key has no blank in it, and is shorter than this.
+LONGEST_WORD: Final = 1_000
+_BLANK: Final = re.compile(r"\s")
 # Control sequences; strings up to BEL or ESC \, such as titles and links; and all others.
 _ESCAPES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
@@ -96,8 +99,9 @@ class KeptOutput:
         return self.since(0)[0]
 
     def tail_text(self, characters: int) -> str:
-        """Return the last characters."""
-        return self.since(self.total - characters)[0]
+        """Return the last characters, from the beginning of a word on."""
+        text = self.since(self.total - characters)[0]
+        return text if characters >= self.total else _after_a_cut(text)
 
     def since(self, mark: int) -> tuple[str, int]:
         """Return what has come since a mark, and the mark for the next time.
@@ -112,7 +116,10 @@ class KeptOutput:
         before = self._first.getvalue()[mark:]
         if begin == end:
             return before + after, self.total
-        return f"{before}\n{self._missing(max(mark, begin))}\n{after}", self.total
+        # Half a word may be half a secret, and nobody would know it for one.
+        before, after = _before_a_cut(before), _after_a_cut(after)
+        missing = self.total - mark - len(before) - len(after)
+        return f"{before}\n{self._missing(missing)}\n{after}", self.total
 
     def lines(self, offset: int | None = None, limit: int = LINES) -> LogView:
         """Return some lines, and which they are.
@@ -134,15 +141,14 @@ class KeptOutput:
         shown = beginning[begin:end]
         goes_on_at = self._new_lines - ending.count("\n")
         if begin <= goes_on_at and end >= len(beginning):
-            shown.append(self._missing(gap))
+            shown.append(self._missing(gap_end - gap))
         shown += ending.split("\n")[
             max(0, begin - goes_on_at) : max(0, end - goes_on_at)
         ]
         return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
 
-    def _missing(self, begin: int) -> str:
-        _, end = self._gap()
-        return f"[{end - begin} of {self.total} characters are left out here]"
+    def _missing(self, characters: int) -> str:
+        return f"[{characters} of {self.total} characters are left out here]"
 
     def _gap(self) -> tuple[int, int]:
         # From where to where nothing is kept.
@@ -188,3 +194,15 @@ class KeptOutput:
                 text, self._held = text[: begun.start()], text[begun.start() :]
             text = _ESCAPES.sub("", text)
         return _CONTROLS.sub("\ufffd", text)
+
+
+def _before_a_cut(text: str) -> str:
+    """Return a text without its last word, unless that is endless."""
+    found = _BLANK.search(text[: -LONGEST_WORD - 1 : -1])
+    return text if found is None else text[: len(text) - found.start()]
+
+
+def _after_a_cut(text: str) -> str:
+    """Return a text without its first word, unless that is endless."""
+    found = _BLANK.search(text[:LONGEST_WORD])
+    return text if found is None else text[found.start() :]

@@ -10,6 +10,7 @@ import pytest
 from agents import DefinitionError, ToolCall
 from agents.messages import CallId
 from agents.tools.files import FILES, edit_file, read_file, write_file
+from agents.tools.searching import search_files
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime
@@ -133,6 +134,18 @@ async def test_what_is_no_text_is_refused_with_its_kind(
     said = await worker.refused(read_file, path="data")
 
     assert said == f"data is no text that can be read here: it is {kind}"
+
+
+async def test_not_even_a_page_of_a_private_key_is_read(
+    tmp_path: Path, worker: Worker
+) -> None:
+    """From its middle nobody could tell what it is, so nothing would take it out."""
+    line = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3hJ6kL9nP2rS5tV8\n"
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{line * 9}-----END RSA PRIVATE KEY-----\n"
+    (tmp_path / "id_rsa").write_text(key)
+
+    assert "a private key" in await worker.refused(read_file, path="id_rsa", offset=3)
+    assert "aB3d" not in await worker.use(search_files, pattern="aB3d")
 
 
 async def test_what_is_not_there_is_said_with_near_names(

@@ -34,9 +34,20 @@ def test_of_what_is_long_the_beginning_and_the_end_are_kept() -> None:
     output = kept(*[b"%03d " % number for number in range(250)], head=8, tail=12)
 
     assert output.text() == (
-        "000 001 \n[980 of 1000 characters are left out here]\n247 248 249 "
+        "000 001 \n[983 of 1000 characters are left out here]\n 248 249 "
     )
     assert output.dropped == 980
+
+
+def test_no_half_of_a_word_is_shown_at_a_cut() -> None:
+    """It may be half of a key, which nobody would know for one."""
+    key = b"sk-proj-" + b"a1" * 20
+    output = kept(b"begin " + key, b" x" * 500, key + b" end", head=20, tail=20)
+
+    assert output.text().startswith("begin \n[")
+    assert output.text().endswith("here]\n end")
+    assert output.tail_text(20) == " end"
+    assert "a1" not in output.text() + output.tail_text(20)
 
 
 def test_a_chunk_longer_than_all_that_is_kept_is_cut_too() -> None:
@@ -55,13 +66,16 @@ def test_an_end_of_no_characters_is_possible() -> None:
 def test_head_and_tail_are_those_of_the_whole(said: str, head: int, tail: int) -> None:
     output = kept(*[char.encode() for char in said], head=head, tail=tail)
 
-    missing = len(said) - head - tail
-    if missing <= 0:
+    if len(said) <= head + tail:
         assert output.text() == said
     else:
+        # But for the words that are cut, if they are not all there is.
+        first, last = said[:head], said[len(said) - tail :]
+        first = first[: first.rfind("\n") + 1] if "\n" in first else first
+        last = last[last.find("\n") :] if "\n" in last else last
+        missing = len(said) - len(first) - len(last)
         assert output.text() == (
-            f"{said[:head]}\n[{missing} of {len(said)} characters are left out here]\n"
-            f"{said[len(said) - tail :]}"
+            f"{first}\n[{missing} of {len(said)} characters are left out here]\n{last}"
         )
 
 

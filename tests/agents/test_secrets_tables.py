@@ -165,6 +165,11 @@ def test_what_is_secret_goes_and_nothing_else(text: str, left: str) -> None:
     assert Redactor().text(text) == left
 
 
+GO += [
+    (f"a\n{RANDOM}\n{RANDOM}\n-----END RSA PRIVATE KEY-----\nb", "a\n***\nb"),
+    (rf'{{"a":"b\n{RANDOM}\n-----END PRIVATE KEY-----\n"}}', r'{"a":"b\n***\n"}'),
+]
+
 STAY = [
     # Python
     "token: str",
