@@ -25,6 +25,7 @@ from orchestrator.cli.demo import companion
 from orchestrator.cli.doctor import show_health
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.listing import prune_runs, show_runs
+from orchestrator.cli.looks import Progress
 from orchestrator.cli.models import ask_model, print_providers
 from orchestrator.cli.past import read_run
 from orchestrator.cli.running import run_goal, show_demo, show_local_demo
@@ -43,6 +44,15 @@ JournalOption = Annotated[
     Parameter(
         help="The file that keeps all runs. By default it is in the user's state"
         " directory, or in ORCHESTRATOR_HOME."
+    ),
+]
+
+ProgressOption = Annotated[
+    Progress,
+    Parameter(
+        help="How to show what happens: live in a terminal, plain lines elsewhere (auto),"
+        " or as asked for. json writes the facts of the journal to stdout, one a line, and"
+        " nothing else."
     ),
 ]
 
@@ -83,6 +93,7 @@ def demo(
     stateless: bool = False,
     local: bool = False,
     seconds: float = 0.8,
+    progress: ProgressOption = "auto",
     journal: JournalOption = None,
 ) -> int:
     """Watch an editor delegate to researchers: no key, no server.
@@ -94,14 +105,22 @@ def demo(
     """
     if not 0 <= seconds < math.inf:
         raise CommandError(f"--seconds is {seconds}; it must be 0 or more")
+    console = Terminal(stderr=progress == "json")
     if local:
         model = model_named("local:smollm2", os.environ)
         return _stoppable(
-            lambda stop: show_local_demo(Terminal(), model, stop, journal=journal)
+            lambda stop: show_local_demo(
+                console, model, stop, journal=journal, progress=progress
+            )
         )
     return _stoppable(
         lambda stop: show_demo(
-            Terminal(), stop, stateless=stateless, seconds=seconds, journal=journal
+            console,
+            stop,
+            stateless=stateless,
+            seconds=seconds,
+            journal=journal,
+            progress=progress,
         )
     )
 
@@ -113,6 +132,7 @@ def run(
     /,
     *,
     quiet: bool = False,
+    progress: ProgressOption = "auto",
     journal: JournalOption = None,
 ) -> int:
     """Run an agent on a goal. The answer goes to stdout, the tree to stderr.
@@ -125,7 +145,9 @@ def run(
     # The file may be anything, so it runs before the event loop does.
     agent = load_agent(file)
     return _stoppable(
-        lambda stop: run_goal(agent, goal, stop, quiet=quiet, journal=journal)
+        lambda stop: run_goal(
+            agent, goal, stop, quiet=quiet, journal=journal, progress=progress
+        )
     )
 
 
@@ -135,6 +157,7 @@ def chat(
     /,
     *,
     session: str | None = None,
+    progress: ProgressOption = "none",
     journal: JournalOption = None,
 ) -> int:
     """Talk to an agent. What it has running in the background comes back as news.
@@ -147,7 +170,13 @@ def chat(
     agent = companion(seconds=0.4) if file is None else load_agent(file)
     return _stoppable(
         lambda stop: chat_in_terminal(
-            agent, Terminal(), stop, file=file, session=session, journal=journal
+            agent,
+            Terminal(stderr=progress == "json"),
+            stop,
+            file=file,
+            session=session,
+            journal=journal,
+            progress=progress,
         )
     )
 
@@ -175,6 +204,23 @@ def runs(
         raise CommandError("--dry-run goes with --prune")
     else:
         show_runs(path, every=all, journal=journal)
+
+
+@app.command
+def watch(run: str | None = None, /, *, journal: JournalOption = None) -> int:
+    """Look at a run from another terminal while it grows, and act on it; or at one that ended.
+
+    Keys: arrows move and fold, Enter shows what a task says and does, x cancels it with all below
+    it, m tells it something, a and d answer what waits for approval, f goes to the next that
+    failed, w to the next that waits, / searches and n searches on, q leaves.
+
+    Args:
+        run: The id of the run, or how it begins; by default the newest one.
+    """
+    # Imported late: nobody else needs a terminal of their own.
+    from orchestrator.cli.watching import watch_run
+
+    return trio.run(watch_run, _journal(journal), run)
 
 
 @app.command

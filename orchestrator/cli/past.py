@@ -43,7 +43,7 @@ def read_runs(journal: Path, *, newest: int | None = None) -> Runs:
         return read_sessions(connection, chosen), count_sessions(connection)
 
     (entries, count), is_written = _read(journal, read)
-    ledger = _folded(entries, journal, is_written=is_written)
+    ledger = fold_run(entries, journal, is_written=is_written)
     return Runs(list(ledger.sessions.values()), count)
 
 
@@ -55,20 +55,26 @@ def read_run(journal: Path, prefix: str | None) -> SessionRecord:
             connection, [_find(connection, prefix, journal)]
         ),
     )
-    ledger = _folded(entries, journal, is_written=is_written)
+    ledger = fold_run(entries, journal, is_written=is_written)
     (session,) = ledger.sessions.values()
     return session
 
 
 def read_entries(journal: Path, prefix: str | None) -> tuple[SessionId, list[Entry]]:
     """Return the id of the run that begins like this, or of the newest one, and its entries."""
+    session, entries, _ = read_facts(journal, prefix)
+    return session, entries
+
+
+def read_facts(journal: Path, prefix: str | None) -> tuple[SessionId, list[Entry], bool]:
+    """Return the same, and whether somebody writes the journal: else nothing of it runs."""
 
     def read(connection: sqlite3.Connection) -> tuple[SessionId, list[Entry]]:
         session = _find(connection, prefix, journal)
         return session, read_sessions(connection, [session])
 
-    found, _ = _read(journal, read)
-    return found
+    (session, entries), is_written = _read(journal, read)
+    return session, entries, is_written
 
 
 def seconds_in(age: str) -> int:
@@ -118,7 +124,7 @@ def _read(
             return result, writer is not None
 
 
-def _folded(entries: Sequence[Entry], journal: Path, *, is_written: bool) -> Ledger:
+def fold_run(entries: Sequence[Entry], journal: Path, *, is_written: bool) -> Ledger:
     ledger = folded(entries, journal)
     if entries and not is_written:
         # Whoever wrote it is gone, so nothing that the journal leaves running runs.
