@@ -2,7 +2,8 @@
 
 A tree that fits is shown whole. Otherwise rows are spent on what waits for somebody, then on what
 runs, then on what failed, then on what is large; more than `GROUPED` siblings of one agent are one
-row, which opens as those that matter and "… n more". Every row says how many tasks it hides and how
+row, which opens as those that matter and "… n more"; rows that are left show more of them, as long
+as they wait, run or have failed. Every row says how many tasks it hides and how
 they stand: the rows and what they hide add up to the tree.
 
 Only what is shown is looked at, so a frame costs the same whatever the size of the tree.
@@ -173,6 +174,8 @@ class _Folding:
         self.left = left
         self.due: list[tuple[int, int, int, int, _Unit]] = []
         self.order = itertools.count()
+        self.groups: list[_Unit] = []
+        """Those that were opened, and not by hand."""
 
     def task(self, branch: Branch, depth: int) -> _Unit:
         return _Unit(Kind.TASK, branch.task, depth, branch, branch.below)
@@ -183,6 +186,8 @@ class _Folding:
         while self.due:
             *_, unit = heapq.heappop(self.due)
             self.open(unit, is_root=unit is root)
+        for unit in sorted(self.groups, key=_rank):
+            self.widen(unit)
         return root
 
     def consider(self, unit: _Unit) -> None:
@@ -207,10 +212,26 @@ class _Folding:
         if len(units) <= self.left:
             self.left -= len(units)
             self.show(unit, units)
+            if unit.kind is Kind.GROUP:
+                self.groups.append(unit)
         elif self.left > 1 and (is_root or urgency(unit.hidden) < QUIET):
             units = self.best_of(unit, units, self.left - 1)
             self.left = 0
             self.show(unit, units)
+
+    def widen(self, unit: _Unit) -> None:
+        """Spend rows that nobody else needs on more of a group, as long as they are urgent."""
+        assert isinstance(unit.of, Siblings), "only groups are widened"
+        assert unit.below is not None, "it was opened"
+        urgent = sum(map(len, unit.of.urgent))
+        known = {it.key: it for it in unit.below if it.kind is Kind.TASK}
+        more = min(urgent - len(known), self.left)
+        if more < 1 or unit.key in self.state.shown:
+            return
+        self.left -= more
+        chosen = unit.of.matter(len(known) + more)
+        kept = [known.get(it.task) or self.task(it, unit.depth + 1) for it in chosen]
+        unit.below = self.with_rest(unit, kept)
 
     def show(self, unit: _Unit, units: "list[_Unit]") -> None:
         unit.below = units

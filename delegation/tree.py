@@ -17,8 +17,12 @@ from delegation.timing import Parallelism, Step
 if TYPE_CHECKING:
     import networkx as nx
 
+    from delegation.diffing import Change
+
 
 NOTHING_USED: Final = Usage()
+NODES: Final = 120
+"""How many boxes a chart has at most: more than this nobody can read."""
 DELEGATES: Final = "delegates"
 """The edge from who asked to who was asked."""
 NEEDS: Final = "needs"
@@ -78,6 +82,11 @@ class Tree:
         """Return the tasks that had to succeed before this one could start."""
         above = self.graph.pred[task].items()
         return [need for need, edge in above if edge["kind"] == NEEDS]
+
+    def edges(self) -> Iterator[tuple[TaskId, TaskId, str]]:
+        """Yield from where each edge leads, to where, and its kind."""
+        for above, below, edge in self.graph.edges(data=True):
+            yield above, below, edge["kind"]
 
     def ancestors(self, task: TaskId) -> list[TaskId]:
         """Return who asked for a task, who asked for that one, and so on up to the root."""
@@ -168,21 +177,73 @@ class Tree:
         """Return how many seconds later each task could have ended: see `delegation.critical`."""
         return critical.slack(self, task, now=now)
 
-    def rows(self, *, now: float | None = None) -> Iterator[render.Row]:
+    def rows(
+        self,
+        *,
+        now: float | None = None,
+        depth: int | None = None,
+        only: Collection[TaskId] | None = None,
+    ) -> Iterator[render.Row]:
         """Yield one row a task, each parent before its children.
 
         Args:
             now: counts the time of what still runs.
+            depth: how many levels below the root are shown; by default all are.
+            only: the tasks to show, besides those above them; by default all.
         """
-        return render.rows(self, now=now)
+        return render.rows(self, now=now, depth=depth, only=only)
 
-    def to_text(self) -> str:
-        """Return the tree as lines of text."""
-        return render.text(self)
+    def diff(self, later: "Tree") -> "list[Change]":
+        """Return how another run differs from this one, role by role: see `delegation.diffing`."""
+        from delegation.diffing import diff
 
-    def to_mermaid(self) -> str:
-        """Return the tree as a Mermaid flowchart."""
-        return render.mermaid(self)
+        return diff(self, later)
+
+    # Imported late: who draws is not who runs.
+
+    def to_text(self, *, rows: int | None = None, now: float | None = None) -> str:
+        """Return the tree as lines of text, one a task; with `rows`, folded into so many."""
+        if rows is None:
+            return render.text(self.rows(now=now))
+        from delegation.exports.text import folded_text
+
+        return folded_text(self, rows=rows, now=now)
+
+    def to_mermaid(self, *, rows: int = NODES) -> str:
+        """Return the folded tree as a Mermaid flowchart, with at most so many boxes."""
+        from delegation.exports.mermaid import mermaid
+
+        return mermaid(self, rows=rows)
+
+    def to_dot(self, *, rows: int = NODES) -> str:
+        """Return the folded tree for Graphviz, with at most so many boxes."""
+        from delegation.exports.dot import dot
+
+        return dot(self, rows=rows)
+
+    def to_svg(self, *, rows: int = NODES, now: float | None = None) -> str:
+        """Return the folded tree as a picture of at most so many lines."""
+        from delegation.exports.svg import svg
+
+        return svg(self, rows=rows, now=now)
+
+    def to_graphml(self) -> str:
+        """Return the whole graph as GraphML: see `delegation.exports.graphml`."""
+        from delegation.exports.graphml import graphml
+
+        return graphml(self)
+
+    def to_json(self) -> str:
+        """Return the whole graph as node-link JSON: see `delegation.exports.node_link`."""
+        from delegation.exports.node_link import json
+
+        return json(self)
+
+    def to_trace(self, *, now: float | None = None) -> str:
+        """Return the whole tree as a Chrome trace: see `delegation.exports.trace`."""
+        from delegation.exports.trace import trace
+
+        return trace(self, now=now)
 
     def add(
         self,

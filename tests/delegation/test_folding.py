@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delegation import Ending, Mode, Status, TaskId, Tree
 from delegation.folding import GROUPED, SHOWN, Folded, FoldState, Kind, fold
-from delegation.rollups import urgency
+from delegation.rollups import QUIET, urgency
 from delegation.tally import FAILURES, Tally
 from tests.delegation.trees import ROOT, trees
 
@@ -106,6 +106,16 @@ def test_what_does_not_fit_is_shown_in_part_if_it_is_urgent() -> None:
     ]
 
 
+def test_rows_that_nobody_else_needs_show_more_of_what_is_urgent() -> None:
+    """A batch of forty that runs is worth the room; forty that have ended are not."""
+    running = team([("s", "coder", Status.RUNNING)] * 40)
+    done = team([("s", "coder", DONE)] * 40)
+
+    assert len(fold(running, rows=30).rows) == 30
+    assert drawn(fold(running, rows=30))[-1] == "   └─ … 13 more ◐13"
+    assert len(fold(done, rows=30).rows) == 2 + SHOWN + 1
+
+
 def test_what_is_opened_and_closed_by_hand_stays_so() -> None:
     """The budget decides only what nobody has decided."""
     tree = team([("s", "coder", DONE)] * 20 + [("t5", "tester", FAILED)] * 3)
@@ -178,15 +188,17 @@ def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
 @given(trees(most=300))
 @EXAMPLES
 def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
+    """Unless they wait, run or have failed, or somebody below them."""
     folded = fold(tree, rows=len(tree) - 1)
-    siblings: dict[tuple[str, str], int] = {}
+    siblings: dict[tuple[str, str], list[int]] = {}
     for row in folded.rows:
         if row.kind is Kind.TASK and row.task != ROOT:
             node = tree[row.task]
-            key = (node["parent"], node["agent"])
-            siblings[key] = siblings.get(key, 0) + 1
+            those = siblings.setdefault((node["parent"], node["agent"]), [])
+            those.append(urgency(row.tally))
 
-    assert all(number <= GROUPED for number in siblings.values())
+    for those in siblings.values():
+        assert len(those) <= GROUPED or QUIET not in those
 
 
 def test_how_urgent_a_subtree_is_is_how_urgent_the_worst_of_it_is() -> None:
