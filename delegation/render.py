@@ -16,8 +16,8 @@ GLYPHS: Final[dict[str, str]] = {
     Status.QUEUED: "·",
     Status.RUNNING: "◐",
     Status.QUIET: "◔",
-    Status.WAITING: "◌",
-    Status.INTERRUPTED: "!",
+    Status.WAITING: "!",
+    Status.INTERRUPTED: "◌",
     Ending.SUCCEEDED: "✓",
     Ending.FAILED: "✗",
     Ending.CANCELLED: "⊘",
@@ -50,7 +50,13 @@ class Row:
 
     @property
     def glyph(self) -> str:
-        return GLYPHS[self.status]
+        return glyph(self.status, self.mode)
+
+
+def glyph(status: str, mode: str) -> str:
+    """Return the sign of a status. A session that waits for news needs nobody."""
+    is_at_rest = status == Status.WAITING and mode == Mode.ROOT
+    return "◌" if is_at_rest else GLYPHS[status]
 
 
 def rows(

@@ -201,10 +201,20 @@ class Tree:
 
     # Imported late: who draws is not who runs.
 
-    def to_text(self, *, rows: int | None = None, now: float | None = None) -> str:
-        """Return the tree as lines of text, one a task; with `rows`, folded into so many."""
+    def to_text(
+        self,
+        *,
+        rows: int | None = None,
+        now: float | None = None,
+        depth: int | None = None,
+        only: Collection[TaskId] | None = None,
+    ) -> str:
+        """Return the tree as lines of text, one a task; with `rows`, folded into so many.
+
+        The other arguments are those of `rows()`; where it is folded, only `now` counts.
+        """
         if rows is None:
-            return render.text(self.rows(now=now))
+            return render.text(self.rows(now=now, depth=depth, only=only))
         from delegation.exports.text import folded_text
 
         return folded_text(self, rows=rows, now=now)

@@ -6,7 +6,7 @@ import attrs
 
 from delegation.folding import FoldRow, Kind, fold
 from delegation.news import usd
-from delegation.render import GLYPHS, one_line, seconds_of
+from delegation.render import glyph, one_line, seconds_of
 from delegation.task import Mode, TaskId
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Box:
     title: str
     status: str
     """Empty if it is no single task."""
-    is_detached: bool
+    mode: str
     seconds: float | None
     money: str
     about: str
@@ -37,7 +37,11 @@ class Box:
 
     @property
     def glyph(self) -> str:
-        return GLYPHS[self.status] if self.status else ""
+        return glyph(self.status, self.mode) if self.status else ""
+
+    @property
+    def is_detached(self) -> bool:
+        return self.mode == Mode.DETACHED
 
 
 @attrs.frozen
@@ -83,7 +87,7 @@ def _box(
             row=row,
             title=row.title,
             status="",
-            is_detached=False,
+            mode="",
             seconds=row.tally.seconds(now),
             money=usd(row.tally.usage),
             about=row.summary,
@@ -96,7 +100,7 @@ def _box(
         row=row,
         title=node["path"].rpartition("/")[2],
         status=node["status"],
-        is_detached=node["mode"] == Mode.DETACHED,
+        mode=node["mode"],
         seconds=seconds_of(node, now),
         money=usd(node["total"]),
         about=one_line(node["error"] or node["label"] or node["goal"]),

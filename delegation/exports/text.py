@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from delegation.exports.charts import Box, chart_of
+from delegation.exports.charts import chart_of
 from delegation.render import aligned
 from delegation.task import Mode
 
@@ -17,7 +17,7 @@ def folded_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
         (
             box.row.branch + box.title,
             f"{box.glyph} {box.status}" if box.status else "",
-            _mode(tree, box),
+            "" if box.mode == Mode.ROOT else box.mode,
             "" if box.seconds is None else f"{box.seconds:.1f} s",
             f"{box.row.tally.tokens:,} tok",
             box.money,
@@ -26,8 +26,3 @@ def folded_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
         for box in chart.boxes
     )
     return f"{lines}\n{chart.footer}" if chart.footer else lines
-
-
-def _mode(tree: "Tree", box: Box) -> str:
-    mode: str = tree[box.row.task]["mode"]
-    return mode if box.status and mode != Mode.ROOT else ""

@@ -15,7 +15,6 @@ from typing import Annotated, Final, Literal
 
 import trio
 from cyclopts import App, CycloptsError, Parameter
-from rich.text import Text
 
 from agents import DefinitionError
 from agents.models.named import model_named
@@ -24,14 +23,14 @@ from orchestrator.cli.chat import chat_in_terminal
 from orchestrator.cli.demo import companion
 from orchestrator.cli.doctor import show_health
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.exporting import Format, export_run
 from orchestrator.cli.listing import prune_runs, show_runs
 from orchestrator.cli.looks import Progress
 from orchestrator.cli.models import ask_model, print_providers
-from orchestrator.cli.past import read_run
 from orchestrator.cli.running import run_goal, show_demo, show_local_demo
+from orchestrator.cli.showing import Shape, show_task, show_tree
 from orchestrator.cli.stopping import Stop, until_stopped
 from orchestrator.cli.terminal import Terminal
-from orchestrator.cli.view import print_reasons, print_tree
 from orchestrator.errors import OrchestratorError
 from orchestrator.runtime import default_journal
 
@@ -234,6 +233,10 @@ def tree(
     run: str | None = None,
     /,
     *,
+    failed: bool = False,
+    depth: int | None = None,
+    rows: int | None = None,
+    json: bool = False,
     format: Literal["text", "mermaid"] = "text",  # noqa: A002 (the option's name)
     journal: JournalOption = None,
 ) -> None:
@@ -241,20 +244,83 @@ def tree(
 
     Args:
         run: The id of the run, or how it begins; by default the newest one.
-        format: Text for people, or a Mermaid flowchart.
+        failed: Only the tasks that failed, and those above them.
+        depth: How many levels below the root; what is deeper is counted.
+        rows: Fold it into so many lines.
+        json: The whole graph as node-link JSON.
+        format: Text for people, or a Mermaid flowchart; see also: export.
     """
+    shape = Shape(failed=failed, depth=depth, rows=rows)
     path = _journal(journal)
-    session = read_run(path, run)
-    if format == "mermaid":
-        print(session.tree.to_mermaid())
-        return
-    console = Terminal()
-    console.print(Text(f"run {session.id}", style="bold"))
-    if session.forked_from:
-        link = f"forked from {session.forked_from}"
-        console.print(Text(link, style="dim"), soft_wrap=True)
-    print_tree(session.tree, console)
-    print_reasons(session.tree, console)
+    if json or format == "mermaid":
+        shape.require_whole()
+        export_run(path, run, wanted="json" if json else "mermaid", output=None)
+    else:
+        show_tree(path, run, shape)
+
+
+@app.command
+def show(
+    task: str,
+    /,
+    *,
+    run: str | None = None,
+    json: bool = False,
+    journal: JournalOption = None,
+) -> None:
+    """Show a task: its goal, how it stands, what it used, what it said and did, who it asked.
+
+    Args:
+        task: Its id, or how that begins; or its path, such as '/editor/researcher[2]'.
+        run: The run in which to look; by default the one that has the task, for a path the
+            newest.
+        json: All of it as JSON.
+    """
+    show_task(_journal(journal), task, run, as_json=json)
+
+
+@app.command
+def export(
+    run: str | None = None,
+    /,
+    *,
+    format: Format,  # noqa: A002 (the option's name)
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    journal: JournalOption = None,
+) -> None:
+    """Write the tree of a run for another program.
+
+    Args:
+        run: The id of the run, or how it begins; by default the newest one.
+        format: text: a line a task. mermaid, dot, svg: a chart of the folded tree, at most 120
+            boxes. graphml, json: the whole graph, as networkx reads it. trace: for Perfetto and
+            speedscope. html: the report, without transcripts.
+        output: The file; by default stdout. One that is there is replaced.
+    """
+    export_run(_journal(journal), run, wanted=format, output=output)
+
+
+@app.command
+def report(
+    run: str | None = None,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    transcripts: Literal["none", "failed", "all"] = "none",
+    journal: JournalOption = None,
+) -> None:
+    """Write a run as one HTML file that needs no network, to look at and to send around.
+
+    Args:
+        run: The id of the run, or how it begins; by default the newest one.
+        output: The file; by default run-ID.html in this directory. One that is there is
+            replaced.
+        transcripts: Whose go with it: what agents read and wrote may not be for everybody.
+    """
+    # Imported late: nobody else needs it.
+    from orchestrator.cli.reporting import write_report
+
+    write_report(_journal(journal), run, output=output, transcripts=transcripts)
 
 
 @app.command

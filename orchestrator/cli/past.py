@@ -20,6 +20,7 @@ from orchestrator.storage.sqlite_entries import (
     list_sessions,
     read_sessions,
     reading,
+    sessions_asking_for,
 )
 from orchestrator.storage.sqlite_lock import writer_of
 
@@ -66,7 +67,9 @@ def read_entries(journal: Path, prefix: str | None) -> tuple[SessionId, list[Ent
     return session, entries
 
 
-def read_facts(journal: Path, prefix: str | None) -> tuple[SessionId, list[Entry], bool]:
+def read_facts(
+    journal: Path, prefix: str | None
+) -> tuple[SessionId, list[Entry], bool]:
     """Return the same, and whether somebody writes the journal: else nothing of it runs."""
 
     def read(connection: sqlite3.Connection) -> tuple[SessionId, list[Entry]]:
@@ -75,6 +78,17 @@ def read_facts(journal: Path, prefix: str | None) -> tuple[SessionId, list[Entry
 
     (session, entries), is_written = _read(journal, read)
     return session, entries, is_written
+
+
+def run_of_task(journal: Path, task: str) -> SessionId | None:
+    """Return the run in which a task is whose id begins like this, if there is one."""
+
+    def find(connection: sqlite3.Connection) -> list[SessionId]:
+        runs = list_sessions(connection, prefix=task)
+        return runs or sessions_asking_for(connection, task)
+
+    found, _ = _read(journal, find)
+    return found[-1] if found else None
 
 
 def seconds_in(age: str) -> int:

@@ -95,7 +95,7 @@ class RunReader:
     def _read_task(self, task: TaskId) -> list[Entry]:
         with looking_at(self.path) as connection, explained(self.path):
             entries = read_naming(connection, self.session, task)
-        return [entry for entry in entries if _is_about(entry, task)]
+        return [entry for entry in entries if is_about(entry, task)]
 
 
 class _Loaded:
@@ -126,7 +126,8 @@ def _load(path: Path, prefix: str | None) -> tuple[SessionId, _Loaded]:
     return session, _Loaded(ledger, entries[-1], writer)
 
 
-def _is_about(entry: Entry, task: TaskId) -> bool:
+def is_about(entry: Entry, task: TaskId) -> bool:
+    """Tell whether a fact is one of a task's life."""
     event = entry.event
     request = getattr(event, "request", None)
     if request is not None:

@@ -1,21 +1,37 @@
 """Trees in the terminal, as they ended."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from delegation import Mode, Reason, Row, Tree
+from delegation import Mode, Reason, Row, TaskId, Tree
 from orchestrator.cli.looks import COLOURS
 
 
-def print_tree(tree: Tree, console: Console, *, now: float | None = None) -> None:
-    """Print a whole tree: in colour for people, as plain lines for files and pipes."""
+def print_tree(
+    tree: Tree,
+    console: Console,
+    *,
+    now: float | None = None,
+    depth: int | None = None,
+    only: Collection[TaskId] | None = None,
+) -> None:
+    """Print a tree: in colour for people, as plain lines for files and pipes.
+
+    Args:
+        tree: what to print.
+        console: where.
+        now: counts the time of what still runs.
+        depth: how many levels below the root; by default all.
+        only: the tasks to print, besides those above them; by default all.
+    """
     if console.is_terminal:
-        console.print(_table(tree.rows(now=now)))
+        console.print(_table(tree.rows(now=now, depth=depth, only=only)))
     else:
-        console.print(tree.to_text(), markup=False, highlight=False, soft_wrap=True)
+        text = tree.to_text(now=now, depth=depth, only=only)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_reasons(tree: Tree, console: Console) -> None:
@@ -58,4 +74,4 @@ def _cells(row: Row) -> Iterator[Text]:
     yield Text("" if row.seconds is None else f"{row.seconds:.1f} s")
     yield Text(f"{row.tokens:,} tok")
     yield Text(row.money)
-    yield Text(row.about)
+    yield Text(" · ".join(filter(None, (row.folded, row.about))))

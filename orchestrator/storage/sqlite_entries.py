@@ -169,6 +169,16 @@ def read_naming(
     return list(_decoded(connection, rows))
 
 
+def sessions_asking_for(connection: sqlite3.Connection, prefix: str) -> list[SessionId]:
+    """Return the sessions in which a task was asked for whose id begins like this."""
+    rows = connection.execute(
+        "SELECT DISTINCT session FROM entries"
+        " WHERE kind = 'TaskRequested' AND instr(body, ?) ORDER BY seq",
+        (f'"id":"{prefix}',),
+    )
+    return [SessionId(session) for (session,) in rows]
+
+
 def rows_of(connection: sqlite3.Connection, session: SessionId) -> list[Row]:
     """Return the entries of one session, and those of no session among them, as they are
     stored.

@@ -135,7 +135,7 @@ def test_every_status_has_a_glyph(
     assert [*tree.rows()][-1].glyph == "◔"
 
     tell(TurnEnded(S, 1, DONE), JournalOpened("1.0"))
-    assert [row.glyph for row in tree.rows()] == list("◌✓✗⊘✗✗⊘✗!")
+    assert [row.glyph for row in tree.rows()] == list("◌✓✗⊘✗✗⊘✗◌")
 
 
 def test_a_long_goal_is_cut_on_one_line() -> None:
