@@ -164,11 +164,11 @@ def _is_ours(stream: trio.SocketStream) -> bool:
 async def _serve(
     orchestrator: Orchestrator, stream: trio.SocketStream, room: trio.CapacityLimiter
 ) -> None:
+    await trio.lowlevel.checkpoint()
     # Whoever is at the other end may leave at any time, and in the midst of anything.
     with suppress(trio.BrokenResourceError), raising_one_error():
         async with stream:
             if not _is_ours(stream):
-                await trio.lowlevel.checkpoint()
                 return
             try:
                 room.acquire_on_behalf_of_nowait(stream)
@@ -227,6 +227,7 @@ class _Connection:
             self._under_way -= 1
 
     async def _do(self, wish: Wish) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
         match wish:
             case Cancel(task):
                 await self._orchestrator.cancel(task)
@@ -236,13 +237,13 @@ class _Connection:
             case AnswerAsk(approval, answer, reason):
                 await self._orchestrator.answer(approval, answer, reason=reason, by=BY)
             case Subscribe():
-                await trio.lowlevel.checkpoint()
                 if self._is_subscribed:
                     raise ValueError("it has subscribed already")
                 self._is_subscribed = True
         return {}
 
     async def _tell_growth(self, after: int) -> None:
+        await trio.lowlevel.checkpoint()
         with self._subscription, suppress(JournalError):
             while True:
                 await self._orchestrator.wait_changed(after=after)
@@ -252,8 +253,11 @@ class _Connection:
                 await self._send({"seq": after})
 
     async def _send(self, message: dict[str, Any]) -> None:
-        async with self._sending:
-            await self._stream.send_all(line_of(message))
+        await trio.lowlevel.checkpoint()
+        # Whoever does not listen any more may have said something before that is to be read.
+        with suppress(trio.BrokenResourceError):
+            async with self._sending:
+                await self._stream.send_all(line_of(message))
 
 
 def _read(line: bytes) -> tuple[object, Wish]:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -19,6 +19,9 @@ from orchestrator.control_wire import (
     socket_path,
 )
 from orchestrator.errors import OrchestratorError
+
+HELLO_SECONDS: Final = 2
+"""How long a process may take to say who it is: one that was stopped never does."""
 
 
 class RefusedError(OrchestratorError):
@@ -45,6 +48,7 @@ class ControlClient:
         Raises:
             RefusedError: it was not done; the error says why.
         """
+        await trio.lowlevel.checkpoint()
         self._asked += 1
         id_ = self._asked
         answered = self._answers[id_] = trio.Event()
@@ -105,7 +109,9 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
         return
     async with stream:
         lines = LineReader(stream)
-        first = await _next(lines)
+        first: bytes | None = None
+        with trio.move_on_after(HELLO_SECONDS):
+            first = await _next(lines)
         if first is None or _understood(first).get("protocol") != PROTOCOL:
             yield None
             return
@@ -118,6 +124,7 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
 
 
 async def _next(lines: LineReader) -> bytes | None:
+    await trio.lowlevel.checkpoint()
     try:
         return await lines.read()
     except (TooLongError, trio.BrokenResourceError):

@@ -19,12 +19,9 @@ from orchestrator.cli.transcript import wrapped
 from orchestrator.control import AnswerAsk, Cancel, Steer
 
 KEYS: Final = (
-    "↑↓ move  ←→ fold  Enter transcript  x cancel  m message  a/d approve/deny"
-    "  f failed  / search  q leave"
+    "↑↓ move ←→ fold Enter read x cancel m tell a/d answer f failed / search q leave"
 )
-KEYS_THERE: Final = (
-    "↑↓ scroll  x cancel  m message  a/d approve/deny  Esc back  q leave"
-)
+KEYS_THERE: Final = "↑↓ scroll  Esc back  x cancel  m tell  a/d answer  q leave"
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
 MORE: Final = 4
 """How many times as many of a group are shown when somebody wants more."""

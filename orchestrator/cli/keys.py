@@ -64,16 +64,14 @@ class Keys:
 
     async def read(self) -> str | None:
         """Return the next key: a character, or a name such as `up`; None at the end."""
-        await trio.lowlevel.checkpoint()
         while True:
-            while not self._unread:
-                if not await self._receive():
-                    return None
+            await trio.lowlevel.checkpoint()
+            if not self._unread and not await self._receive():
+                return None
             if UNFINISHED.match(self._unread):
                 with trio.move_on_after(ESCAPE_SECONDS):
                     await self._receive()
-                    continue
-            if (key := self._take()) is not None:
+            if self._unread and (key := self._take()) is not None:
                 return key
 
     async def _receive(self) -> bool:

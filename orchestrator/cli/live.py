@@ -3,7 +3,7 @@
 The picture is ours alone: what is typed is part of it, and what is printed goes above it.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.text import Text
 
 from agents import raising_one_error
-from delegation import Tree, one_line, printable
+from delegation import Tree, printable
 from delegation.asking import Answer, Ask
-from orchestrator.cli.approvals import TOO_LATE, understood
+from orchestrator.cli.approvals import understood
 from orchestrator.cli.frame import Paper, Sight, draw
 from orchestrator.cli.keys import Keys, Line, RawTerminal, raw_terminal
 from orchestrator.cli.looks import is_ascii
@@ -38,7 +38,7 @@ async def show_live(
         console: where.
         attended: somebody sits there, and answers.
     """
-    view = LiveView(orchestrator, console)
+    view = LiveView(orchestrator, console, attended=attended)
     with _keys(attended) as terminal, view.shown(), raising_one_error():
         async with trio.open_nursery() as nursery:
             if terminal is not None:
@@ -61,7 +61,9 @@ def _keys(attended: bool) -> Generator[RawTerminal | None]:
 class LiveView:
     """A picture that follows a run."""
 
-    def __init__(self, orchestrator: Orchestrator, console: Console) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, console: Console, *, attended: bool
+    ) -> None:
         self._orchestrator = orchestrator
         self._console = console
         self._is_ascii = is_ascii(console)
@@ -69,8 +71,13 @@ class LiveView:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._tick = 0
         self._active_at = orchestrator.now()
-        self._line: Line | None = None
+        self._is_attended = attended
+        self._asked: Ask | None = None
+        """What whoever sits there is asked now."""
+        self._line = Line("approve? ")
         self._note = ""
+        self._answered: set[str] = set()
+        """What was answered here."""
 
     @contextmanager
     def shown(self) -> Generator[None]:
@@ -113,79 +120,66 @@ class LiveView:
             ascii=self._is_ascii,
             tick=self._tick,
         )
-        picture = draw(sight, paper, below=self._prompt(sight.asks))
+        picture = draw(sight, paper, below=self._attend(sight.asks))
         self._live.update(Group(*picture.lines), refresh=True)
 
-    def _prompt(self, asks: Sequence[Ask]) -> list[Text]:
-        if self._line is None or not asks:
+    def _attend(self, asks: Sequence[Ask]) -> list[Text]:
+        """Turn to the oldest question, and return it with what is typed so far."""
+        first = asks[0] if asks else None
+        before = self._asked
+        if first != before:
+            self._asked, self._line.text, self._note = first, "", ""
+            if before is not None and before.id not in self._answered:
+                self._say(f"{_what(before)} — answered elsewhere, or over", "dim")
+        if first is None or not self._is_attended:
             return []
-        question = f"{asks[0].tool}: {' '.join(printable(asks[0].subject).split())}"
         return [
-            Text(question, style="bold yellow"),
+            Text(_what(first), style="bold yellow"),
             Text(self._note or ANSWERS, style="dim"),
             self._line.drawn(),
         ]
 
-    async def answer_forever(self, keys: Keys) -> None:
+    def _say(self, line: str, style: str) -> None:
+        self._console.print(Text(line, style=style), soft_wrap=True)
+
+    async def answer_forever(self, keys: Keys) -> NoReturn:
         """Let whoever sits there answer, one question after the other."""
+        while (key := await keys.read()) is not None:
+            said = self._line.press(key)
+            if said is not None and self._asked is not None:
+                await self._understand(said, self._asked)
+            self.draw()
         seen = 0
         while True:
-            while asks := self._orchestrator.approvals:
-                if not await self._answer(asks[0], keys):
-                    return
+            for ask in self._orchestrator.approvals:
+                await self._answer(ask, Answer.DENY, "nobody is there to answer")
             seen = await self._orchestrator.wait_changed(after=seen)
 
-    async def _answer(self, ask: Ask, keys: Keys) -> bool:
-        """Let one question be answered, and return False if nobody is there any more."""
-        self._line, self._note = Line("approve? "), ""
-        self.draw()
-        answer: tuple[Answer, str] | None = None
-        key: str | None = ""
-        is_over = False
+    async def _understand(self, said: str, ask: Ask) -> None:
+        self._line.text, self._note = "", ""
+        answer = understood(said)
+        if answer is not None:
+            await self._answer(ask, *answer)
+        else:
+            self._note = f"that is no answer: {ANSWERS}"
+            await trio.lowlevel.checkpoint()
 
-        async def give_up_when_over(stop: Callable[[], None]) -> None:
-            nonlocal is_over
-            seen = 0
-            while ask.id in {it.id for it in self._orchestrator.approvals}:
-                seen = await self._orchestrator.wait_changed(after=seen)
-            is_over = True
-            stop()
-
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                stop = nursery.cancel_scope.cancel
-                nursery.start_soon(give_up_when_over, stop)
-                while answer is None:
-                    key = await keys.read()
-                    if key is None:
-                        answer = (Answer.DENY, "nobody is there to answer")
-                        break
-                    said = self._line.press(key)
-                    if said is not None:
-                        answer = understood(said)
-                        self._note = (
-                            "" if answer else f"{said!r} is no answer: {ANSWERS}"
-                        )
-                        self._line.text = ""
-                    self.draw()
-                stop()
-        self._line = None
-        what = f"{ask.path}  {ask.tool}: {one_line(ask.subject)}"
-        if is_over or answer is None:
-            line = f"{what} — answered elsewhere, or over"
-            self._console.print(Text(line, style="dim"), soft_wrap=True)
-            return key is not None
+    async def _answer(self, ask: Ask, answer: Answer, reason: str) -> None:
+        await trio.lowlevel.checkpoint()
         try:
             await self._orchestrator.answer(
-                ask.id, answer[0], reason=answer[1], by="the user"
+                ask.id, answer, reason=reason, by="the user"
             )
         except UnknownIdError:
-            self._console.print(Text(TOO_LATE, style="dim"), soft_wrap=True)
-        else:
-            why = f": {answer[1]}" if answer[1] else ""
-            line = f"{what} — {answer[0]}{why}"
-            self._console.print(Text(line, style="yellow"), soft_wrap=True)
-        return key is not None
+            return  # that is said when the next one is turned to
+        self._answered.add(ask.id)
+        why = f": {reason}" if reason else ""
+        self._say(f"{_what(ask)} — {answer}{why}", "yellow")
+
+
+def _what(ask: Ask) -> str:
+    subject = " ".join(printable(ask.subject).split())
+    return f"{ask.path}  {ask.tool}: {subject}"
 
 
 def newest_tree(orchestrator: Orchestrator) -> Tree | None:

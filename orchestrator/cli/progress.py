@@ -51,19 +51,22 @@ class Showing:
         console, progress = self._console, self.progress
         file = default_journal(os.environ) if self._journal is None else self._journal
         is_shown = progress in {"live", "plain"} and not console.quiet
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                if os.fspath(file) != IN_MEMORY:
-                    where = await nursery.start(_control, orchestrator, file)
-                    is_told = is_attended() and not console.quiet
-                    if where is not None and is_told and self.progress != "json":
+        is_told = is_attended() and not console.quiet and progress != "json"
+        async with _controlled(orchestrator, file) as socket:
+            with raising_one_error():
+                async with trio.open_nursery() as nursery:
+                    if socket is not None and is_told:
                         nursery.start_soon(self._hint, orchestrator)
-                if asking and is_attended() and not (is_shown and progress == "live"):
-                    everywhere = Terminal(stderr=True)
-                    nursery.start_soon(answer_in_terminal, orchestrator, everywhere)
-                with self._shown(orchestrator, nursery, is_shown=is_shown):
-                    yield
-                nursery.cancel_scope.cancel(reason="it has ended")
+                    if (
+                        asking
+                        and is_attended()
+                        and not (is_shown and progress == "live")
+                    ):
+                        everywhere = Terminal(stderr=True)
+                        nursery.start_soon(answer_in_terminal, orchestrator, everywhere)
+                    with self._shown(orchestrator, nursery, is_shown=is_shown):
+                        yield
+                    nursery.cancel_scope.cancel(reason="it has ended")
 
     @contextmanager
     def _shown(
@@ -113,15 +116,15 @@ def say_how_to_watch(
     console.print(Text(f"{WATCH} {again}", style="dim"), soft_wrap=True)
 
 
-async def _control(
-    orchestrator: Orchestrator,
-    journal: Path,
-    *,
-    task_status: trio.TaskStatus[Path | None] = trio.TASK_STATUS_IGNORED,
-) -> None:
+@asynccontextmanager
+async def _controlled(
+    orchestrator: Orchestrator, journal: Path
+) -> AsyncGenerator[Path | None]:
+    if os.fspath(journal) == IN_MEMORY:
+        yield None
+        return
     async with open_control(orchestrator, journal) as path:
-        task_status.started(path)
-        await trio.sleep_forever()
+        yield path
 
 
 @asynccontextmanager

@@ -58,8 +58,15 @@ class RunReader:
         """Whether the process that writes the journal was there when all of it was read."""
         return self._loaded.writer is not None
 
-    async def read_all(self) -> None:
-        """Read all of it anew: the process that wrote it may be another one, or gone."""
+    async def catch_up(self) -> None:
+        """Read what is new; all of it where another process writes it now, or none does."""
+        await trio.lowlevel.checkpoint()
+        if self.is_written and writer_of(self.path) == self._loaded.writer:
+            await self.read_on()
+        elif self.has_changed():
+            await self._read_all()
+
+    async def _read_all(self) -> None:
         _, self._loaded = await trio.to_thread.run_sync(_load, self.path, self.session)
 
     async def read_on(self) -> Sequence[Entry]:

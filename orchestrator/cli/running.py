@@ -19,7 +19,7 @@ from orchestrator.cli.looks import Progress
 from orchestrator.cli.progress import showing
 from orchestrator.cli.stopping import Stop
 from orchestrator.cli.terminal import Terminal, command
-from orchestrator.cli.view import print_reasons, print_tree
+from orchestrator.cli.view import print_ended, print_reasons, print_tree
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import Session
 from orchestrator.errors import ClosedError
@@ -72,7 +72,7 @@ async def show_run(
         if run is None:
             _say_stopped(orchestrator, journal)
             return None
-        print_tree(run.tree, console)
+        print_ended(run.tree, console)
         again = command("tree", run.id, journal=journal)
         _hint(console, f"This run again: {again}")
         if run.outcome.output and progress != "json":

@@ -1,13 +1,18 @@
 """Trees in the terminal, as they ended."""
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from delegation import Mode, Reason, Row, TaskId, Tree
-from orchestrator.cli.looks import COLOURS
+from orchestrator.cli.frame import Paper, Sight, draw
+from orchestrator.cli.looks import COLOURS, is_ascii
+
+WHOLE: Final = 40
+"""How many tasks are printed one by one at the end of a run."""
 
 
 def print_tree(
@@ -32,6 +37,18 @@ def print_tree(
     else:
         text = tree.to_text(now=now, depth=depth, only=only)
         console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_ended(tree: Tree, console: Console) -> None:
+    """Print a tree that has just ended: whole, or folded where it would fill many screens."""
+    if len(tree) <= WHOLE:
+        print_tree(tree, console)
+        return
+    now: float = tree[tree.root]["ended"] or 0.0
+    sight = Sight(tree=tree, asks=(), calls=lambda _: [], now=now, active_at=now)
+    paper = Paper(width=console.width, height=WHOLE, ascii=is_ascii(console))
+    for line in draw(sight, paper).lines:
+        console.print(line, soft_wrap=True)
 
 
 def print_reasons(tree: Tree, console: Console) -> None:

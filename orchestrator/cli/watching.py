@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +51,7 @@ async def watch_run(path: Path, run: str | None) -> int:
     with raw_terminal() as terminal, watcher.screen(), raising_one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watcher.follow_forever)
+            await watcher.ready.wait()
             nursery.start_soon(watcher.draw_forever)
             nursery.start_soon(watcher.obey_forever, Keys(), nursery)
             nursery.start_soon(
@@ -72,6 +73,8 @@ class Watcher:
         self._console = console
         self._board = Board()
         self._client: ControlClient | None = None
+        self.ready = trio.Event()
+        """It is known whether anybody can be talked to."""
         self._has_changed = trio.Event()
         self._has_left = trio.Event()
         self._tick = 0
@@ -162,8 +165,9 @@ class Watcher:
         """Read on whenever there is more, whoever writes it."""
         while True:
             async with connect_control(self._reader.path) as client:
-                await self._reader.read_all()
+                await self._reader.catch_up()
                 self._client = client
+                self.ready.set()
                 await self._show_new()
                 if client is None:
                     # Nobody tells us, and there is nothing else to wait for.
@@ -174,10 +178,8 @@ class Watcher:
                 self._client = None
 
     async def _follow(self, client: ControlClient) -> None:
-        try:
+        with suppress(RefusedError):  # if it has left by now, that is seen next
             await client.ask(Subscribe(after=self._reader.seq))
-        except RefusedError:
-            return
         seen = self._reader.seq
         while await client.wait_grown(after=seen):
             seen = client.seq
@@ -185,6 +187,7 @@ class Watcher:
                 await self._show_new()
 
     async def _show_new(self) -> None:
+        await trio.lowlevel.checkpoint()
         if self._board.reading is not None:
             await self._read(self._board.reading)
         self._has_changed.set()
@@ -213,10 +216,10 @@ class Watcher:
         self._has_left.set()
 
     async def _ask(self, wish: Cancel | Steer | AnswerAsk) -> None:
+        await trio.lowlevel.checkpoint()
         client = self._client
         if client is None:
             self._board.note = "nobody runs it any more"
-            await trio.lowlevel.checkpoint()
             return
         if isinstance(wish, Cancel):
             self._board.note = "cancelling: waiting until all below it has ended"
