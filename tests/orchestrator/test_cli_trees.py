@@ -1,4 +1,4 @@
-"""`orchestrator tree`, `show` and `export`: of runs that ended, and of one that is being written."""
+"""`orchestrator tree`, `show` and `export`: of runs that ended, and of one under way."""
 
 import io
 import json
