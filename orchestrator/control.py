@@ -4,7 +4,8 @@ Whoever connects says what it wants in lines of JSON, and is answered in lines o
 
     {"id": 1, "do": "subscribe", "after": 0}     {"id": 1, "ok": true}, then {"seq": 17} whenever
                                                  the journal has grown, at most ten times a second
-    {"id": 2, "do": "cancel", "task": "t_..."}   when every one below it has ended
+    {"id": 2, "do": "cancel", "task": "t_..."}   when every one below it has ended; of a session,
+                                                 what it has in the background, too
     {"id": 3, "do": "steer", "task": "t_...", "text": "..."}
     {"id": 4, "do": "answer", "approval": "a_...", "answer": "once", "reason": ""}
 
@@ -230,7 +231,7 @@ class _Connection:
         await trio.lowlevel.checkpoint()
         match wish:
             case Cancel(task):
-                await self._orchestrator.cancel(task)
+                await self._orchestrator.cancel(task, tree=True)
             case Steer(task, text):
                 receipt = await self._orchestrator.steer(task, text)
                 return {"state": receipt.state}

@@ -57,7 +57,9 @@ class Board:
         self.can_act = False
         self.reading: TaskId | None = None
         """Whose transcript is shown."""
-        self.transcript: Sequence[Text] = ()
+        self._transcript: Sequence[Text] = ()
+        self._wrapped: tuple[int, list[Text]] = (0, [])
+        """The transcript in lines, and how wide these are."""
         self._selected: str | None = None
         self._state = FoldState()
         self._first = 0
@@ -75,6 +77,10 @@ class Board:
         self._offset: int | None = None
         """Which line of a transcript is the first; None follows its end."""
         self._lines = 0
+
+    def show(self, transcript: Sequence[Text]) -> None:
+        """Take what the task has said and done whose transcript is read."""
+        self._transcript, self._wrapped = transcript, (0, [])
 
     # What is seen.
 
@@ -113,7 +119,10 @@ class Board:
         head = Text(f"{node['path']}  ", "bold")
         head.append(f"{node['status']}  ", "not bold")
         head.append(about, "not bold dim")
-        lines = wrapped(self.transcript, paper.width)
+        width, lines = self._wrapped
+        if width != paper.width:
+            lines = wrapped(self._transcript, paper.width)
+            self._wrapped = (paper.width, lines)
         self._lines = len(lines)
         self._room = max(1, paper.height - 1)
         last = max(0, len(lines) - self._room)
@@ -247,7 +256,8 @@ class Board:
         steps = {"up": -1, "k": -1, "down": 1, "j": 1}
         pages = {"page up": -self._room, "page down": self._room, " ": self._room}
         if key in {"escape", "left", "enter", "backspace"}:
-            self.reading, self._offset, self.transcript = None, None, ()
+            self.reading, self._offset = None, None
+            self.show(())
         elif key in {"home", "g"}:
             self._offset = 0
         elif key in {"end", "G"}:

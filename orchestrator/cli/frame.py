@@ -107,22 +107,23 @@ def draw(
     """
     lines = [_header(sight, paper, heading), *_needs(sight, paper)]
     room = max(1, paper.height - len(lines) - len(below))
-    folded = fold(sight.tree, rows=room, state=state)
-    rows = folded.rows
-    footer: list[Text] = []
-    if (folded.footer or len(rows) > room) and room > 2:
+    if room > 2 and (len(sight.tree) > room or state != AS_IT_COMES):
         # One row less, for the line that says what is not shown.
         room -= 1
-        folded = fold(sight.tree, rows=room, state=state)
-        rows = folded.rows
-        footer = [Text(folded.footer or f"{len(rows):,} rows", style="dim")]
+    folded = fold(sight.tree, rows=room, state=state)
+    rows = folded.rows
     first = _scrolled(rows, room, selected, first)
+    footer = folded.footer
+    if len(rows) > room:
+        footer = f"rows {first + 1:,} to {first + room:,} of {len(rows):,}; {footer}"
     top = len(lines)
     lines += (
         _row(row, sight, paper, is_selected=row.key == selected)
         for row in rows[first : first + room]
     )
-    lines += [*footer, *below]
+    if footer:
+        lines.append(Text(footer.removesuffix("; "), style="dim"))
+    lines += below
     lines = [paper.fitted(line) for line in lines[: paper.height]]
     return Picture(lines=lines, rows=rows, top=top, first=first)
 

@@ -133,8 +133,8 @@ def _load(path: Path, prefix: str | None) -> tuple[SessionId, _Loaded]:
     return session, _Loaded(ledger, entries[-1], writer)
 
 
-def is_about(entry: Entry, task: TaskId) -> bool:
-    """Tell whether a fact is one of a task's life."""
+def is_about(entry: Entry, task: TaskId | None) -> bool:
+    """Tell whether a fact belongs to the life of a task."""
     event = entry.event
     request = getattr(event, "request", None)
     if request is not None:

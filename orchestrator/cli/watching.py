@@ -23,7 +23,7 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.frame import Paper, Sight
 from orchestrator.cli.keys import Keys, raw_terminal
 from orchestrator.cli.looks import is_ascii
-from orchestrator.cli.reading import RunReader, open_run
+from orchestrator.cli.reading import RunReader, is_about, open_run
 from orchestrator.cli.terminal import Terminal
 from orchestrator.cli.transcript import transcript
 from orchestrator.control import AnswerAsk, Cancel, Steer, Subscribe
@@ -168,7 +168,7 @@ class Watcher:
                 await self._reader.catch_up()
                 self._client = client
                 self.ready.set()
-                await self._show_new()
+                await self._read_again()
                 if client is None:
                     # Nobody tells us, and there is nothing else to wait for.
                     while not self._reader.has_changed():  # noqa: ASYNC110
@@ -183,10 +183,12 @@ class Watcher:
         seen = self._reader.seq
         while await client.wait_grown(after=seen):
             seen = client.seq
-            if await self._reader.read_on():
-                await self._show_new()
+            new = await self._reader.read_on()
+            if any(is_about(entry, self._board.reading) for entry in new):
+                await self._read_again()
+            self._has_changed.set()
 
-    async def _show_new(self) -> None:
+    async def _read_again(self) -> None:
         await trio.lowlevel.checkpoint()
         if self._board.reading is not None:
             await self._read(self._board.reading)
@@ -195,7 +197,7 @@ class Watcher:
     async def _read(self, task: TaskId) -> None:
         entries = await self._reader.read_task(task)
         if self._board.reading == task:
-            self._board.transcript = transcript(entries)
+            self._board.show(transcript(entries))
 
     # What is done.
 

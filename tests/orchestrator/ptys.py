@@ -93,9 +93,13 @@ class Terminal:
         while self.process.poll() is None:
             self._read(0.05)
             assert time.monotonic() < until, self.text[-2000:]
+        self.drain()
+        return self.process.returncode
+
+    def drain(self) -> None:
+        """Read all that was written."""
         while self._read(0):
             pass
-        return self.process.returncode
 
     def is_as_before(self) -> bool:
         """Tell whether the terminal is in the modes in which it was."""

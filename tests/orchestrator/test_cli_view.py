@@ -36,6 +36,23 @@ NARROW_AND_PLAIN = """\
 |- * lead[2] &  part 2                       $0.0010    1:39
 |- * lead[3]  terminal make all (+1)         $0.0010    1:39
 `- ! lead[4]  part 4                         $0.0010    1:39"""
+FIVE_HUNDRED = """\
+◐ 4 running  ✗ 50 failed  ✓ 446 done  last activity 2s ago
+◐ boss  Ship it                                     49.9k tok    $0.4990    1:40
+└─ ▾ lead ×12  ✗1 ✓11                               49.9k tok    $0.4990    1:39
+   ├─ ✓ lead[1]  part 1                             3,600 tok    $0.0360    1.0s
+   │  └─ ▾ coder ×15  ✓15                           3,500 tok    $0.0350    1:39
+   │     ├─ ✓ coder[24]  20↓ ◐3 ✗2                  2,100 tok    $0.0210   24.0s
+   │     ├─ ✓ coder[36]  part 36                      100 tok    $0.0010   36.0s
+   │     ├─ ✓ coder[48]  part 48                      100 tok    $0.0010   48.0s
+   │     ├─ ✓ coder[60]  part 60                      100 tok    $0.0010   10.0s
+   │     └─   … 11 more  ✓11                        1,100 tok    $0.0110
+   ├─ ✓ lead[2] &  part 2                           3,700 tok    $0.0370    2.0s
+   │  └─ ▸ tester ×16  ✗4 ✓12 · 20↓ ✗2              3,600 tok    $0.0360   49.0s
+   ├─ ✗ lead[3]  36↓ ✗2                             3,700 tok    $0.0370    3.0s
+   ├─ ✓ lead[4]  36↓ ✗5                             3,700 tok    $0.0370    4.0s
+   └─   … 8 more  ✓8 · 344↓ ✗34                     35.2k tok    $0.3520
+9 of 500 tasks are shown; the rest is folded"""
 LARGE = """\
 ◐ 4 running  ✗ 2,000 failed  ✓ 17,996 done  last activity 2s ago
 ◐ boss  Ship it                                     2.00M tok   $19.9990    1:40
@@ -55,6 +72,10 @@ def text_of(sight: Sight, paper: Paper) -> str:
 
 def test_five_tasks_are_shown_whole_with_who_needs_somebody_on_top() -> None:
     assert text_of(five(), Paper(width=80, height=24)) == FIVE
+
+
+def test_five_hundred_are_folded_into_as_many_lines_as_there_are() -> None:
+    assert text_of(sight_of(grown(500)), Paper(width=80, height=16)) == FIVE_HUNDRED
 
 
 def test_without_our_signs_it_says_the_same_in_ascii() -> None:
@@ -196,6 +217,17 @@ def test_the_next_failed_is_found_wherever_it_is_folded_away() -> None:
         seen.add(watched.chosen)
 
     assert len(seen) == 30
+
+
+def test_what_is_opened_beyond_the_screen_scrolls_and_says_where_one_is() -> None:
+    watched = Watched(sight_of(grown(500)), height=12)
+    for _ in range(12):
+        watched.press("f")
+
+    assert watched.chosen
+    assert any(line.startswith("rows ") and " of " in line for line in watched.look())
+    watched.press("home")
+    assert "boss" in watched.chosen
 
 
 def test_a_search_goes_from_one_to_the_next() -> None:

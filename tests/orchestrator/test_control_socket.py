@@ -27,6 +27,7 @@ from orchestrator.control import (
 )
 from orchestrator.control_client import RefusedError, connect_control
 from orchestrator.control_wire import LONGEST_LINE, LONGEST_PATH, socket_path
+from tests.kit import hand_on
 
 pytestmark = pytest.mark.realtime
 
@@ -113,6 +114,25 @@ async def test_a_task_is_cancelled_and_another_approved(tmp_path: Path) -> None:
 
     assert it.run is not None
     assert it.run.output == "done"
+
+
+async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -> None:
+    slow = Agent("slow", model=ScriptedModel.always("late", 1_000))
+    call = hand_on("wait", agent="slow", background=True)
+    boss = Agent("boss", model=ScriptedModel([call, "begun"]), delegates=[slow])
+    journal = tmp_path / "journal.db"
+    async with (
+        open_orchestrator(journal) as orchestrator,
+        open_control(orchestrator, journal),
+        orchestrator.open_session(boss) as session,
+        connect_control(journal) as client,
+    ):
+        assert client is not None
+        await session.ask("go")
+        (task,) = session.tree.children(session.tree.root)
+        await client.ask(Cancel(session.id))
+
+        assert session.tree[task]["status"] == Ending.CANCELLED
 
 
 async def test_a_task_is_told_something(tmp_path: Path) -> None:
