@@ -1,4 +1,4 @@
-"""What everybody waited for: the critical path of a run, and how much time the others had.
+"""What everybody waited for: the critical path of a run.
 
 **The critical path** of a subtree is found from its end backwards. It begins at the end of whoever
 ended last: the task itself, or a detached task below it that outlived it. From there, at each
@@ -14,20 +14,17 @@ moment:
 
 So it has no gaps: its parts reach from the start of the task to the last end, and its length is the
 makespan. Only its parts at work are worth making faster.
-
-**The slack** of a task is how much later it could have ended without the last end being later, all
-else as it was: who waited goes on at once, and what took a while to begin takes as long as it did.
 """
 
 import bisect
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import attrs
 
 from delegation.task import Mode, TaskId
-from delegation.timing import end_of, last_moment, waits
+from delegation.timing import end_of, last_moment
 
 if TYPE_CHECKING:
     from delegation.tree import Tree
@@ -202,111 +199,3 @@ class _Way:
             ended, which = self.news[place]
             return self.tasks[which], Segment(root, Part.IDLE, ended, at)
         return root, Segment(root, Part.IDLE, earlier, at)
-
-
-def slack(
-    tree: "Tree", task: TaskId | None = None, *, now: float | None = None
-) -> Mapping[TaskId, float]:
-    """Return how many seconds later each task of a subtree could have ended."""
-    top = tree.root if task is None else task
-    tasks = [*tree.descendants(top, itself=True)]
-    until = last_moment(tree, tasks) if now is None else now
-    return _Slack(tree, top, tasks, until).found
-
-
-class _Slack:
-    """Goes through a subtree from its end, so that what depends on a task comes before it."""
-
-    def __init__(
-        self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float
-    ) -> None:
-        self.tree = tree
-        self.top = top
-        self.now = now
-        self.end = max(end_of(tree, task, now) for task in tasks)
-        self.found: dict[TaskId, float] = {top: self.end - end_of(tree, top, now)}
-        self.starts: dict[TaskId, float] = {}
-        """How much later each could have started."""
-        self.needed_by: dict[TaskId, list[TaskId]] = {}
-        self.least: dict[TaskId, tuple[list[float], list[float]]] = {}
-        for task in tasks:
-            for need in tree.needs(task):
-                self.needed_by.setdefault(need, []).append(task)
-        self.begins = [begin for begin, _ in tree.turns]
-        self.causes = self.causes_of_turns(tasks)
-        pending = [self.backwards(top)]
-        while pending:
-            child = next(pending[-1], None)
-            if child is None:
-                pending.pop()
-            else:
-                pending.append(self.backwards(child))
-
-    def causes_of_turns(self, tasks: list[TaskId]) -> list[float]:
-        """Return when that ended whose news each turn was begun for, or else its begin."""
-        causes = self.begins.copy()
-        news = sorted(
-            end_of(self.tree, task, self.now)
-            for task in tasks
-            if self.tree[task]["mode"] == Mode.DETACHED
-        )
-        for turn, begin in enumerate(causes):
-            last = bisect.bisect_right(news, begin) - 1
-            _, before = self.tree.turns[turn - 1] if turn else (0.0, begin)
-            if last >= 0 and before is not None and news[last] > before:
-                causes[turn] = news[last]
-        return causes
-
-    def backwards(self, parent: TaskId) -> Iterator[TaskId]:
-        """Yield the children, the last one first, each once its own slack is known.
-
-        Whoever takes one goes through all below it before taking the next.
-        """
-        tree = self.tree
-        intervals = waits(tree, parent, self.now)
-        # When those were asked for that are known already, and how much later all since then
-        # could have started: both the last first.
-        asked: list[float] = []
-        least: list[float] = []
-        self.least[parent] = (asked, least)
-        for child in reversed(tree.children(parent)):
-            own = self.of(parent, child, intervals)
-            self.found[child] = own
-            yield child
-            # Had it started later, all that it handed on would have, too.
-            _, below = self.least[child]
-            start = self.starts[child] = min([own, *below[-1:]])
-            asked.append(-tree[child]["requested"])
-            least.append(min([start, *least[-1:]]))
-
-    def of(
-        self, parent: TaskId, child: TaskId, intervals: list[tuple[float, float]]
-    ) -> float:
-        tree = self.tree
-        ended = end_of(tree, child, self.now)
-        later = self.end - ended
-        if tree[child]["mode"] == Mode.JOINED:
-            asked = tree[child]["requested"]
-            place = bisect.bisect_right(intervals, (asked, self.end + 1)) - 1
-            goes_on = intervals[place][1]
-            later = min(later, goes_on - ended + self.after(parent, goes_on))
-        elif self.top == tree.root:
-            turn = bisect.bisect_left(self.begins, ended)
-            if turn < len(self.begins):
-                goes_on = self.causes[turn] - ended
-                more = self.after(tree.root, self.begins[turn])
-                later = min(later, goes_on + more)
-        for dependent in self.needed_by.get(child, ()):
-            ready = max(
-                tree[dependent]["requested"],
-                *(end_of(tree, need, self.now) for need in tree.needs(dependent)),
-            )
-            later = min(later, ready - ended + self.starts[dependent])
-        return later
-
-    def after(self, task: TaskId, at: float) -> float:
-        """Return how much later all may go on that a task does from a moment on."""
-        asked, least = self.least[task]
-        since = bisect.bisect_right(asked, -at)
-        own = self.found[task]
-        return min(own, least[since - 1]) if since else own

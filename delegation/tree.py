@@ -10,6 +10,7 @@ from agents import Usage
 from delegation import critical, render, timing
 from delegation.critical import CriticalPath
 from delegation.rollups import Branch, Rollups
+from delegation.slack import slack as slack_of
 from delegation.tally import Tally
 from delegation.task import Mode, Reason, Status, TaskId
 from delegation.timing import Parallelism, Step
@@ -174,8 +175,8 @@ class Tree:
     def slack(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> Mapping[TaskId, float]:
-        """Return how many seconds later each task could have ended: see `delegation.critical`."""
-        return critical.slack(self, task, now=now)
+        """Return how many seconds later each task could have ended: see `delegation.slack`."""
+        return slack_of(self, task, now=now)
 
     def rows(
         self,

@@ -11,6 +11,7 @@ from delegation import Ending, Mode, Status, TaskId, Tree
 from delegation.critical import CriticalPath, Part
 from delegation.tally import FAILURES, Tally
 from delegation.timing import Step, at_work, last_moment
+from tests.delegation.delays import last_end
 from tests.delegation.trees import ROOT, trees
 
 EXAMPLES = settings(max_examples=100)
@@ -289,6 +290,17 @@ def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> 
             assert one.end == two.begin
         assert path.work <= path.seconds
         assert path.work <= tree.parallelism(top).work
+
+
+@given(trees(whole=True, least=1, most=30))
+@EXAMPLES
+def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
+    """So much later and nothing ends later; a little more, and something does."""
+    last = last_end(tree, ROOT, 0.0)
+    assert last == max(tree[task]["ended"] for task in tree.graph)
+    for task, seconds in tree.slack().items():
+        assert last_end(tree, task, seconds) == last
+        assert last_end(tree, task, seconds + 1) > last
 
 
 @given(trees(whole=True))

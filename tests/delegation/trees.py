@@ -34,8 +34,10 @@ class Grown:
 class Making:
     """Makes up one tree."""
 
-    def __init__(self, seed: int, most: int) -> None:
+    def __init__(self, seed: int, most: int, least: int = 0) -> None:
         self.random = random.Random(seed)
+        self.least = least
+        """How long somebody works at least, whenever they do."""
         self.most = most
         self.tasks: list[Grown] = []
         self.turns: list[tuple[int, int]] = []
@@ -64,10 +66,10 @@ class Making:
 
     def work(self, task: Grown, at: int, depth: int) -> int:
         for _ in range(self.number(2)):
-            at += self.number(4)
+            at += self.least + self.number(4)
             if depth and len(self.tasks) < self.most:
                 at = self.batch(task, at, depth)
-        return at + self.number(4)
+        return at + self.least + self.number(4)
 
     def batch(self, task: Grown, at: int, depth: int) -> int:
         """Let a task hand some tasks on, and return when it goes on."""
@@ -137,15 +139,25 @@ def grown(tasks: Iterable[Grown], turns: list[tuple[int, int]], cut: int) -> Tre
     return tree
 
 
-def _tree(seed: int, most: int, cut: float) -> Tree:
-    making = Making(seed, most)
+def _tree(seed: int, most: int, cut: float, least: int = 0) -> Tree:
+    making = Making(seed, most, least)
     making.make()
     last = max(it.ended for it in making.tasks)
     return grown(making.tasks, making.turns, round(cut * last))
 
 
-def trees(*, most: int = 60, whole: bool = False) -> st.SearchStrategy[Tree]:
-    """Return any trees: as they ended, or as they were at any moment."""
+def trees(
+    *, most: int = 60, whole: bool = False, least: int = 0
+) -> st.SearchStrategy[Tree]:
+    """Return any trees: as they ended, or as they were at any moment.
+
+    Args:
+        most: how many tasks they have, or some more.
+        whole: all of it has ended.
+        least: how long somebody works at least, whenever they do.
+    """
     # A tree is drawn as one number: drawn task by task it would take a hundred times as long.
     cuts = st.just(1.0) if whole else st.just(1.0) | st.floats(0, 1)
-    return st.builds(_tree, st.integers(0, 10**9), st.integers(1, most), cuts)
+    return st.builds(
+        _tree, st.integers(0, 10**9), st.integers(1, most), cuts, st.just(least)
+    )
