@@ -21,6 +21,7 @@ FAILURES_SHOWN: Final = 50
 SUBTREES_SHOWN: Final = 15
 STEPS_SHOWN: Final = 30
 CHARACTERS_OF_AN_ERROR: Final = 400
+CHARACTERS_OF_A_PATH: Final = 300
 WORDS: Final = {
     "succeeded": ("✓", "done", "done"),
     "failed": ("✗", "failed", "failed"),
@@ -186,7 +187,7 @@ def _weight(usage: Usage) -> tuple[int, int]:
 
 def _share(usage: Usage, whole: Usage, *, by_cost: bool) -> str:
     part, all_ = (usage.cost, whole.cost) if by_cost else (usage.tokens, whole.tokens)
-    return f"{100 * part / all_:.1f} %" if all_ else "–"
+    return f"{100 * part / all_:.1f} %" if all_ else ""
 
 
 def _critical(story: Story) -> Iterator[str]:
@@ -219,8 +220,12 @@ def _critical(story: Story) -> Iterator[str]:
 def _name(story: Story, task: TaskId) -> str:
     node = story.tree[task]
     about = one_line(node["label"] or node["goal"])
-    link = f'<a href="#" data-task="{escape(task)}"><b>{_text(node["agent"])}</b> {_text(about)}</a>'
-    return f'{link}<span class="path">{_text(_short(node["path"], 300))}</span>'
+    name = f"<b>{_text(node['agent'])}</b> {_text(about)}"
+    path = _text(_short(node["path"], CHARACTERS_OF_A_PATH))
+    return (
+        f'<a href="#" data-task="{escape(task)}">{name}</a>'
+        f'<span class="path">{path}</span>'
+    )
 
 
 def _table(

@@ -1,14 +1,14 @@
 """Two folds of one journal agree: the ledger's in Python, and the viewer's in the browser."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from delegation import Encoded, SessionRecord, TaskId, Tree, decode
@@ -20,7 +20,7 @@ from orchestrator.report.story import story_of
 from orchestrator.storage.journal import folded
 from tests.delegation.facts import Facts
 from tests.golden.make import lines
-from tests.report.browser import Page
+from tests.report.browser import Browser, Page
 from tests.report.conftest import Opened, Written
 
 GOLDEN = sorted((Path(__file__).parent.parent / "golden").glob("*.ndjson"))
@@ -92,9 +92,12 @@ def rows_of(tree: Tree, budget: int) -> list[list[Any]]:
     ]
 
 
-@pytest.fixture
-def page(few: Written, opened: Opened) -> Page:
-    return opened(few)
+@pytest.fixture(scope="module")
+def page(few: Written, browser: Browser) -> Iterator[Page]:
+    opened = browser.open(few.file)
+    opened.run("delegation.opened")
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
@@ -141,10 +144,14 @@ def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
             if len(self.entries) > 5:
                 journals.append(self.entries)
 
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Collected,
         settings=settings(
-            max_examples=40, stateful_step_count=50, derandomize=True, database=None
+            max_examples=40,
+            stateful_step_count=50,
+            derandomize=True,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow],
         ),
     )
 

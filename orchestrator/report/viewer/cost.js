@@ -146,7 +146,10 @@ export class Cost {
     context.fillText(fitted(context, `${oneLine(data.agent, 40)} ×${count(data.tasks)}`, wide), x0 + 6, middle - 8);
     context.font = FONT.replace('12px', '11px');
     const amount = this.field === 'cost' ? money(node.value, below(data)) : tokens(node.value);
-    context.fillText(fitted(context, `${amount} · ${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`, wide), x0 + 6, middle + 8);
+    const percent = `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+    // Half a number is a wrong one.
+    const text = [`${amount} · ${percent}`, amount, percent].find((it) => context.measureText(it).width <= wide);
+    if (text) context.fillText(text, x0 + 6, middle + 8);
   }
 
   at(event) {

@@ -119,7 +119,7 @@ export class Details {
     return element('div', { class: 'actions' },
       element('button', disabled, 'Message'),
       element('button', disabled, 'Cancel subtree'),
-      element('button', { type: 'button', onclick: () => viewer.zoomTo(number) }, 'Zoom time'),
+      element('button', { type: 'button', onclick: () => viewer.zoomTo(number), title: 'Zoom time to it and all below it' }, 'Zoom'),
       element('button', { type: 'button', onclick: (event) => copy(viewer.model.ids[number], event.target) }, 'Copy id'));
   }
 

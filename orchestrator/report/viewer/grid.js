@@ -1,7 +1,7 @@
 // The tree as a grid of rows: only those on the screen are in the page, however many there are.
 
 import { Bars, ROW, drawAxis } from './bars.js';
-import { element, fill } from './dom.js';
+import { element } from './dom.js';
 import { count, counted, duration, money, oneLine, tokens } from './format.js';
 import { COST, UNPRICED } from './model.js';
 import { GROUPS, describe } from './status.js';
@@ -13,6 +13,7 @@ const SHOWN_INDENT = 16; // levels: what is deeper is not pushed out of sight
 export class Grid {
   constructor(viewer) {
     this.viewer = viewer;
+    this.drawn = { rows: null, active: 0, at: new Map() }; // the rows that are in the page, by place
     this.axis = element('canvas', { class: 'axis', role: 'img', 'aria-label': 'Time axis' });
     this.head = element(
       'div', { class: 'head', role: 'row', 'aria-rowindex': 1 },
@@ -89,14 +90,46 @@ export class Grid {
     const { rows } = viewer;
     const first = Math.max(0, Math.floor(scroller.scrollTop / ROW));
     const seen = Math.ceil(this.height / ROW) + 1;
-    fill(this.window, ...rows.slice(first, first + seen).map((row, place) => this.row(row, first + place)));
-    scroller.setAttribute('aria-rowcount', rows.length + 1);
     const active = viewer.place;
+    this.fillWindow(first, Math.min(rows.length, first + seen), active);
+    scroller.setAttribute('aria-rowcount', rows.length + 1);
     const isSeen = active >= first && active < first + seen && rows.length;
     if (isSeen) scroller.setAttribute('aria-activedescendant', `row-${active}`);
     else scroller.removeAttribute('aria-activedescendant');
     this.nothing.hidden = rows.length > 0;
     this.drawTime(first);
+  }
+
+  // Bring the rows of these places into the page. Whoever scrolls sees most of them again: these
+  // stay as they are.
+  fillWindow(first, last, active) {
+    const { rows } = this.viewer;
+    if (this.drawn.rows !== rows) this.drawn = { rows, active, at: new Map() };
+    if (this.drawn.active !== active) {
+      for (const place of [this.drawn.active, active]) this.forget(place);
+      this.drawn.active = active;
+    }
+    for (const place of this.drawn.at.keys()) if (place < first || place >= last) this.forget(place);
+    const made = [];
+    for (let place = first; place < last; place += 1) {
+      if (!this.drawn.at.has(place)) this.drawn.at.set(place, this.row(rows[place], place));
+      made.push(this.drawn.at.get(place));
+    }
+    let next = this.window.firstChild;
+    for (const row of made) {
+      if (row === next) next = next.nextSibling;
+      else this.window.insertBefore(row, next);
+    }
+    while (next) {
+      const behind = next.nextSibling;
+      next.remove();
+      next = behind;
+    }
+  }
+
+  forget(place) {
+    this.drawn.at.get(place)?.remove();
+    this.drawn.at.delete(place);
   }
 
   // The bars are drawn over their column, as wide as it is now.
@@ -114,8 +147,10 @@ export class Grid {
   row(row, place) {
     const { viewer } = this;
     const isActive = place === viewer.place;
+    // Of what a search shows, those above what was found stand back.
+    const isAbove = viewer.hits !== null && !viewer.hits.has(row.number);
     const made = element('div', {
-      class: `row ${row.kind}${isActive ? ' active' : ''}`, id: `row-${place}`, role: 'row',
+      class: `row ${row.kind}${isActive ? ' active' : ''}${isAbove ? ' above' : ''}`, id: `row-${place}`, role: 'row',
       'data-place': place, 'aria-rowindex': place + 2, 'aria-level': row.level,
       'aria-posinset': row.place, 'aria-setsize': row.siblings,
       'aria-selected': String(isActive),

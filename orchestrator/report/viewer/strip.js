@@ -2,25 +2,39 @@
 
 import { palette, pen } from './dom.js';
 
-// Return [time, change] pairs in order: +1 where somebody begins to work, -1 where somebody stops.
+// Return when somebody begins to be at work and when somebody stops, each in order.
 // As `delegation/timing.py` has it; tests compare the peaks.
 export function workChanges(model) {
-  const changes = [];
+  const [begins, ends] = [[], []];
+  const work = (from, to) => {
+    begins.push(from);
+    ends.push(to);
+  };
   for (let number = 0; number < model.size; number += 1) {
-    const gaps = waits(model, number);
+    const gaps = model.children[number].length ? waits(model, number) : [];
     for (const [begin, end] of stretches(model, number)) {
       let at = begin;
       for (const [from, to] of gaps) {
         if (from >= end) break;
         if (to <= at) continue;
-        if (from > at) changes.push([at, 1], [from, -1]);
+        if (from > at) work(at, from);
         at = to;
       }
-      if (at < end) changes.push([at, 1], [end, -1]);
+      if (at < end) work(at, end);
     }
   }
-  // Who stops makes room for who begins at the same moment.
-  return changes.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+  return { begins: Float64Array.from(begins).sort(), ends: Float64Array.from(ends).sort() };
+}
+
+// Tell how many are at work from each moment on at which that changes.
+function walk({ begins, ends }, tell) {
+  let [began, ended] = [0, 0];
+  while (ended < ends.length) {
+    const at = began < begins.length ? Math.min(begins[began], ends[ended]) : ends[ended];
+    while (ends[ended] === at) ended += 1;
+    while (begins[began] === at) began += 1;
+    tell(at, began - ended);
+  }
 }
 
 // When a task ran: once, or in the turns of a session.
@@ -44,10 +58,9 @@ function waits(model, number) {
 }
 
 export function peakOf(changes) {
-  let [sum, most] = [0, 0];
-  changes.forEach(([at, change], place) => {
-    sum += change;
-    if (changes[place + 1]?.[0] !== at) most = Math.max(most, sum);
+  let most = 0;
+  walk(changes, (_, level) => {
+    most = Math.max(most, level);
   });
   return most;
 }
@@ -59,14 +72,14 @@ export function drawStrip(canvas, changes, failures, scale, window_) {
   const colours = palette();
   const floor = height - 7;
   const heights = new Float64Array(Math.ceil(width) + 1);
-  let [sum, most, x] = [0, 1, 0];
-  for (const [at, change] of changes) {
-    const next = Math.min(Math.max(Math.floor(scale.x(at)), 0), heights.length - 1);
-    for (; x < next; x += 1) heights[x] = Math.max(heights[x], sum);
-    sum += change;
-    heights[next] = Math.max(heights[next], sum);
-    most = Math.max(most, sum);
-  }
+  let [level, most, x] = [0, 1, 0];
+  walk(changes, (at, next) => {
+    const to = Math.min(Math.max(Math.floor(scale.x(at)), 0), heights.length - 1);
+    for (; x < to; x += 1) heights[x] = Math.max(heights[x], level);
+    level = next;
+    heights[to] = Math.max(heights[to], level);
+    most = Math.max(most, level);
+  });
   context.fillStyle = colours['bar-running'];
   heights.forEach((value, at) => {
     const high = (value / most) * (floor - 2);

@@ -109,7 +109,7 @@ export class Viewer {
       ? [' · ', element('span', { class: 'count failed' }, '✗'), ` ${counted(this.failures.length, 'failure')} below the line`] : [];
     return element('p', { class: 'strip-note' }, `agents at work, at most ${count(peakOf(this.changes))}`,
       ...failed, element('span', { class: 'wide-only' }, ' · drag to zoom time, click to see all'),
-      this.critical.size ? element('span', { class: 'wide-only' }, ' · black line over a bar: critical path') : '');
+      this.critical.size ? element('span', { class: 'wide-only' }, ' · line over a bar: critical path') : '');
   }
 
   hints() {
@@ -157,6 +157,7 @@ export class Viewer {
   refresh(place = this.place) {
     this.result = search(this.model, this.rollups, this.words, this.groups);
     this.rows = this.result ? this.folding.found(this.result.shown, this.shut) : this.folding.rows();
+    this.hits = this.result && new Set(this.result.hits);
     this.places = new Map(this.rows.map((row, at) => [row.key, at]));
     if (!this.places.has(this.active)) {
       // What was selected is folded away: go on with who hides it.
