@@ -58,7 +58,7 @@ imports: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
-unit: $(VENV)/.dev ## all tests, with branch coverage
+unit: $(VENV)/.dev chromium ## all tests, with branch coverage
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q
 	@$(BIN)/coverage combine --quiet
@@ -81,8 +81,29 @@ bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks
 
 .PHONY: picture
-picture: $(VENV)/.dev ## draw the README's picture anew
+picture: $(VENV)/.dev chromium ## draw the README's picture anew, and photograph the report
 	@$(BIN)/python docs/pictures/draw.py
+	@$(BIN)/python -m tests.report.pictures docs/pictures
+
+# The reports are tested in a real browser. Debian has one; elsewhere somebody has to install it.
+.PHONY: chromium
+chromium:
+	@for name in chromium chromium-browser google-chrome; do \
+	    command -v $$name >/dev/null 2>&1 && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "installing Chromium, in which the reports are tested ..."; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	        --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	else \
+	    echo "The reports are tested in Chromium, and this machine has none. Install it as root:" \
+	        "apt-get install chromium (elsewhere any Chromium or Chrome on the path will do)." >&2; \
+	    exit 1; \
+	fi
+
+.PHONY: viewer
+viewer: ## build the report's viewer from its sources (needs node)
+	@cd orchestrator/report/viewer && npm install --silent --no-package-lock --no-audit --no-fund \
+	    && npm run --silent build
 
 .PHONY: constraints
 constraints: ## pin the newest versions that go together

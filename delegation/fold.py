@@ -229,10 +229,7 @@ def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
         begins=len(session.root.transcript),
     )
     session.root.acting = True
-    node = session.tree[session.root.id]
-    node.update(ended=None, error="")
-    if node["started"] is None:
-        node["started"] = at
+    session.tree.begin_turn(at)
     _review(ledger, session)
 
 
@@ -296,7 +293,7 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         session.undelivered[event.turn] = Reply(
             session.id, event.turn, turn.read, event.outcome
         )
-    session.tree.mark(root.id, ended=at, error=event.outcome.error)
+    session.tree.end_turn(at, event.outcome.error)
     _review(ledger, session)
 
 

@@ -1,7 +1,7 @@
 """Trees as text. Pure: from a tree to a string, the same for the same facts."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -16,8 +16,8 @@ GLYPHS: Final[dict[str, str]] = {
     Status.QUEUED: "·",
     Status.RUNNING: "◐",
     Status.QUIET: "◔",
-    Status.WAITING: "◌",
-    Status.INTERRUPTED: "!",
+    Status.WAITING: "!",
+    Status.INTERRUPTED: "◌",
     Ending.SUCCEEDED: "✓",
     Ending.FAILED: "✗",
     Ending.CANCELLED: "⊘",
@@ -26,8 +26,6 @@ GLYPHS: Final[dict[str, str]] = {
     Ending.REFUSED: "⊘",
     Ending.LOST: "✗",
 }
-MERMAID_NODES: Final = 120
-"""More than this no viewer draws readably, and the usual ones refuse at 500 edges."""
 SHOWN_OF_A_GOAL: Final = 60
 
 
@@ -47,36 +45,81 @@ class Row:
     money: str
     about: str
     """What went wrong, else what it is about."""
+    folded: str = ""
+    """How many tasks below it are not shown and how they stand, in short."""
 
     @property
     def glyph(self) -> str:
-        return GLYPHS[self.status]
+        return glyph(self.status, self.mode)
 
 
-def rows(tree: "Tree", *, now: float | None = None) -> Iterator[Row]:
+def glyph(status: str, mode: str) -> str:
+    """Return the sign of a status. A session that waits for news needs nobody."""
+    is_at_rest = status == Status.WAITING and mode == Mode.ROOT
+    return "◌" if is_at_rest else GLYPHS[status]
+
+
+def rows(
+    tree: "Tree",
+    *,
+    now: float | None = None,
+    depth: int | None = None,
+    only: Collection[TaskId] | None = None,
+) -> Iterator[Row]:
     """Yield the tasks of a tree, each parent before its children.
+
+    What is left out below a task is counted there, in `Row.folded`.
 
     Args:
         tree: what to show.
         now: counts the time of what still runs; without it that time is not shown.
+        depth: how many levels below the root are shown; by default all are.
+        only: the tasks to show, besides those above them; by default all.
     """
-    pending = [(tree.root, "", "")]
+    kept = None if only is None else _with_ancestors(tree, only)
+    pending = [(tree.root, 0, "", "")]
     while pending:
-        task, branch, indent = pending.pop()
-        yield _row(tree, task, branch, now)
-        children = tree.children(task)
+        task, level, branch, indent = pending.pop()
+        asked = tree.children(task) if depth is None or level < depth else []
+        children = [it for it in asked if kept is None or it in kept]
+        yield _row(tree, task, branch, now, _folded(tree, task, asked, children))
         for child in reversed(children):
             last = child == children[-1]
             pending.append(
                 (
                     child,
+                    level + 1,
                     indent + ("└─ " if last else "├─ "),
                     indent + ("   " if last else "│  "),
                 )
             )
 
 
-def _row(tree: "Tree", task: TaskId, branch: str, now: float | None) -> Row:
+def _with_ancestors(tree: "Tree", tasks: Collection[TaskId]) -> set[TaskId]:
+    kept: set[TaskId] = set()
+    for task in tasks:
+        line: TaskId | None = task
+        while line is not None and line not in kept:
+            kept.add(line)
+            line = tree[line]["parent"]
+    return kept
+
+
+def _folded(
+    tree: "Tree", task: TaskId, asked: list[TaskId], shown: list[TaskId]
+) -> str:
+    """Return how many tasks below one are not shown, and how they stand."""
+    if len(shown) == len(asked) and (asked or not tree.children(task)):
+        return ""
+    left = tree.branch(task).below
+    for child in shown:
+        left -= tree.branch(child).tally
+    return f"{left.tasks:,}↓ {left.alarms()}".strip()
+
+
+def _row(
+    tree: "Tree", task: TaskId, branch: str, now: float | None, folded: str
+) -> Row:
     node = tree[task]
     _, _, name = node["path"].rpartition("/")
     return Row(
@@ -85,23 +128,25 @@ def _row(tree: "Tree", task: TaskId, branch: str, now: float | None) -> Row:
         name=name,
         status=node["status"],
         mode=node["mode"],
-        seconds=_seconds(node, now),
+        seconds=seconds_of(node, now),
         tokens=node["total"].tokens,
         money=usd(node["total"]),
         about=one_line(node["error"] or node["label"] or node["goal"]),
+        folded=folded,
     )
 
 
-def _seconds(node: dict[str, Any], now: float | None) -> float | None:
+def seconds_of(node: dict[str, Any], now: float | None) -> float | None:
+    """Return how long a task ran, or has until now."""
     ended: float | None = node["ended"] if node["ended"] is not None else now
     if node["started"] is None or ended is None:
         return None
     return ended - float(node["started"])
 
 
-def text(tree: "Tree", *, now: float | None = None) -> str:
+def text(shown: Iterable[Row]) -> str:
     """Return one line a task: status, mode, time, tokens and cost with all below, what about."""
-    table = [
+    return aligned(
         (
             row.branch + row.name,
             f"{row.glyph} {row.status}",
@@ -109,10 +154,15 @@ def text(tree: "Tree", *, now: float | None = None) -> str:
             "" if row.seconds is None else f"{row.seconds:.1f} s",
             f"{row.tokens:,} tok",
             row.money,
-            row.about,
+            " · ".join(filter(None, (row.folded, row.about))),
         )
-        for row in rows(tree, now=now)
-    ]
+        for row in shown
+    )
+
+
+def aligned(lines: Iterable[tuple[str, ...]]) -> str:
+    """Return the seven cells of each line in columns."""
+    table = [*lines]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join(
         "  ".join(map(_aligned, cells, widths, "<<<>>><")).rstrip() for cells in table
@@ -138,40 +188,3 @@ def one_line(words: str) -> str:
     if len(words) <= SHOWN_OF_A_GOAL:
         return words
     return words[: SHOWN_OF_A_GOAL - 1] + "…"
-
-
-def mermaid(tree: "Tree") -> str:
-    """Return a flowchart: solid arrows to joined tasks, dotted ones to detached tasks, thick
-    ones from a task to those that need it.
-
-    A large tree is cut after `MERMAID_NODES` tasks, and the chart says so.
-    """
-    lines = ["flowchart TD"]
-    drawn: dict[TaskId, str] = {}
-    for row in rows(tree):
-        if len(drawn) == MERMAID_NODES:
-            lines.append(f'  more["… {len(tree) - len(drawn)} more tasks"]')
-            break
-        name = drawn[row.task] = f"n{len(drawn)}"
-        label = f"{row.glyph} {row.name}<br/>{_escaped(row.about)}"
-        lines.append(f'  {name}["{label}"]')
-        if (parent := tree[row.task]["parent"]) is not None:
-            arrow = "-.->" if row.mode == Mode.DETACHED else "-->"
-            lines.append(f"  {drawn[parent]} {arrow} {name}")
-    lines += (
-        f"  {drawn[need]} ==> {drawn[task]}"
-        for task in drawn
-        for need in tree.needs(task)
-        if need in drawn
-    )
-    return "\n".join(lines)
-
-
-def _escaped(words: str) -> str:
-    # What agents say is never markup: Mermaid reads HTML, and its own entities begin with '#'.
-    return "".join(
-        character
-        if character.isalnum() or character in " .,:;!?-_/()"
-        else f"#{ord(character)};"
-        for character in words
-    )

@@ -3,18 +3,27 @@
 The fold keeps it up to date, fact by fact; it is never rebuilt. Work per fact is O(depth).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from agents import Usage
-from delegation import render
+from delegation import critical, render, timing
+from delegation.critical import CriticalPath
+from delegation.rollups import Branch, Rollups
+from delegation.slack import slack as slack_of
+from delegation.tally import Tally
 from delegation.task import Mode, Reason, Status, TaskId
+from delegation.timing import Parallelism, Step
 
 if TYPE_CHECKING:
     import networkx as nx
 
+    from delegation.diffing import Change
+
 
 NOTHING_USED: Final = Usage()
+NODES: Final = 120
+"""How many boxes a chart has at most: more than this nobody can read."""
 DELEGATES: Final = "delegates"
 """The edge from who asked to who was asked."""
 NEEDS: Final = "needs"
@@ -44,6 +53,10 @@ class Tree:
         self.root = root
         # The graph's own dictionaries, without the view that it wraps around each look at them.
         self._nodes: dict[TaskId, dict[str, Any]] = {}
+        # Kept from the first look on: most trees are never looked at while they grow.
+        self._rollups: Rollups | None = None
+        self.turns: list[tuple[float, float | None]] = []
+        """When the turns of the session began and ended, oldest first."""
 
     def __repr__(self) -> str:
         return f"<Tree {self.root}: {len(self)} tasks>"
@@ -75,29 +88,177 @@ class Tree:
         above = self.graph.pred[task].items()
         return [need for need, edge in above if edge["kind"] == NEEDS]
 
+    def edges(self) -> Iterator[tuple[TaskId, TaskId, str]]:
+        """Yield from where each edge leads, to where, and its kind."""
+        for above, below, edge in self.graph.edges(data=True):
+            yield above, below, edge["kind"]
+
+    def ancestors(self, task: TaskId) -> list[TaskId]:
+        """Return who asked for a task, who asked for that one, and so on up to the root."""
+        line: list[TaskId] = []
+        above: TaskId | None = self._nodes[task]["parent"]
+        while above is not None:
+            line.append(above)
+            above = self._nodes[above]["parent"]
+        return line
+
+    def descendants(
+        self, task: TaskId | None = None, *, itself: bool = False
+    ) -> Iterator[TaskId]:
+        """Yield all below a task, or below the root, each parent before its children."""
+        top = self.root if task is None else task
+        pending = [top]
+        while pending:
+            below = pending.pop()
+            if below != top or itself:
+                yield below
+            pending += reversed(self.children(below))
+
+    def find(
+        self,
+        *,
+        status: str | Collection[str] | None = None,
+        agent: str | None = None,
+        under: TaskId | None = None,
+    ) -> list[TaskId]:
+        """Return the tasks that fit, each parent before its children.
+
+        Args:
+            status: theirs, or several that they may have, such as `FAILURES`.
+            agent: who does them.
+            under: the top of the subtree in which to look; by default everywhere.
+        """
+        statuses = {status} if isinstance(status, str) else status
+        return [
+            task
+            for task in self.descendants(under, itself=True)
+            if (statuses is None or self._nodes[task]["status"] in statuses)
+            and (agent is None or self._nodes[task]["agent"] == agent)
+        ]
+
+    def at(self, name: str) -> TaskId | None:
+        """Return the task of an id or of a path, if there is one."""
+        task = TaskId(name)
+        if task in self._nodes:
+            return task
+        paths = (task for task, node in self._nodes.items() if node["path"] == name)
+        return next(paths, None)
+
     def counts(self) -> dict[str, int]:
         """Return how many tasks have each status."""
-        counts: dict[str, int] = {}
-        for task in self.graph:
-            status = self[task]["status"]
-            counts[status] = counts.get(status, 0) + 1
-        return counts
+        return self.branch(self.root).tally.counts
 
-    def rows(self, *, now: float | None = None) -> Iterator[render.Row]:
+    def tally(self, task: TaskId | None = None) -> Tally:
+        """Return what a task and all below it add up to; without one, the whole tree."""
+        return self.branch(self.root if task is None else task).tally.copy()
+
+    def branch(self, task: TaskId) -> Branch:
+        """Return a subtree as it is added up: for views, which only read it."""
+        if self._rollups is None:
+            self._rollups = Rollups(self._nodes)
+        return self._rollups[task]
+
+    def steps(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> list[Step]:
+        """Return how many tasks of a subtree were at work, each time that changed."""
+        return timing.steps(self, task, now=now)
+
+    def parallelism(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> Parallelism:
+        """Return how much of a subtree was done at once, at most and on average."""
+        return timing.parallelism(self, task, now=now)
+
+    def critical_path(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> CriticalPath:
+        """Return what took as long as a subtree took: see `delegation.critical`."""
+        return critical.critical_path(self, task, now=now)
+
+    def slack(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> Mapping[TaskId, float]:
+        """Return how many seconds later each task could have ended: see `delegation.slack`."""
+        return slack_of(self, task, now=now)
+
+    def rows(
+        self,
+        *,
+        now: float | None = None,
+        depth: int | None = None,
+        only: Collection[TaskId] | None = None,
+    ) -> Iterator[render.Row]:
         """Yield one row a task, each parent before its children.
 
         Args:
             now: counts the time of what still runs.
+            depth: how many levels below the root are shown; by default all are.
+            only: the tasks to show, besides those above them; by default all.
         """
-        return render.rows(self, now=now)
+        return render.rows(self, now=now, depth=depth, only=only)
 
-    def to_text(self) -> str:
-        """Return the tree as lines of text."""
-        return render.text(self)
+    def diff(self, later: "Tree") -> "list[Change]":
+        """Return how another run differs from this one, role by role: see `delegation.diffing`."""
+        from delegation.diffing import diff
 
-    def to_mermaid(self) -> str:
-        """Return the tree as a Mermaid flowchart."""
-        return render.mermaid(self)
+        return diff(self, later)
+
+    # Imported late: who draws is not who runs.
+
+    def to_text(
+        self,
+        *,
+        rows: int | None = None,
+        now: float | None = None,
+        depth: int | None = None,
+        only: Collection[TaskId] | None = None,
+    ) -> str:
+        """Return the tree as lines of text, one a task; with `rows`, folded into so many.
+
+        The other arguments are those of `rows()`; where it is folded, only `now` counts.
+        """
+        if rows is None:
+            return render.text(self.rows(now=now, depth=depth, only=only))
+        from delegation.exports.text import folded_text
+
+        return folded_text(self, rows=rows, now=now)
+
+    def to_mermaid(self, *, rows: int = NODES) -> str:
+        """Return the folded tree as a Mermaid flowchart, with at most so many boxes."""
+        from delegation.exports.mermaid import mermaid
+
+        return mermaid(self, rows=rows)
+
+    def to_dot(self, *, rows: int = NODES) -> str:
+        """Return the folded tree for Graphviz, with at most so many boxes."""
+        from delegation.exports.dot import dot
+
+        return dot(self, rows=rows)
+
+    def to_svg(self, *, rows: int = NODES, now: float | None = None) -> str:
+        """Return the folded tree as a picture of at most so many lines."""
+        from delegation.exports.svg import svg
+
+        return svg(self, rows=rows, now=now)
+
+    def to_graphml(self) -> str:
+        """Return the whole graph as GraphML: see `delegation.exports.graphml`."""
+        from delegation.exports.graphml import graphml
+
+        return graphml(self)
+
+    def to_json(self) -> str:
+        """Return the whole graph as node-link JSON: see `delegation.exports.node_link`."""
+        from delegation.exports.node_link import json
+
+        return json(self)
+
+    def to_trace(self, *, now: float | None = None) -> str:
+        """Return the whole tree as a Chrome trace: see `delegation.exports.trace`."""
+        from delegation.exports.trace import trace
+
+        return trace(self, now=now)
 
     def add(
         self,
@@ -137,10 +298,27 @@ class Tree:
             self.graph.add_edge(parent, task, kind=DELEGATES)
         for need in needs:
             self.graph.add_edge(need, task, kind=NEEDS)
+        if self._rollups is not None:
+            self._rollups.changed[task] = None
 
     def mark(self, task: TaskId, **attributes: object) -> None:
         """Change attributes of a node."""
         self._nodes[task].update(attributes)
+        if self._rollups is not None:
+            self._rollups.changed[task] = None
+
+    def begin_turn(self, at: float) -> None:
+        """Let the session take another turn."""
+        node = self._nodes[self.root]
+        first = at if node["started"] is None else node["started"]
+        self.mark(self.root, started=first, ended=None, error="")
+        self.turns.append((at, None))
+
+    def end_turn(self, at: float, error: str) -> None:
+        """Let the turn end that is under way."""
+        self.mark(self.root, ended=at, error=error)
+        began, _ = self.turns[-1]
+        self.turns[-1] = (began, at)
 
     def spend(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""
@@ -152,3 +330,5 @@ class Tree:
             node = self._nodes[above]
             node["total"] += usage
             above = node["parent"]
+        if self._rollups is not None:
+            self._rollups.changed[task] = None

@@ -13,6 +13,7 @@ import trio
 from agents.secrets import Redactor
 from delegation import (
     Detach,
+    Encoded,
     Ending,
     Ledger,
     Mode,
@@ -80,6 +81,8 @@ class Bookkeeper:
         self.stopping = False
         """Nothing new is begun: what runs may finish, and all else is for the next process."""
         self.redactor = Redactor() if redactor is None else redactor
+        self.followers: list[Callable[[Entry, Encoded], None]] = []
+        """Who is told of every fact."""
         self._journal = journal
         self._posted = trio.lowlevel.ParkingLot()
         self._stirred: dict[SessionId, trio.lowlevel.ParkingLot] = {}
@@ -120,6 +123,8 @@ class Bookkeeper:
         )
         ledger.post(entry)
         self._journal.append(entry, encoded, self._rest(entry))
+        for tell in self.followers:
+            tell(entry, encoded)
         if self._posted:
             self._posted.unpark_all()
         if self._stirred and (lot := self._stirred.get(entry.session)) is not None:

@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
+    contextmanager,
 )
 from pathlib import Path
 from secrets import token_hex
@@ -14,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from agents import Agent, Part, new_message_id, well_formed
+from agents import (
+    Agent,
+    Part,
+    ToolCall,
+    new_message_id,
+    unanswered_calls,
+    well_formed,
+)
 from agents.environment import scrubbed
 from agents.secrets import Redactor, secrets_of
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
@@ -27,6 +35,7 @@ from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
 from orchestrator.draining import abandon, drain, working
 from orchestrator.errors import UnknownIdError
+from orchestrator.following import Facts
 from orchestrator.forking import fork_run
 from orchestrator.house import House
 from orchestrator.listening import Heard
@@ -247,6 +256,27 @@ class Orchestrator:
         """Wait until the journal has more entries than this, and return how many it has."""
         await self._house.book.wait_posted(after=after)
         return self._house.book.ledger.last_seq
+
+    async def wait_kept(self, *, after: int = 0) -> int:
+        """Wait until more entries than this survive a crash, and return how many do."""
+        seq = await self.wait_changed(after=after)
+        await self._house.book.wait_durable()
+        return seq
+
+    @contextmanager
+    def follow(self) -> Generator[Facts]:
+        """Take facts one by one as they become true, as long as the block lasts."""
+        facts = Facts()
+        self._house.book.followers.append(facts.put)
+        try:
+            yield facts
+        finally:
+            self._house.book.followers.remove(facts.put)
+
+    def calls(self, task: str) -> list[ToolCall]:
+        """Return what a task that is in memory has called, and waits for."""
+        record = self._house.book.ledger.tasks.get(TaskId(task))
+        return [] if record is None else unanswered_calls(record.transcript)
 
 
 @asynccontextmanager

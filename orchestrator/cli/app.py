@@ -5,48 +5,21 @@ A run that was over budget, out of time or cancelled has a code of its own: `cli
 """
 
 import io
-import math
 import os
 import sys
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final
 
-import trio
-from cyclopts import App, CycloptsError, Parameter
-from rich.text import Text
+from cyclopts import App, CycloptsError
 
-from agents import Budget, DefinitionError
-from agents.models.named import model_named
-from delegation import Rules
-from orchestrator.cli.agent_file import load_agent
-from orchestrator.cli.chat import chat_in_terminal
-from orchestrator.cli.demo import companion
-from orchestrator.cli.doctor import show_health
+from agents import DefinitionError
+from orchestrator.cli import doing, looking
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.listing import prune_runs, show_runs
-from orchestrator.cli.models import ask_model, print_providers
-from orchestrator.cli.past import read_run
-from orchestrator.cli.running import run_goal, show_demo, show_local_demo
-from orchestrator.cli.stopping import Stop, until_stopped
-from orchestrator.cli.terminal import Terminal
-from orchestrator.cli.view import print_reasons, print_tree
+from orchestrator.cli.options import FAILED, USAGE
 from orchestrator.errors import OrchestratorError
-from orchestrator.runtime import default_journal
 
-FAILED: Final = 1
-USAGE: Final = 2
 INTERRUPTED: Final = 130
-
-JournalOption = Annotated[
-    Path | None,
-    Parameter(
-        help="The file that keeps all runs. By default it is in the user's state"
-        " directory, or in ORCHESTRATOR_HOME."
-    ),
-]
 
 app = App(
     name="orchestrator",
@@ -54,6 +27,25 @@ app = App(
     version=version("delegation-orchestrator"),
     result_action="return_value",
 )
+
+
+for _command in (
+    doing.demo,
+    doing.run,
+    doing.chat,
+    looking.runs,
+    looking.watch,
+    looking.doctor,
+    looking.tree,
+    looking.show,
+    looking.export,
+    looking.report,
+    doing.replay,
+    doing.simulate,
+    doing.models,
+    doing.ask,
+):
+    app.command(_command)
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -77,286 +69,3 @@ def run_command(arguments: Sequence[str]) -> int:
         print(f"orchestrator: {exc.strerror or exc}", file=sys.stderr)
         return FAILED
     return code or 0
-
-
-@app.command
-def demo(
-    *,
-    stateless: bool = False,
-    local: bool = False,
-    seconds: float = 0.8,
-    journal: JournalOption = None,
-) -> int:
-    """Watch an editor delegate to researchers: no key, no server.
-
-    Args:
-        stateless: Ask through a session that cannot be told anything later: all is joined.
-        local: Use a real model, small and silly, that runs on this machine.
-        seconds: How long a scripted model takes for an answer.
-    """
-    if not 0 <= seconds < math.inf:
-        raise CommandError(f"--seconds is {seconds}; it must be 0 or more")
-    if local:
-        model = model_named("local:smollm2", os.environ)
-        return _stoppable(
-            lambda stop: show_local_demo(Terminal(), model, stop, journal=journal)
-        )
-    return _stoppable(
-        lambda stop: show_demo(
-            Terminal(), stop, stateless=stateless, seconds=seconds, journal=journal
-        )
-    )
-
-
-@app.command
-def run(
-    file: str,
-    goal: str,
-    /,
-    *,
-    budget_usd: float | None = None,
-    tokens: int | None = None,
-    seconds: float | None = None,
-    max_tasks: int | None = None,
-    json: bool = False,
-    quiet: bool = False,
-    journal: JournalOption = None,
-) -> int:
-    """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
-
-    Exits with 0 if it succeeded, 1 if it failed, 3 if it was over budget, 4 if it ran out of time
-    and 5 if it was cancelled; with 2 if there was something wrong with the command.
-
-    Args:
-        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
-        goal: What the agent is to do; of a pipeline that takes no text, JSON.
-        budget_usd: What all of it may cost.
-        tokens: How many tokens all of it may read and write.
-        seconds: How long all of it may take.
-        max_tasks: How many tasks may be handed on.
-        json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Show nothing but that.
-    """
-    # The file may be anything, so it runs before the event loop does.
-    agent = load_agent(file)
-    limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
-    return _stoppable(
-        lambda stop: run_goal(
-            agent,
-            goal,
-            stop,
-            allowed=None if limits == Budget() else limits,
-            quiet=quiet,
-            json=json,
-            journal=journal,
-        )
-    )
-
-
-@app.command
-def chat(
-    file: str | None = None,
-    /,
-    *,
-    session: str | None = None,
-    journal: JournalOption = None,
-) -> int:
-    """Talk to an agent. What it has running in the background comes back as news.
-
-    Args:
-        file: A Python file that defines the agent, FILE or FILE:NAME; without one, somebody
-            scripted answers.
-        session: The id of an earlier chat, to go on with it.
-    """
-    agent = companion(seconds=0.4) if file is None else load_agent(file)
-    return _stoppable(
-        lambda stop: chat_in_terminal(
-            agent, Terminal(), stop, file=file, session=session, journal=journal
-        )
-    )
-
-
-@app.command
-def runs(
-    *,
-    all: bool = False,  # noqa: A002 (the option's name)
-    prune: str | None = None,
-    dry_run: bool = False,
-    journal: JournalOption = None,
-) -> None:
-    """List the newest runs, the newest last; or take old ones out of the journal.
-
-    Args:
-        all: List all of them.
-        prune: Delete the runs that have ended, and of which nothing was heard for so long: 12h,
-            30d, 2w.
-        dry_run: Only say what would be deleted.
-    """
-    path = _journal(journal)
-    if prune is not None:
-        prune_runs(path, prune, dry_run=dry_run, now=time.time())
-    elif dry_run:
-        raise CommandError("--dry-run goes with --prune")
-    else:
-        show_runs(path, every=all, journal=journal)
-
-
-@app.command
-def doctor(*, journal: JournalOption = None) -> int:
-    """Look whether a journal is whole, without changing it. 0 is healthy, 1 is not."""
-    return show_health(_journal(journal), Terminal())
-
-
-@app.command
-def tree(
-    run: str | None = None,
-    /,
-    *,
-    format: Literal["text", "mermaid"] = "text",  # noqa: A002 (the option's name)
-    journal: JournalOption = None,
-) -> None:
-    """Show the tree of a run, from the journal.
-
-    Args:
-        run: The id of the run, or how it begins; by default the newest one.
-        format: Text for people, or a Mermaid flowchart.
-    """
-    path = _journal(journal)
-    session = read_run(path, run)
-    if format == "mermaid":
-        print(session.tree.to_mermaid())
-        return
-    console = Terminal()
-    console.print(Text(f"run {session.id}", style="bold"))
-    if session.forked_from:
-        link = f"forked from {session.forked_from}"
-        console.print(Text(link, style="dim"), soft_wrap=True)
-    print_tree(session.tree, console)
-    print_reasons(session.tree, console)
-
-
-@app.command
-def replay(
-    run: str | None = None,
-    /,
-    *,
-    file: str,
-    from_: Annotated[str | None, Parameter(name="--from")] = None,
-    quiet: bool = False,
-    journal: JournalOption = None,
-) -> int:
-    """Do a run again from what the journal has of it: no model is asked, no tool is run.
-
-    0 is the same, 1 is not: then the first difference is shown.
-
-    Args:
-        run: The id of the run, or how it begins; by default the newest one.
-        file: The Python file that defines its agent: FILE, or FILE:NAME if it defines several.
-        from_: Go on live from where this task was asked for, in a run of its own: the id of a
-            task, or its path.
-        quiet: With --from, show the answer only.
-    """
-    # Imported late: nobody else needs a clock that jumps.
-    from orchestrator.cli.replaying import fork_from, show_replay
-
-    agent = load_agent(file)
-    if from_ is None:
-        return show_replay(agent, _journal(journal), run, journal=journal)
-    task = from_
-    return _stoppable(
-        lambda stop: fork_from(
-            agent, _journal(journal), run, stop, task=task, quiet=quiet
-        )
-    )
-
-
-@app.command
-def simulate(
-    file: str,
-    goal: str | None = None,
-    /,
-    *,
-    fan_out: str = "3",
-    model_seconds: float = 8,
-    output_tokens: float = 300,
-    tool_seconds: float = 1,
-    price: str | None = None,
-    failure_rate: float = 0,
-    live_tasks: int = 1_000,
-    provider_rate: int | None = None,
-    provider_tokens: int | None = None,
-    budget_usd: float | None = None,
-    seeds: int = 100,
-    json: bool = False,
-    plot: Path | None = None,
-) -> None:
-    """Run an agent many times in virtual time: no model is asked, no tool is run.
-
-    The orchestrator is real, the models only pretend. Shows how long it takes, what it costs, and
-    what limits it: the critical path, room, the provider, failures or a budget.
-
-    Args:
-        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
-        goal: What the agent is asked; left out: something that fits what it takes.
-        fan_out: How many tasks an agent hands on: 4, 2-6, or by level from the root: 10,2-6.
-        model_seconds: How long half of the answers take at most.
-        output_tokens: How long half of the answers are at most.
-        tool_seconds: How long half of the tools take at most.
-        price: What every model costs, IN/OUT in dollars per million tokens; left out: by its name.
-        failure_rate: Which share of all attempts fails, 0 to 1.
-        live_tasks: How many tasks may work at once.
-        provider_rate: How many requests a provider takes a minute.
-        provider_tokens: How many tokens a provider takes a minute.
-        budget_usd: What a run may cost.
-        seeds: How many runs.
-        json: Print it for programs.
-        plot: A file for the plots, as SVG.
-    """
-    # Imported late: nobody else needs dice.
-    from orchestrator.cli.simulating import read_price, show_simulation
-    from orchestrator.simulation import ProviderRate, SimulationSettings
-
-    settings = SimulationSettings(
-        fan_out=fan_out,
-        model_seconds=model_seconds,
-        output_tokens=output_tokens,
-        tool_seconds=tool_seconds,
-        price=read_price(price),
-        failure_rate=failure_rate,
-        rules=Rules(live_tasks=live_tasks),
-        provider=ProviderRate(
-            requests_per_minute=provider_rate, tokens_per_minute=provider_tokens
-        ),
-        budget=None if budget_usd is None else Budget(usd=budget_usd),
-        seeds=seeds,
-    )
-    agent = load_agent(file)
-    show_simulation(agent, goal, settings, as_json=json, plot=plot)
-
-
-@app.command
-def models() -> None:
-    """List whose models can be named, and what each needs: a key, an extra."""
-    print_providers(Terminal(), os.environ)
-
-
-@app.command
-def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
-    """Ask a model one question. The answer goes to stdout as it comes, its cost to stderr.
-
-    Args:
-        model: Its name, such as openai:gpt-5-mini; with 'a | b', b is asked where a fails.
-        question: What to ask.
-        reasoning: Show what the model thinks too, on stderr.
-    """
-    return trio.run(
-        lambda: ask_model(model, question, reasoning=reasoning, environ=os.environ)
-    )
-
-
-def _stoppable(work: Callable[[Stop], Awaitable[int | None]]) -> int:
-    return trio.run(until_stopped, work)
-
-
-def _journal(named: Path | None) -> Path:
-    return default_journal(os.environ) if named is None else named

@@ -9,7 +9,10 @@ from rich.text import Text
 from agents import Agent, raising_one_error
 from delegation import Reply, Status, printable
 from orchestrator.cli.approvals import TOO_LATE, show_ask, understood
+from orchestrator.cli.errors import CommandError
 from orchestrator.cli.lines import Lines
+from orchestrator.cli.looks import Progress
+from orchestrator.cli.progress import showing
 from orchestrator.cli.stopping import Stop
 from orchestrator.cli.terminal import Terminal, command
 from orchestrator.doors.session import Session
@@ -27,10 +30,18 @@ async def chat_in_terminal(
     file: str | None,
     session: str | None,
     journal: Path | None,
+    progress: Progress = "none",
 ) -> None:
     """Talk until the input ends, or somebody wants to stop."""
+    if progress == "live":
+        raise CommandError(
+            "a chat has no live picture, for you type there; in another terminal:"
+            " orchestrator watch"
+        )
     async with (
+        showing(progress, console, journal) as shown,
         open_orchestrator(journal) as orchestrator,
+        shown.watched(orchestrator, asking=False),
         orchestrator.open_session(agent, session=session) as opened,
     ):
         stop.use(orchestrator)

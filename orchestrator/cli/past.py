@@ -20,6 +20,7 @@ from orchestrator.storage.sqlite_entries import (
     list_sessions,
     read_sessions,
     reading,
+    sessions_asking_for,
 )
 from orchestrator.storage.sqlite_lock import writer_of
 
@@ -43,7 +44,7 @@ def read_runs(journal: Path, *, newest: int | None = None) -> Runs:
         return read_sessions(connection, chosen), count_sessions(connection)
 
     (entries, count), is_written = _read(journal, read)
-    ledger = _folded(entries, journal, is_written=is_written)
+    ledger = fold_run(entries, journal, is_written=is_written)
     return Runs(list(ledger.sessions.values()), count)
 
 
@@ -55,20 +56,39 @@ def read_run(journal: Path, prefix: str | None) -> SessionRecord:
             connection, [_find(connection, prefix, journal)]
         ),
     )
-    ledger = _folded(entries, journal, is_written=is_written)
+    ledger = fold_run(entries, journal, is_written=is_written)
     (session,) = ledger.sessions.values()
     return session
 
 
 def read_entries(journal: Path, prefix: str | None) -> tuple[SessionId, list[Entry]]:
     """Return the id of the run that begins like this, or of the newest one, and its entries."""
+    session, entries, _ = read_facts(journal, prefix)
+    return session, entries
+
+
+def read_facts(
+    journal: Path, prefix: str | None
+) -> tuple[SessionId, list[Entry], bool]:
+    """Return the same, and whether somebody writes the journal: else nothing of it runs."""
 
     def read(connection: sqlite3.Connection) -> tuple[SessionId, list[Entry]]:
         session = _find(connection, prefix, journal)
         return session, read_sessions(connection, [session])
 
-    found, _ = _read(journal, read)
-    return found
+    (session, entries), is_written = _read(journal, read)
+    return session, entries, is_written
+
+
+def run_of_task(journal: Path, task: str) -> SessionId | None:
+    """Return the run in which a task is whose id begins like this, if there is one."""
+
+    def find(connection: sqlite3.Connection) -> list[SessionId]:
+        runs = list_sessions(connection, prefix=task)
+        return runs or sessions_asking_for(connection, task)
+
+    found, _ = _read(journal, find)
+    return found[-1] if found else None
 
 
 def seconds_in(age: str) -> int:
@@ -118,7 +138,7 @@ def _read(
             return result, writer is not None
 
 
-def _folded(entries: Sequence[Entry], journal: Path, *, is_written: bool) -> Ledger:
+def fold_run(entries: Sequence[Entry], journal: Path, *, is_written: bool) -> Ledger:
     ledger = folded(entries, journal)
     if entries and not is_written:
         # Whoever wrote it is gone, so nothing that the journal leaves running runs.

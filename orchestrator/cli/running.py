@@ -1,8 +1,8 @@
 """Running an agent in front of somebody: the tree grows while it works."""
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,17 +10,19 @@ import attrs
 import trio
 from rich.text import Text
 
-from agents import Agent, Budget, raising_one_error
+from agents import Agent, Budget
 from agents.models.named import NamedModel
 from delegation import Outcome, Tree, printable
 from orchestrator.budgets import budget
-from orchestrator.cli.approvals import answer_in_terminal, is_attended
+from orchestrator.cli.approvals import is_attended
 from orchestrator.cli.demo import QUESTION, team
 from orchestrator.cli.local_demo import LOCAL_NOTE, local_team
+from orchestrator.cli.looks import Progress
+from orchestrator.cli.progress import showing
 from orchestrator.cli.report import EXIT_CODES, as_json
 from orchestrator.cli.stopping import Stop
 from orchestrator.cli.terminal import Terminal, command
-from orchestrator.cli.view import print_reasons, print_tree, watch_newest
+from orchestrator.cli.view import print_ended, print_reasons, print_tree
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import Session
 from orchestrator.errors import ClosedError
@@ -39,6 +41,7 @@ async def run_goal(
     quiet: bool,
     json: bool,
     journal: Path | None,
+    progress: Progress = "auto",
 ) -> int | None:
     """Run an agent on a goal, and return the exit code that its outcome deserves."""
 
@@ -48,7 +51,9 @@ async def run_goal(
         with budget(**attrs.asdict(allowed)):
             return await orchestrator.run(agent, goal, attended=is_attended())
 
-    return await show_run(agent, begin, stop, quiet=quiet, json=json, journal=journal)
+    return await show_run(
+        agent, begin, stop, quiet=quiet, json=json, journal=journal, progress=progress
+    )
 
 
 async def show_run(
@@ -59,24 +64,28 @@ async def show_run(
     quiet: bool,
     journal: Path | None,
     json: bool = False,
+    progress: Progress = "auto",
 ) -> int | None:
     """Show a run while it grows and as it ended, and return the exit code that it deserves."""
-    progress = Terminal(stderr=True, quiet=quiet)
+    console = Terminal(stderr=True, quiet=quiet or progress in {"json", "none"})
     run: Run[Any] | None = None
-    async with open_orchestrator(journal) as orchestrator:
+    async with (
+        showing(progress, console, journal) as shown,
+        open_orchestrator(journal) as orchestrator,
+    ):
         stop.use(orchestrator)
         with stop.scope, _unless_stopped(stop):
-            async with _watched(orchestrator, progress):
+            async with shown.watched(orchestrator):
                 run = await begin(orchestrator)
         if run is None:
             _say_stopped(orchestrator, journal)
             return None
-        print_tree(run.tree, progress)
+        print_ended(run.tree, console)
         again = command("tree", run.id, journal=journal)
-        _hint(progress, f"This run again: {again}")
+        _hint(console, f"This run again: {again}")
         if json:
             print(as_json(run))
-        elif run.outcome.output:
+        elif run.outcome.output and progress != "json":
             print(printable(run.outcome.output))
     if not run.outcome.succeeded:
         error = f"/{agent.name} {_what_happened(run.outcome)}"
@@ -91,11 +100,15 @@ async def show_demo(
     stateless: bool,
     seconds: float,
     journal: Path | None,
+    progress: Progress = "auto",
 ) -> int | None:
     """Run the demonstration, and say what was joined, what was detached, and why."""
     ask = _ask_once if stateless else _talk
     tree: Tree | None = None
-    async with open_orchestrator(journal) as orchestrator:
+    async with (
+        showing(progress, console, journal) as shown,
+        open_orchestrator(journal) as orchestrator,
+    ):
         stop.use(orchestrator)
         _hint(
             console,
@@ -107,7 +120,7 @@ async def show_demo(
         )
         _say(console, "question", QUESTION)
         with stop.scope, _unless_stopped(stop):
-            async with _watched(orchestrator, console):
+            async with shown.watched(orchestrator):
                 tree = await ask(orchestrator, team(seconds), console)
         if tree is None:
             _say_stopped(orchestrator, journal)
@@ -129,16 +142,25 @@ async def show_demo(
 
 
 async def show_local_demo(
-    console: Terminal, model: NamedModel, stop: Stop, *, journal: Path | None
+    console: Terminal,
+    model: NamedModel,
+    stop: Stop,
+    *,
+    journal: Path | None,
+    progress: Progress = "auto",
 ) -> int | None:
     """Run the demonstration with a real model that is on this machine."""
     _hint(console, LOCAL_NOTE)
     _say(console, "question", QUESTION)
     run: Run[str] | None = None
-    async with aclosing(model), open_orchestrator(journal) as orchestrator:
+    async with (
+        aclosing(model),
+        showing(progress, console, journal) as shown,
+        open_orchestrator(journal) as orchestrator,
+    ):
         stop.use(orchestrator)
         with stop.scope, _unless_stopped(stop):
-            async with _watched(orchestrator, console):
+            async with shown.watched(orchestrator):
                 run = await orchestrator.run(local_team(model), QUESTION)
         if run is None:
             _say_stopped(orchestrator, journal)
@@ -175,19 +197,6 @@ def _say_news(console: Terminal, session: Session) -> None:
             news = session.replies.receive_nowait()
             who = f"answer, turn {news.turn}, woken by the archivist"
             _say(console, who, news.text)
-
-
-@asynccontextmanager
-async def _watched(
-    orchestrator: Orchestrator, console: Terminal
-) -> AsyncGenerator[None]:
-    with raising_one_error():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch_newest, orchestrator, console)
-            if is_attended():
-                nursery.start_soon(answer_in_terminal, orchestrator, console)
-            yield
-            nursery.cancel_scope.cancel(reason="it has ended")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any, Final
 import trio
 
 from agents import raising_one_error
+from orchestrator.cli.keys import modes_of_terminal
 from orchestrator.errors import JournalError
 from orchestrator.runtime import Orchestrator
 
@@ -66,6 +67,7 @@ class Stop:
         self._idling: trio.CancelScope | None = None
         self._has_drained = trio.Event()
         self._count = 0
+        self._put_terminal_back = modes_of_terminal()
 
     @property
     def is_requested(self) -> bool:
@@ -134,7 +136,7 @@ class Stop:
                 _say(str(exc))
         _say("something hangs, and is left behind")
         sys.stdout.flush()
-        _leave(self.code)
+        self._leave(self.code)
 
     @contextmanager
     def counting(self) -> Generator[None]:
@@ -147,7 +149,7 @@ class Stop:
         def count(number: int, frame: FrameType | None) -> None:
             self._count += 1
             if self._count > 2:
-                _leave(STOPPED_BY + number)
+                self._leave(STOPPED_BY + number)
             notice(number, frame)
 
         for number in SIGNALS:
@@ -155,12 +157,12 @@ class Stop:
         # Whoever listens for signals puts back what was there before both of us.
         yield
 
+    def _leave(self, code: int) -> None:
+        self._put_terminal_back()
+        for terminal in filter(os.isatty, (1, 2)):
+            os.write(terminal, SHOW_CURSOR)
+        os._exit(code)
+
 
 def _say(line: str) -> None:
     print(f"orchestrator: {line}", file=sys.stderr, flush=True)
-
-
-def _leave(code: int) -> None:
-    for terminal in filter(os.isatty, (1, 2)):
-        os.write(terminal, SHOW_CURSOR)
-    os._exit(code)

@@ -1,93 +1,54 @@
-"""Trees in the terminal: live while they grow, and as they ended."""
+"""Trees in the terminal, as they ended."""
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-import trio
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from delegation import Ending, Mode, Reason, Row, Status, Tree
-from orchestrator.errors import UnknownIdError
-from orchestrator.runtime import Orchestrator
+from delegation import Mode, Reason, Row, TaskId, Tree
+from orchestrator.cli.frame import Paper, Sight, draw
+from orchestrator.cli.looks import COLOURS, is_ascii
 
-FRAMES_PER_SECOND: Final = 8
-MARGIN: Final = 3
-"""Lines that a frame leaves free: a frame as high as the screen would scroll it."""
-COLOURS: Final[dict[str, str]] = {
-    Status.QUEUED: "dim",
-    Status.RUNNING: "cyan",
-    Status.QUIET: "yellow",
-    Status.WAITING: "dim cyan",
-    Status.INTERRUPTED: "yellow",
-    Ending.SUCCEEDED: "green",
-    Ending.FAILED: "red",
-    Ending.CANCELLED: "yellow",
-    Ending.TIMED_OUT: "red",
-    Ending.OVER_BUDGET: "red",
-    Ending.REFUSED: "yellow",
-    Ending.LOST: "red",
-}
+WHOLE: Final = 40
+"""How many tasks are printed one by one at the end of a run."""
 
 
-async def watch_newest(orchestrator: Orchestrator, console: Console) -> None:
-    """Show the newest tree while it grows, until cancelled."""
+def print_tree(
+    tree: Tree,
+    console: Console,
+    *,
+    now: float | None = None,
+    depth: int | None = None,
+    only: Collection[TaskId] | None = None,
+) -> None:
+    """Print a tree: in colour for people, as plain lines for files and pipes.
+
+    Args:
+        tree: what to print.
+        console: where.
+        now: counts the time of what still runs.
+        depth: how many levels below the root; by default all.
+        only: the tasks to print, besides those above them; by default all.
+    """
     if console.is_terminal:
-        await _watch_live(orchestrator, console)
+        console.print(_table(tree.rows(now=now, depth=depth, only=only)))
     else:
-        await _watch_lines(orchestrator, console)
+        text = tree.to_text(now=now, depth=depth, only=only)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-async def _watch_live(orchestrator: Orchestrator, console: Console) -> None:
-    seen = 0
-    # Rich refreshes from a thread of its own unless told not to.
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        while True:
-            if (tree := _newest(orchestrator)) is not None:
-                live.update(_frame(tree, console, now=orchestrator.now()), refresh=True)
-            with trio.move_on_after(1):
-                seen = await orchestrator.wait_changed(after=seen)
-            await trio.sleep(1 / FRAMES_PER_SECOND)
-
-
-async def _watch_lines(orchestrator: Orchestrator, console: Console) -> None:
-    """Print a line for each change of a status: what a log file can use."""
-    seen = 0
-    statuses: dict[tuple[str, str], str] = {}
-    while True:
-        seen = await orchestrator.wait_changed(after=seen)
-        if (tree := _newest(orchestrator)) is not None:
-            for task in tree.graph:
-                node = tree[task]
-                status = node["status"]
-                if statuses.get((tree.root, task)) != status:
-                    statuses[tree.root, task] = status
-                    console.print(
-                        f"{node['path']} {status}",
-                        markup=False,
-                        highlight=False,
-                        soft_wrap=True,
-                    )
-        await trio.sleep(1 / FRAMES_PER_SECOND)
-
-
-def _newest(orchestrator: Orchestrator) -> Tree | None:
-    """Return the newest tree, unless it ended before we came."""
-    try:
-        return orchestrator.tree(orchestrator.runs[-1]) if orchestrator.runs else None
-    except UnknownIdError:
-        return None
-
-
-def print_tree(tree: Tree, console: Console, *, now: float | None = None) -> None:
-    """Print a whole tree: in colour for people, as plain lines for files and pipes."""
-    if console.is_terminal:
-        console.print(_table(tree.rows(now=now)))
-    else:
-        console.print(tree.to_text(), markup=False, highlight=False, soft_wrap=True)
+def print_ended(tree: Tree, console: Console) -> None:
+    """Print a tree that has just ended: whole, or folded where it would fill many screens."""
+    if len(tree) <= WHOLE:
+        print_tree(tree, console)
+        return
+    now: float = tree[tree.root]["ended"] or 0.0
+    sight = Sight(tree=tree, asks=(), calls=lambda _: [], now=now, active_at=now)
+    paper = Paper(width=console.width, height=WHOLE, ascii=is_ascii(console))
+    for line in draw(sight, paper).lines:
+        console.print(line, soft_wrap=True)
 
 
 def print_reasons(tree: Tree, console: Console) -> None:
@@ -110,14 +71,6 @@ def _listed(paths: list[str], most: int = 4) -> str:
     return f"{shown} and {len(paths) - most} more" if len(paths) > most else shown
 
 
-def _frame(tree: Tree, console: Console, *, now: float) -> Group:
-    height = max(console.height - MARGIN, 1)
-    table = _table(islice(tree.rows(now=now), height))
-    hidden = len(tree) - height
-    footer = f"… {hidden} more tasks" if hidden > 0 else ""
-    return Group(table, Text(footer, style="dim"))
-
-
 def _table(rows: Iterable[Row]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=12)
@@ -138,4 +91,4 @@ def _cells(row: Row) -> Iterator[Text]:
     yield Text("" if row.seconds is None else f"{row.seconds:.1f} s")
     yield Text(f"{row.tokens:,} tok")
     yield Text(row.money)
-    yield Text(row.about)
+    yield Text(" · ".join(filter(None, (row.folded, row.about))))

@@ -145,6 +145,40 @@ def read_sessions(
     return [found[seq] for seq in sorted(found)]
 
 
+def read_after(
+    connection: sqlite3.Connection, session: SessionId, seq: int
+) -> list[Entry]:
+    """Return the entries of one session and of none that come after one of this number."""
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM entries"  # noqa: S608
+        " WHERE seq > ?2 AND session IN (?1, '') ORDER BY seq",
+        (session, seq),
+    )
+    return list(_decoded(connection, rows))
+
+
+def read_naming(
+    connection: sqlite3.Connection, session: SessionId, id_: str
+) -> list[Entry]:
+    """Return the entries of one session in which an id stands: few of many are decoded."""
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM entries"  # noqa: S608
+        " WHERE session = ? AND instr(body, ?) ORDER BY seq",
+        (session, f'"{id_}"'),
+    )
+    return list(_decoded(connection, rows))
+
+
+def sessions_asking_for(connection: sqlite3.Connection, prefix: str) -> list[SessionId]:
+    """Return the sessions in which a task was asked for whose id begins like this."""
+    rows = connection.execute(
+        "SELECT DISTINCT session FROM entries"
+        " WHERE kind = 'TaskRequested' AND instr(body, ?) ORDER BY seq",
+        (f'"id":"{prefix}',),
+    )
+    return [SessionId(session) for (session,) in rows]
+
+
 def rows_of(connection: sqlite3.Connection, session: SessionId) -> list[Row]:
     """Return the entries of one session, and those of no session among them, as they are
     stored.

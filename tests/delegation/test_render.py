@@ -135,7 +135,7 @@ def test_every_status_has_a_glyph(
     assert [*tree.rows()][-1].glyph == "◔"
 
     tell(TurnEnded(S, 1, DONE), JournalOpened("1.0"))
-    assert [row.glyph for row in tree.rows()] == list("◌✓✗⊘✗✗⊘✗!")
+    assert [row.glyph for row in tree.rows()] == list("◌✓✗⊘✗✗⊘✗◌")
 
 
 def test_a_long_goal_is_cut_on_one_line() -> None:
@@ -184,19 +184,21 @@ def test_mermaid_draws_who_needs_whom(
     ]
 
 
-def test_a_chart_that_is_cut_draws_no_arrow_from_what_is_left_out(
+def test_a_chart_draws_no_arrow_from_what_is_folded(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """The tree goes by depth: who is needed may come long after who needs it."""
+    """Who is needed may be one of many that are not drawn."""
     begin(PUSH)
-    tell(requested(A), requested(B), requested(C, needs=(A, B)), TaskStarted(A))
-    tell(*(requested(f"below{number}", parent=A) for number in range(116)))
+    tell(requested(A, agent="checker"), TaskStarted(A))
+    tell(*(requested(f"t{number}") for number in range(117)))
+    tell(requested(B, agent="writer", needs=("a", "t99")))
     tree = ledger.sessions[S].tree
-    assert tree.to_mermaid().endswith("\n  n1 ==> n119\n  n118 ==> n119")
+    assert tree.to_mermaid().endswith("\n  n1 ==> n119\n  n101 ==> n119")
 
-    tell(requested("one more", parent=A))
-    assert "==>" not in tree.to_mermaid()
-    assert tree.to_mermaid().endswith('\n  more["… 1 more tasks"]')
+    tell(requested("one more"))
+    last, footer = tree.to_mermaid().splitlines()[-2:]
+    assert last == "  n1 ==> n8"
+    assert footer == '  folded["7 of 121 tasks are shown; the rest is folded"]'
 
 
 def test_what_agents_say_is_never_markup(tree: Tree, tell: Tell) -> None:
@@ -210,7 +212,7 @@ def test_what_agents_say_is_never_markup(tree: Tree, tell: Tell) -> None:
     assert "\x1b" not in tree.to_mermaid() + tree.to_text()
 
 
-def test_a_large_chart_is_cut_and_says_so(
+def test_a_large_chart_is_folded_and_says_so(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Viewers refuse large charts, and nobody could read them."""
@@ -220,4 +222,32 @@ def test_a_large_chart_is_cut_and_says_so(
     assert tree.to_mermaid().endswith("\n  n0 --> n119")
 
     tell(*(requested(f"more{number}") for number in range(5)))
-    assert tree.to_mermaid().endswith('\n  n0 --> n119\n  more["… 5 more tasks"]')
+    assert tree.to_mermaid().splitlines()[-3:] == [
+        '  n6["… 120 more<br/>·120"]',
+        "  n1 --> n6",
+        '  folded["5 of 125 tasks are shown; the rest is folded"]',
+    ]
+
+
+def test_rows_can_end_at_a_depth_and_say_what_is_below(tree: Tree) -> None:
+    """What is left out is counted, with what must not be overlooked."""
+    assert [(row.name, row.folded) for row in tree.rows(depth=1)] == [
+        ("editor", ""),
+        ("researcher[1]", "1↓ ✗1"),
+        ("researcher[2]", ""),
+        ("researcher[3]", ""),
+    ]
+    assert [(row.name, row.folded) for row in tree.rows(depth=0)] == [
+        ("editor", "4↓ ◐1 ✗1")
+    ]
+
+
+def test_rows_can_be_those_of_some_tasks_and_of_all_above_them(tree: Tree) -> None:
+    """Without who asked, nobody knows what a failure is about."""
+    shown = [*tree.rows(only=tree.find(status="failed"))]
+
+    assert [(row.branch + row.name, row.folded) for row in shown] == [
+        ("editor", "2↓ ◐1"),
+        ("└─ researcher[1]", ""),
+        ("   └─ checker[1]", ""),
+    ]

@@ -1,0 +1,155 @@
+"""What some tasks add up to: how many stand how, and what they have used together."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from agents import Usage
+from delegation.task import Ending, Status
+
+STATUSES: Final[tuple[str, ...]] = (*Status, *Ending)
+PLACES: Final[dict[str, int]] = {status: at for at, status in enumerate(STATUSES)}
+"""Where the number of each status stands among the counts."""
+ACTIVE: Final[frozenset[str]] = frozenset(
+    {Status.RUNNING, Status.QUIET, Status.INTERRUPTED}
+)
+"""Somebody works on it, or did when its process died."""
+FAILURES: Final[frozenset[str]] = frozenset(
+    {Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST}
+)
+"""It should have succeeded. What was cancelled or refused was not to go on."""
+SHORT: Final[tuple[tuple[str, frozenset[str]], ...]] = (
+    ("!", frozenset({Status.WAITING})),
+    ("◐", ACTIVE),
+    ("·", frozenset({Status.QUEUED})),
+    ("✗", FAILURES),
+    ("⊘", frozenset({Ending.CANCELLED, Ending.REFUSED})),
+    ("✓", frozenset({Ending.SUCCEEDED})),
+)
+"""How counts are told in short, the most urgent first."""
+
+_ACTIVE: Final = tuple(PLACES[status] for status in ACTIVE)
+_FAILED: Final = tuple(PLACES[status] for status in FAILURES)
+_OPEN: Final = tuple(PLACES[status] for status in Status)
+_WAITING: Final = PLACES[Status.WAITING]
+
+
+@attrs.define
+class Tally:
+    """Some tasks, counted."""
+
+    tasks: int = 0
+    tokens: int = 0
+    calls: int = 0
+    cost: int = 0
+    """Micro-dollars; a lower bound if anything is `unpriced`."""
+    unpriced: int = 0
+    """Model calls whose price nobody knows."""
+    began: float | None = None
+    """When the first of them started; None if none has, or where that is not kept."""
+    ended: float | None = None
+    """When the last of them ended so far."""
+    numbers: list[int] = attrs.field(factory=lambda: [0] * len(STATUSES), repr=False)
+    """How many have each status, in the order of `STATUSES`."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many have each status that any of them has."""
+        return {
+            status: number
+            for status, number in zip(STATUSES, self.numbers, strict=True)
+            if number
+        }
+
+    @property
+    def waiting(self) -> int:
+        return self.numbers[_WAITING]
+
+    @property
+    def active(self) -> int:
+        return sum(self.numbers[place] for place in _ACTIVE)
+
+    @property
+    def failed(self) -> int:
+        return sum(self.numbers[place] for place in _FAILED)
+
+    @property
+    def open(self) -> int:
+        """How many have not ended."""
+        return sum(self.numbers[place] for place in _OPEN)
+
+    @property
+    def usage(self) -> Usage:
+        """What they have used, as far as it is counted here: tokens are not told apart."""
+        return Usage(
+            calls=self.calls,
+            input_tokens=self.tokens,
+            cost=self.cost,
+            unpriced=self.unpriced,
+        )
+
+    def seconds(self, now: float | None = None) -> float | None:
+        """Return the time from the first start to the last end, or until now if any is open.
+
+        None is unknown: nothing has started, or something is open and nobody says what time
+        it is.
+        """
+        end = now if self.open else self.ended
+        if self.began is None or end is None:
+            return None
+        return end - self.began
+
+    def copy(self) -> "Tally":
+        return attrs.evolve(self, numbers=self.numbers.copy())
+
+    def absorb(self, other: "Tally") -> None:
+        """Count others with these."""
+        self.tasks += other.tasks
+        self.tokens += other.tokens
+        self.calls += other.calls
+        self.cost += other.cost
+        self.unpriced += other.unpriced
+        self.numbers = list(map(int.__add__, self.numbers, other.numbers))
+        if other.began is not None:
+            mine = self.began
+            self.began = other.began if mine is None else min(mine, other.began)
+        if other.ended is not None:
+            mine = self.ended
+            self.ended = other.ended if mine is None else max(mine, other.ended)
+
+    def __sub__(self, other: "Tally") -> "Tally":
+        """Return the tally without some of its tasks. When the others began is not known."""
+        return Tally(
+            self.tasks - other.tasks,
+            self.tokens - other.tokens,
+            self.calls - other.calls,
+            self.cost - other.cost,
+            self.unpriced - other.unpriced,
+            None,
+            None,
+            [one - two for one, two in zip(self.numbers, other.numbers, strict=True)],
+        )
+
+    def in_short(self) -> str:
+        """Return the counts for people: `✗3 ✓41`."""
+        return in_short(self.numbers)
+
+    def alarms(self) -> str:
+        """Return the counts of what must not be overlooked: who waits, works or has failed."""
+        return in_short(self.numbers, only="!◐✗")
+
+
+def in_short(numbers: Sequence[int], *, only: str = "!◐·✗⊘✓") -> str:
+    """Return how many stand how, the most urgent first.
+
+    Args:
+        numbers: how many have each status, in the order of `STATUSES`.
+        only: the glyphs of what is told.
+    """
+    parts = (
+        (glyph, sum(numbers[PLACES[status]] for status in statuses))
+        for glyph, statuses in SHORT
+        if glyph in only
+    )
+    return " ".join(f"{glyph}{number:,}" for glyph, number in parts if number)

@@ -1,0 +1,80 @@
+"""The control socket as both ends see it: where it is, and how lines go over it.
+
+A line is one JSON object of at most `LONGEST_LINE` bytes. A longer one is no line: it is passed
+over, and whoever reads is told so.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import trio
+
+PROTOCOL: Final = 1
+LONGEST_LINE: Final = 64 * 1024
+LONGEST_PATH: Final = 100
+"""How many bytes of a path every system takes as the address of a socket: some have only 104."""
+CHUNK: Final = 16 * 1024
+
+
+class TooLongError(Exception):
+    """Somebody has sent a line that is too long to be one."""
+
+    def __init__(self) -> None:
+        super().__init__(f"a line may have {LONGEST_LINE} bytes")
+
+
+def socket_path(journal: Path) -> Path:
+    """Return where the process that writes a journal can be talked to.
+
+    It is beside the journal. Where that path is too long for a socket, it is in a folder that
+    nobody else may enter, under a name that every process finds.
+    """
+    # Whatever a journal is called by, it is one journal.
+    real = Path(os.path.realpath(journal))
+    beside = real.with_name(f"{real.name}.sock")
+    if len(os.fsencode(beside)) <= LONGEST_PATH:
+        return beside
+    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
+    # Not where TMPDIR says: the two processes may have been told different things.
+    return Path(f"/tmp/orchestrator-{os.getuid()}") / f"{name}.sock"  # noqa: S108
+
+
+def line_of(message: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
+
+
+class LineReader:
+    """Reads lines from whoever is at the other end, however they come."""
+
+    def __init__(self, stream: trio.abc.ReceiveStream) -> None:
+        self._stream = stream
+        self._unread = bytearray()
+        self._passing_over = False
+
+    async def read(self) -> bytes | None:
+        """Return the next line, or None at the end.
+
+        Raises:
+            TooLongError: what came was no line; the next one may be.
+        """
+        await trio.lowlevel.checkpoint()
+        while True:
+            end = self._unread.find(b"\n")
+            if end >= 0:
+                line = bytes(self._unread[:end])
+                del self._unread[: end + 1]
+                was_passing_over, self._passing_over = self._passing_over, False
+                if was_passing_over or end > LONGEST_LINE:
+                    raise TooLongError
+                return line
+            if len(self._unread) > LONGEST_LINE:
+                self._passing_over = True
+                self._unread.clear()
+            chunk = await self._stream.receive_some(CHUNK)
+            if not chunk:
+                # What does not end with a line end was cut off: it may mean something else.
+                return None
+            self._unread += chunk

@@ -1,0 +1,132 @@
+"""The file: a summary that needs no script, and below it the run with the viewer that shows it.
+
+Nothing is fetched, and nothing of the run can become code: the page allows its own script and
+style by their hashes and forbids all else, and the run lies in it as base64.
+"""
+
+import base64
+import hashlib
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Final
+
+import attrs
+import msgspec
+
+from delegation import TaskId, one_line
+from orchestrator.report.columns import columns_of, packed
+from orchestrator.report.story import Story
+from orchestrator.report.summary import summary_of
+from orchestrator.report.transcripts import (
+    NOT_SUCCEEDED,
+    OF_A_MESSAGE,
+    Carried,
+    Transcripts,
+    carried,
+)
+
+PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="viewer"></div>
+<article id="summary" class="summary">
+{summary}
+<p class="small" id="data-line"><button type="button" class="chip" id="data">Save the data of\
+ this run as JSON</button></p>
+<noscript><p class="small">This browser runs no script, so there is only the summary.</p></noscript>
+</article>
+<script type="application/json" id="about">{about}</script>
+<script type="text/plain" id="columns">{columns}</script>
+{said}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+@attrs.frozen
+class Report:
+    """A report that is written, and what it carries."""
+
+    html: str
+    transcripts: Carried
+
+
+def written(story: Story, *, version: str, transcripts: Transcripts) -> Report:
+    """Return the report of a run.
+
+    Args:
+        story: what happened.
+        version: of the orchestrator that writes it.
+        transcripts: whose the story has.
+    """
+    said = carried(story, transcripts)
+    title = _title(story)
+    script, style = _built("viewer.js"), _built("viewer.css")
+    html = PAGE.format(
+        policy=(
+            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+            " base-uri 'none'; form-action 'none'"
+        ),
+        title=escape(f"{title} · run {story.run}"),
+        style=style,
+        script=script,
+        summary=summary_of(story, title, version=version, transcripts=said.sentence),
+        about=_json(_about(story, title, said)),
+        columns=packed(columns_of(story)),
+        said="\n".join(
+            f'<script type="text/plain" id="said-{number}">{packet}</script>'
+            for number, packet in enumerate(said.packets)
+        ),
+    )
+    return Report(html, said)
+
+
+def _title(story: Story) -> str:
+    node = story.tree[story.tree.root]
+    return (
+        f"{node['agent']}: {one_line(node['goal'])}" if node["goal"] else node["agent"]
+    )
+
+
+def _about(story: Story, title: str, said: Carried) -> dict[str, object]:
+    numbers = {TaskId(task): number for number, task in enumerate(story.tree.graph)}
+    return {
+        "title": title,
+        "run": story.run,
+        # Who is always on it says nothing.
+        "critical": [
+            numbers[task] for task in story.path.tasks if task != story.tree.root
+        ],
+        "said": {
+            "kind": said.kind,
+            "cut": OF_A_MESSAGE,
+            "statuses": sorted(NOT_SUCCEEDED),
+            "index": said.index,
+        },
+    }
+
+
+def _json(value: object) -> str:
+    """Return JSON that cannot end the element in which it stands."""
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c")
+
+
+@cache
+def _built(name: str) -> str:
+    return (files("orchestrator.report") / "built" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,281 @@
+"""The summary of a run as plain HTML: for whoever has no script, prints it, or compares two.
+
+Every text of the run is escaped here. Whatever is left out is counted.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import Final
+
+import attrs
+
+from agents import Usage
+from delegation import TaskId, one_line, printable
+from delegation.critical import Part
+from delegation.tally import FAILURES
+from orchestrator.report.story import Story
+
+FAILURES_SHOWN: Final = 50
+SUBTREES_SHOWN: Final = 15
+STEPS_SHOWN: Final = 30
+CHARACTERS_OF_AN_ERROR: Final = 400
+CHARACTERS_OF_A_PATH: Final = 300
+WORDS: Final = {
+    "succeeded": ("✓", "done", "done"),
+    "failed": ("✗", "failed", "failed"),
+    "timed_out": ("✗", "timed out", "failed"),
+    "over_budget": ("✗", "over budget", "failed"),
+    "lost": ("✗", "lost", "failed"),
+    "cancelled": ("⊘", "cancelled", "cancelled"),
+    "refused": ("⊘", "refused", "cancelled"),
+    "queued": ("·", "queued", "queued"),
+    "running": ("◐", "running", "running"),
+    "quiet": ("◔", "quiet", "running"),
+    "waiting": ("!", "waiting", "waiting"),
+    "interrupted": ("!", "interrupted", "interrupted"),
+}
+"""The sign, the word and the colour of each status, as `viewer/status.js` has them."""
+_MARKS: Final = re.compile(r"[\u200e\u200f]")
+
+
+@attrs.frozen
+class Tile:
+    name: str
+    value: str
+    more: str = ""
+
+
+def summary_of(story: Story, title: str, *, version: str, transcripts: str) -> str:
+    """Return the summary of a run.
+
+    Args:
+        story: what happened.
+        title: what the run is called.
+        version: of the orchestrator that writes this.
+        transcripts: which of them the report carries, in words.
+    """
+    tree = story.tree
+    sign, word, group = WORDS[tree[tree.root]["status"]]
+    began = dt.datetime.fromtimestamp(story.began, dt.UTC)
+    return "\n".join(
+        [
+            f"<h1>{_text(title)}</h1>",
+            f'<p class="lead"><span class="state {group}">{sign} {word}</span>'
+            f" · run <code>{_text(story.run)}</code>"
+            f" · began {began:%Y-%m-%d %H:%M:%S} UTC</p>",
+            _tiles(story),
+            *_failures(story),
+            *_costliest(story),
+            *_critical(story),
+            "<h2>About this file</h2>",
+            f'<p class="small">{_text(transcripts)} Goals, errors and questions are cut in the'
+            " tree where they are long, and end with “…” then.</p>",
+            f'<p class="small">Written by delegation-orchestrator {_text(version)}'
+            f" from {story.facts:,} facts of the journal, which"
+            f" {_text(', '.join(story.versions)) or 'an unknown version'} had opened. SHA-256 of"
+            f" these facts: <code>{story.digest}</code></p>",
+        ]
+    )
+
+
+def _tiles(story: Story) -> str:
+    tree = story.tree
+    total, work = tree.total, tree.parallelism(now=story.last)
+    counts = [
+        f"{WORDS[status][0]} {number:,} {WORDS[status][1]}"
+        for status, number in sorted(tree.counts().items(), key=lambda it: -it[1])
+    ]
+    path = story.path
+    tiles = [
+        Tile("agents", f"{len(tree):,}", " · ".join(counts)),
+        Tile("cost", dollars(total), _cost_note(total)),
+        Tile(
+            "tokens",
+            f"{total.tokens:,}",
+            f"{total.input_tokens:,} read, {total.output_tokens:,} written,"
+            f" {total.calls:,} model calls",
+        ),
+        Tile("time", seconds(story.last - story.began), _span_note(story)),
+        Tile(
+            "most at work at once",
+            f"{work.peak:,}",
+            f"{work.achieved:.1f} on average; {seconds(work.work)} one after the other",
+        ),
+        Tile(
+            "critical path",
+            seconds(path.seconds),
+            f"{_counted(len(path.tasks), 'agent')} on it, at work for {seconds(path.work)}",
+        ),
+    ]
+    return '<dl class="tiles">' + "".join(map(_tile, tiles)) + "</dl>"
+
+
+def _tile(tile: Tile) -> str:
+    more = f"<small>{_text(tile.more)}</small>" if tile.more else ""
+    return f"<div><dt>{tile.name}</dt><dd>{_text(tile.value)}{more}</dd></div>"
+
+
+def _cost_note(total: Usage) -> str:
+    exact = f"{total.cost:,} micro-dollars"
+    if not total.unpriced:
+        return exact
+    calls = _counted(total.unpriced, "model call")
+    return f"{exact}; {calls} without a known price"
+
+
+def _span_note(story: Story) -> str:
+    until = dt.datetime.fromtimestamp(story.last, dt.UTC)
+    return f"until {until:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _failures(story: Story) -> Iterator[str]:
+    tree = story.tree
+    failed = [task for task in tree.graph if tree[task]["status"] in FAILURES]
+    yield f"<h2>Failures ({len(failed):,})</h2>"
+    if not failed:
+        yield "<p>Nothing has failed.</p>"
+        return
+    yield _table(
+        ["what", "how", "error"],
+        (
+            [
+                _name(story, task),
+                f'<span class="{WORDS[tree[task]["status"]][2]}">'
+                f"{WORDS[tree[task]['status']][0]} {WORDS[tree[task]['status']][1]}</span>",
+                _text(_short(tree[task]["error"], CHARACTERS_OF_AN_ERROR)),
+            ]
+            for task in failed[:FAILURES_SHOWN]
+        ),
+        classes=["", "", "error"],
+    )
+    yield _left_out(len(failed) - FAILURES_SHOWN, "failure", "the tree has them all")
+
+
+def _costliest(story: Story) -> Iterator[str]:
+    tree = story.tree
+    whole = tree.total
+    below = [TaskId(task) for task in tree.graph if task != tree.root]
+    below.sort(key=lambda task: _weight(tree[task]["total"]), reverse=True)
+    yield "<h2>Costliest subtrees</h2>"
+    if not below:
+        yield "<p>Nothing was handed on.</p>"
+        return
+    by_cost = bool(whole.cost)
+    yield _table(
+        ["what", "agents", "tokens", "cost", "share"],
+        (
+            [
+                _name(story, task),
+                f"{tree.tally(task).tasks:,}",
+                f"{tree[task]['total'].tokens:,}",
+                _text(dollars(tree[task]["total"])),
+                _share(tree[task]["total"], whole, by_cost=by_cost),
+            ]
+            for task in below[:SUBTREES_SHOWN]
+        ),
+        classes=["", "n", "n", "n", "n"],
+    )
+    of = "cost" if by_cost else "tokens, since no price is known"
+    yield f'<p class="small">A subtree is an agent with all below it; the share is of the {of}.</p>'
+
+
+def _weight(usage: Usage) -> tuple[int, int]:
+    return usage.cost, usage.tokens
+
+
+def _share(usage: Usage, whole: Usage, *, by_cost: bool) -> str:
+    part, all_ = (usage.cost, whole.cost) if by_cost else (usage.tokens, whole.tokens)
+    return f"{100 * part / all_:.1f} %" if all_ else ""
+
+
+def _critical(story: Story) -> Iterator[str]:
+    path = story.path
+    yield "<h2>Critical path</h2>"
+    if not path.segments:
+        yield "<p>Nothing has begun.</p>"
+        return
+    yield (
+        '<p class="small">What took as long as all of it took: only what is at work here is'
+        " worth making faster.</p>"
+    )
+    words = {Part.WORKS: "at work", Part.QUEUED: "queued", Part.IDLE: "idle"}
+    yield _table(
+        ["who", "what", "from", "for"],
+        (
+            [
+                _name(story, step.task),
+                words[step.part],
+                seconds(step.begin - story.began),
+                seconds(step.seconds),
+            ]
+            for step in path.segments[:STEPS_SHOWN]
+        ),
+        classes=["", "", "n", "n"],
+    )
+    yield _left_out(len(path.segments) - STEPS_SHOWN, "step", "not shown here")
+
+
+def _name(story: Story, task: TaskId) -> str:
+    node = story.tree[task]
+    about = one_line(node["label"] or node["goal"])
+    name = f"<b>{_text(node['agent'])}</b> {_text(about)}"
+    path = _text(_short(node["path"], CHARACTERS_OF_A_PATH))
+    return (
+        f'<a href="#" data-task="{escape(task)}">{name}</a>'
+        f'<span class="path">{path}</span>'
+    )
+
+
+def _table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, classes: Sequence[str]
+) -> str:
+    def cells(tag: str, texts: Sequence[str]) -> str:
+        return "".join(
+            f'<{tag} class="{kind}">{text}</{tag}>'
+            for text, kind in zip(texts, classes, strict=True)
+        )
+
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>\n{body}</tbody></table>"
+
+
+def _left_out(number: int, noun: str, where: str) -> str:
+    if number <= 0:
+        return ""
+    return f'<p class="small">{_counted(number, f"more {noun}")}: {where}.</p>'
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _text(text: str) -> str:
+    """Return a text that a page shows as it is, and that changes nothing around it."""
+    return escape(_MARKS.sub("\N{REPLACEMENT CHARACTER}", printable(text)))
+
+
+def dollars(usage: Usage) -> str:
+    """Return money for people, a lower bound marked."""
+    if usage.unpriced and not usage.cost:
+        return "price unknown"
+    amount = usage.cost / 1_000_000
+    digits = 2 if amount >= 1 else 4
+    return f"{'≥ ' if usage.unpriced else ''}${amount:,.{digits}f}"
+
+
+def seconds(number: float) -> str:
+    """Return a time for people."""
+    if number < 60:
+        return f"{number:.1f} s"
+    whole = round(number)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02} h"

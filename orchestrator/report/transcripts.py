@@ -1,0 +1,155 @@
+"""What was said, as far as a report carries it: how much that is, and what is left out, is said.
+
+Texts of models and tools are data here, and nothing else: the page shows them as text.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from agents import AssistantMessage, CallId, Message, ToolMessage, UserMessage
+from delegation import Ending, Status, TaskId
+from orchestrator.report.columns import packed
+from orchestrator.report.story import Said, Story
+
+OF_A_MESSAGE: Final = 20_000
+"""How many characters of a message are kept."""
+OF_A_REPORT: Final = 10_000_000
+"""How many characters all transcripts of a report may have."""
+OF_A_PACKET: Final = 200_000
+"""A packet that has so many is full: the page unpacks one whole packet to show one task."""
+NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(
+    {
+        Ending.FAILED,
+        Ending.TIMED_OUT,
+        Ending.OVER_BUDGET,
+        Ending.LOST,
+        Ending.CANCELLED,
+        Status.INTERRUPTED,
+    }
+)
+
+
+class Transcripts(enum.StrEnum):
+    """Whose transcripts a report carries."""
+
+    NONE = "none"
+    FAILED = "failed"
+    """Those of tasks that did not succeed."""
+    ALL = "all"
+
+    def wants(self, status: str) -> bool:
+        if self is Transcripts.FAILED:
+            return status in NOT_SUCCEEDED
+        return self is Transcripts.ALL
+
+
+@attrs.frozen(kw_only=True)
+class Carried:
+    """The transcripts of a report."""
+
+    packets: Sequence[str]
+    index: Mapping[TaskId, int]
+    """In which packet each task is."""
+    left_out: int
+    """How many tasks are not in it, since it was full."""
+    kind: Transcripts
+
+    @property
+    def sentence(self) -> str:
+        """What it carries, for people."""
+        if self.kind is Transcripts.NONE:
+            return "No transcripts are in this file: it was written with --transcripts none."
+        whose = "all tasks" if self.kind is Transcripts.ALL else "what did not succeed"
+        full = (
+            f" {self.left_out:,} more are left out: the file is full."
+            if self.left_out
+            else ""
+        )
+        return (
+            f"Transcripts of {whose}: {len(self.index):,} are in this file. It keeps"
+            f" {OF_A_MESSAGE:,} characters of a message and {OF_A_REPORT:,} of all of"
+            f" them.{full}"
+        )
+
+
+def carried(story: Story, kind: Transcripts) -> Carried:
+    """Return the transcripts of a run, those of what did not succeed first."""
+    packets: list[str] = []
+    index: dict[TaskId, int] = {}
+    packet: dict[TaskId, list[dict[str, Any]]] = {}
+    size = left = left_out = 0
+    left = OF_A_REPORT
+
+    def close() -> None:
+        nonlocal size
+        packets.append(packed(packet))
+        packet.clear()
+        size = 0
+
+    for task, said in _in_order(story):
+        messages = [*_messages(said)]
+        length = sum(len(message["text"]) for message in messages)
+        if length > left:
+            left_out += 1
+            continue
+        left -= length
+        size += length
+        index[task] = len(packets)
+        packet[task] = messages
+        if size >= OF_A_PACKET:
+            close()
+    if packet:
+        close()
+    return Carried(packets=packets, index=index, left_out=left_out, kind=kind)
+
+
+def _in_order(story: Story) -> Iterator[tuple[TaskId, Said]]:
+    for first in (True, False):
+        for task in story.tree.graph:
+            is_first = story.tree[task]["status"] in NOT_SUCCEEDED
+            said = story.said.get(task)
+            if is_first is first and said is not None and said.messages:
+                yield task, said
+
+
+def _messages(said: Said) -> Iterator[dict[str, Any]]:
+    tools: dict[CallId, str] = {}
+    for message in said.messages:
+        if isinstance(message, AssistantMessage):
+            tools |= {call.id: call.name for call in message.calls}
+        yield _message(message, tools)
+    outcome = said.outcome
+    if outcome is not None and (outcome.error or outcome.note):
+        text = "\n".join(filter(None, (outcome.error, outcome.note)))
+        yield _cut(f"ended: {outcome.ending}", text, failed=not outcome.succeeded)
+
+
+def _message(message: Message, tools: Mapping[CallId, str]) -> dict[str, Any]:
+    match message:
+        case UserMessage():
+            parts = "".join(f"\n[{part.label}]" for part in message.parts)
+            return _cut("told", message.text + parts)
+        case AssistantMessage():
+            calls = (f"→ {call.name} {_json(call.arguments)}" for call in message.calls)
+            text = "\n".join(filter(None, (message.text, *calls)))
+            return _cut(message.model or "model", text)
+        case ToolMessage():
+            name = tools.get(message.call, "tool")
+            return _cut(f"tool {name}", message.text, failed=message.failed)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _cut(who: str, text: str, *, failed: bool = False) -> dict[str, Any]:
+    message: dict[str, Any] = {"who": who, "text": text[:OF_A_MESSAGE]}
+    if failed:
+        message["failed"] = True
+    if len(text) > OF_A_MESSAGE:
+        message["left"] = len(text) - OF_A_MESSAGE
+    return message

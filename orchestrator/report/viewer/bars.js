@@ -1,0 +1,239 @@
+// Time bars, in the rows of the tree. What a folded row hides is drawn into it: failures stay
+// visible as ticks, a group shows how many of it work at a time.
+
+import { FONT, palette, pen } from './dom.js';
+import { duration, instant } from './format.js';
+
+export const ROW = 24;
+
+// Where each task stands when the tree is walked down, so that a subtree is one stretch.
+export class Walk {
+  constructor(model, rollups) {
+    this.model = model;
+    this.place = new Int32Array(model.size);
+    // Parents come before their children: each takes its place, and hands the next ones on.
+    const next = new Int32Array(model.size);
+    for (let number = 0; number < model.size; number += 1) {
+      const parent = model.parent[number];
+      this.place[number] = parent < 0 ? 0 : next[parent];
+      if (parent >= 0) next[parent] += rollups.tasks[number];
+      next[number] = this.place[number] + 1;
+    }
+    this.rollups = rollups;
+    this.order = new Int32Array(model.size);
+    this.place.forEach((place, number) => { this.order[place] = number; });
+    this.failed = [];
+    for (let number = 0; number < model.size; number += 1) {
+      if (rollups.own[number] === 'failed') this.failed.push(number);
+    }
+    this.failed.sort((one, other) => this.place[one] - this.place[other]);
+  }
+
+  // All tasks below one, as a stretch of the walk.
+  below(number) {
+    const first = this.place[number] + 1;
+    return this.order.subarray(first, first + this.rollups.tasks[number] - 1);
+  }
+
+  // When those failed that are below a task.
+  failuresBelow(number) {
+    const [first, last] = [this.place[number] + 1, this.place[number] + this.rollups.tasks[number]];
+    let [low, high] = [0, this.failed.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.place[this.failed[middle]] < first) low = middle + 1;
+      else high = middle;
+    }
+    const times = [];
+    for (; low < this.failed.length && this.place[this.failed[low]] < last; low += 1) {
+      times.push(this.model.until(this.failed[low]));
+    }
+    return times;
+  }
+}
+
+export function drawAxis(canvas, scale, origin) {
+  const tools = pen(canvas);
+  if (!tools) return;
+  const { context, width, height } = tools;
+  const colours = palette();
+  context.font = FONT;
+  context.fillStyle = colours.quiet;
+  for (const [at, step] of scale.ticks(origin)) {
+    const x = Math.round(scale.x(at));
+    const text = instant(at - origin, step);
+    if (x + 4 + context.measureText(text).width < width) context.fillText(text, x + 4, height / 2);
+    context.fillRect(x, height - 6, 1, 6);
+  }
+  for (const [begin, end] of scale.cuts) {
+    const text = `⋯ ${duration(end - begin)}`;
+    const middle = scale.x(begin) + scale.cutWidth / 2 - context.measureText(text).width / 2;
+    context.fillText(text, middle, height / 2);
+  }
+}
+
+export class Bars {
+  constructor(canvas, model, rollups, walk, critical) {
+    Object.assign(this, { canvas, model, rollups, walk, critical });
+  }
+
+  // Draw the rows from `first` on; `offset` is how far the first one is scrolled out.
+  draw(rows, first, offset, scale) {
+    const tools = pen(this.canvas);
+    if (!tools) return;
+    Object.assign(this, tools);
+    this.colours = palette();
+    this.scale = scale;
+    this.context.font = FONT;
+    this.grid();
+    const seen = Math.ceil(this.height / ROW) + 1;
+    rows.slice(first, first + seen).forEach((row, place) => {
+      const top = place * ROW - offset;
+      if (row.kind === 'task') this.task(row, top);
+      else this.group(row, top);
+    });
+  }
+
+  grid() {
+    const { context, colours, scale, height } = this;
+    context.fillStyle = colours.hairline;
+    for (const [at] of scale.ticks(this.model.start)) {
+      context.fillRect(Math.round(scale.x(at)), 0, 1, height);
+    }
+    for (const [begin] of scale.cuts) {
+      const x = scale.x(begin) + scale.cutWidth / 2;
+      context.strokeStyle = colours.quiet;
+      context.setLineDash([2, 3]);
+      context.strokeRect(x, -1, 0, height + 2);
+      context.setLineDash([]);
+    }
+  }
+
+  // Where the bar of a task is, as far as it can be seen: {x, width}, or null.
+  span(from, to, scale = this.scale) {
+    if (to < scale.from || from > scale.to) return null;
+    const x = Math.max(scale.x(from), -2);
+    const end = Math.min(scale.x(to), scale.left + scale.width + 2);
+    return { x, width: Math.max(end - x, 2) };
+  }
+
+  task(row, top) {
+    const { context, colours, model, rollups } = this;
+    const { number } = row;
+    const started = model.started[number];
+    if (started === null) return this.queued(number, top);
+    const folded = row.canOpen && !row.isOpen;
+    const high = folded ? 10 : 14;
+    const y = top + (folded ? 4 : 5);
+    const span = this.span(started, model.until(number));
+    if (folded) this.hidden(number, top + 15);
+    if (!span) return null;
+    this.fillSpan(number, span, y, high);
+    if (this.critical.has(number)) {
+      context.fillStyle = colours.ink;
+      context.fillRect(span.x, y - 3, span.width, 2);
+    }
+    if (model.mode[number] === 'detached') {
+      context.strokeStyle = colours.ink;
+      context.setLineDash([3, 2]);
+      context.strokeRect(span.x + 0.5, y + 0.5, span.width - 1, high - 1);
+      context.setLineDash([]);
+    }
+    const end = folded && rollups.final[number] > -Infinity
+      ? Math.max(span.x + span.width, this.scale.x(rollups.final[number])) : span.x + span.width;
+    this.note(duration(model.seconds(number)), Math.min(span.x, end), end, top + ROW / 2);
+    return null;
+  }
+
+  fillSpan(number, span, y, high) {
+    const { context, colours, model, rollups } = this;
+    const colour = colours[`bar-${rollups.own[number]}`];
+    context.fillStyle = colour;
+    if (number === 0 && model.turns.length > 1) {
+      // A session works in its turns, and is there in between.
+      context.globalAlpha = 0.3;
+      context.fillRect(span.x, y, span.width, high);
+      context.globalAlpha = 1;
+      for (const [from, to] of model.turns) {
+        const turn = this.span(from, to ?? model.last);
+        if (turn) context.fillRect(turn.x, y, turn.width, high);
+      }
+      return;
+    }
+    context.fillRect(span.x, y, span.width, high);
+  }
+
+  queued(number, top) {
+    const { context, colours, model } = this;
+    const span = this.span(model.requested[number], model.until(number));
+    if (!span) return null;
+    context.fillStyle = colours['bar-queued'];
+    context.fillRect(span.x, top + ROW / 2 - 1, span.width, 2);
+    return null;
+  }
+
+  // What a folded row hides: how long it went on, and where something failed.
+  hidden(number, y) {
+    const { context, colours, rollups } = this;
+    const span = this.span(rollups.first[number], rollups.final[number]);
+    if (span) {
+      context.fillStyle = colours.track;
+      context.fillRect(span.x, y, span.width, 5);
+    }
+    this.ticks(this.walk.failuresBelow(number), y, 5);
+  }
+
+  ticks(times, y, high) {
+    const { context, colours, scale } = this;
+    context.fillStyle = colours['bar-failed'];
+    let last = -10;
+    for (const at of times.sort((one, other) => one - other)) {
+      const x = Math.round(scale.x(at));
+      if (x - last < 2 || x < 0 || x > this.width) continue;
+      context.fillRect(x - 1, y, 2, high);
+      last = x;
+    }
+  }
+
+  group(row, top) {
+    const { context, colours, model, rollups, scale, width } = this;
+    const bins = new Int32Array(Math.ceil(width) + 2);
+    const clamp = (x) => Math.min(Math.max(Math.floor(x), 0), bins.length - 1);
+    let [first, last, active] = [Infinity, -Infinity, false];
+    const failures = [];
+    for (const member of row.members) {
+      if (model.started[member] === null) continue;
+      const [from, to] = [model.started[member], model.until(member)];
+      first = Math.min(first, from);
+      last = Math.max(last, to);
+      active ||= model.ended[member] === null;
+      if (rollups.own[member] === 'failed') failures.push(to);
+      if (!row.isOpen) failures.push(...this.walk.failuresBelow(member));
+      if (to < scale.from || from > scale.to) continue;
+      const begin = clamp(scale.x(from));
+      bins[begin] += 1;
+      bins[Math.max(clamp(scale.x(to)), Math.min(begin + 1, bins.length - 1))] -= 1;
+    }
+    if (last < first) return;
+    let [sum, most] = [0, 1];
+    for (const change of bins) most = Math.max(most, (sum += change));
+    context.fillStyle = colours[active ? 'bar-running' : 'bar-done'];
+    sum = 0;
+    bins.forEach((change, x) => {
+      sum += change;
+      if (!sum) return;
+      const high = Math.max(1.5, (sum / most) * 15);
+      context.fillRect(x, top + 21 - high, 1, high);
+    });
+    this.ticks(failures, top + 1, 4);
+    this.note(duration(last - first), scale.x(first), scale.x(last), top + ROW / 2);
+  }
+
+  note(text, from, to, y) {
+    const { context, colours, width } = this;
+    const wide = context.measureText(text).width;
+    context.fillStyle = colours.quiet;
+    if (to + 6 + wide < width - 2) context.fillText(text, Math.max(to, 0) + 6, y);
+    else if (from - 6 - wide > 0) context.fillText(text, from - 6 - wide, y);
+  }
+}

@@ -1,0 +1,237 @@
+// What is known of one task, or of a group: numbers of its own and of all below, and what was said.
+
+import { element, fill } from './dom.js';
+import { count, counted, duration, exactMoney, oneLine, printable, tokens } from './format.js';
+import { CACHED, CALLS, COST, INPUT, OUTPUT, REASONING, UNPRICED } from './model.js';
+import { GROUPS, describe } from './status.js';
+
+const FOLDED_LINES = 40;
+const FOLDED_CHARACTERS = 4000;
+const AT_ONCE = 60; // messages; more are shown when asked for
+
+const REASONS = {
+  asked_to_wait: 'the caller asked to wait for it',
+  cannot_be_told_later: 'whoever asked cannot be told anything after its turn ends',
+  none_in_background: 'the rules allow nothing in the background',
+  can_be_told_later: 'the session that asked can be told later',
+};
+
+export class Details {
+  constructor(viewer) {
+    this.viewer = viewer;
+    this.element = element('aside', { class: 'details', 'aria-label': 'Details' });
+    this.shown = null;
+    this.ticket = 0;
+  }
+
+  draw() {
+    const row = this.viewer.rows[this.viewer.place] ?? null;
+    const key = row === null ? null : `${row.kind}${row.key}`;
+    if (key === this.shown) return;
+    this.shown = key;
+    this.ticket += 1;
+    this.element.scrollTop = 0;
+    if (row === null) fill(this.element, element('p', { class: 'hint' }, 'Nothing is selected.'));
+    else if (row.kind === 'task') this.task(row.number);
+    else this.group(row);
+  }
+
+  task(number) {
+    const { model, viewer } = { model: this.viewer.model, viewer: this.viewer };
+    const { sign, word, group } = describe(model.status[number]);
+    const facts = [word, model.models[number], `depth ${model.depth[number]}`];
+    if (model.mode[number] !== 'root') facts.push(model.mode[number]);
+    fill(
+      this.element,
+      element('h2', {}, element('span', { class: `sign ${group}`, 'aria-hidden': 'true' }, sign), ' ',
+        element('span', { class: 'agent' }, oneLine(model.agent[number], 60)), ' ',
+        oneLine(model.label[number] || '', 120)),
+      element('p', { class: 'facts' }, element('code', {}, model.ids[number]), ' · ',
+        facts.filter(Boolean).join(' · ')),
+      this.path(number),
+      viewer.critical.has(number)
+        ? element('p', { class: 'facts' }, 'On the critical path: whatever makes it shorter makes the run shorter.')
+        : null,
+      model.error[number]
+        ? element('p', { class: `error ${group}`, dir: 'auto' }, printable(model.error[number])) : null,
+      model.asks[number] ? this.ask(model.asks[number]) : null,
+      this.numbers(number),
+      this.actions(number),
+      this.about(number),
+      this.transcript(number),
+    );
+  }
+
+  path(number) {
+    const { model, viewer } = { model: this.viewer.model, viewer: this.viewer };
+    const steps = [];
+    for (let above = model.parent[number]; above >= 0; above = model.parent[above]) {
+      const target = above;
+      steps.unshift(element('button', {
+        class: 'link', type: 'button', onclick: () => viewer.reveal(target),
+        title: model.path[above],
+      }, oneLine(model.path[above].slice(model.path[above].lastIndexOf('/') + 1), 40)));
+    }
+    if (!steps.length) return null;
+    return element('nav', { class: 'path', 'aria-label': 'Above it' },
+      ...steps.flatMap((step) => [step, element('span', { 'aria-hidden': 'true' }, ' › ')]),
+      element('span', {}, oneLine(model.path[number].slice(model.path[number].lastIndexOf('/') + 1), 40)));
+  }
+
+  ask(words) {
+    return element('div', { class: 'ask' }, element('h3', {}, '! Approval needed'),
+      element('pre', {}, printable(words)));
+  }
+
+  numbers(number) {
+    const { model, rollups } = this.viewer;
+    const own = (field) => model.ofOwn(number, field);
+    const all = (field) => model.ofTotal(number, field);
+    const rows = [
+      ['tokens read', tokens(own(INPUT)), tokens(all(INPUT))],
+      ['tokens written', tokens(own(OUTPUT)), tokens(all(OUTPUT))],
+      ['cost', exactMoney(own(COST), own(UNPRICED)), exactMoney(all(COST), all(UNPRICED))],
+      ['model calls', count(own(CALLS)), count(all(CALLS))],
+    ];
+    if (all(CACHED)) rows.push(['read from a cache', tokens(own(CACHED)), tokens(all(CACHED))]);
+    if (all(REASONING)) rows.push(['reasoning', tokens(own(REASONING)), tokens(all(REASONING))]);
+    if (all(UNPRICED)) rows.push(['without a price', count(own(UNPRICED)), count(all(UNPRICED))]);
+    const seconds = model.seconds(number);
+    const begun = rollups.final[number] > rollups.first[number];
+    rows.push(
+      ['time', seconds === null ? 'not started' : duration(seconds),
+        begun ? duration(rollups.final[number] - rollups.first[number]) : '–'],
+      ['agents', '1', count(rollups.tasks[number])],
+      ['tool calls', count(model.tools[number]), ''],
+    );
+    for (const group of ['waiting', 'running', 'failed']) {
+      if (!rollups.groups[group][number]) continue;
+      const { sign, word } = GROUPS[group];
+      rows.push([`${sign} ${word}`, rollups.own[number] === group ? '1' : '0',
+        count(rollups.groups[group][number])]);
+    }
+    return table(['', 'own', 'subtree'], rows);
+  }
+
+  actions(number) {
+    const { viewer } = this;
+    const disabled = { type: 'button', disabled: true, title: 'This is a recording: nothing in it can be changed.' };
+    return element('div', { class: 'actions' },
+      element('button', disabled, 'Message'),
+      element('button', disabled, 'Cancel subtree'),
+      element('button', { type: 'button', onclick: () => viewer.zoomTo(number), title: 'Zoom time to it and all below it' }, 'Zoom'),
+      element('button', { type: 'button', onclick: (event) => copy(viewer.model.ids[number], event.target) }, 'Copy id'));
+  }
+
+  about(number) {
+    const { model } = this.viewer;
+    const started = model.started[number];
+    const waited = started === null ? null : started - model.requested[number];
+    const lines = [];
+    if (model.goal[number] && model.goal[number] !== model.label[number]) {
+      lines.push(['goal', foldable(model.goal[number])]);
+    }
+    if (model.reason[number]) {
+      const why = REASONS[model.reason[number]] ?? model.reason[number];
+      lines.push([model.mode[number], `because ${why}`]);
+    }
+    if (model.needs[number].length) lines.push(['needed', model.needs[number].join(', ')]);
+    const at = new Date(model.requested[number] * 1000);
+    lines.push(['asked', `${at.toISOString().replace('T', ' ').slice(0, 19)} UTC${
+      waited !== null && waited >= 0.05 ? `, begun ${duration(waited)} later` : ''}`]);
+    return element('dl', {}, ...lines.flatMap(([name, words]) => [
+      element('dt', {}, name), element('dd', { dir: 'auto' }, words)]));
+  }
+
+  transcript(number) {
+    const section = element('section', { class: 'transcript', 'aria-label': 'Transcript', tabindex: 0 },
+      element('h3', {}, 'Transcript'));
+    const { said } = this.viewer;
+    if (!said.has(this.viewer.model.ids[number])) {
+      section.append(element('p', { class: 'hint' }, ...said.why(this.viewer.model, number)));
+      return section;
+    }
+    const { ticket } = this;
+    said.read(this.viewer.model.ids[number]).then((messages) => {
+      if (ticket === this.ticket) section.append(...talk(messages, said.cut));
+    });
+    return section;
+  }
+
+  group(row) {
+    const { model, rollups } = this.viewer;
+    const sum = (of) => row.members.reduce((total, member) => total + of(member), 0);
+    const agents = sum((member) => rollups.tasks[member]);
+    const rows = [
+      ['tokens', tokens(sum((it) => model.ofOwn(it, INPUT) + model.ofOwn(it, OUTPUT))),
+        tokens(sum((it) => model.tokens(it)))],
+      ['cost', exactMoney(sum((it) => model.ofOwn(it, COST)), sum((it) => model.ofOwn(it, UNPRICED))),
+        exactMoney(sum((it) => model.ofTotal(it, COST)), sum((it) => model.ofTotal(it, UNPRICED)))],
+      ['agents', count(row.members.length), count(agents)],
+    ];
+    for (const [group, { sign, word }] of Object.entries(GROUPS)) {
+      const all = sum((member) => rollups.groups[group][member]);
+      if (!all) continue;
+      const own = sum((member) => (rollups.own[member] === group ? 1 : 0));
+      rows.push([`${sign} ${word}`, count(own), count(all)]);
+    }
+    fill(
+      this.element,
+      element('h2', {}, element('span', { class: 'agent' }, oneLine(row.agent, 60)), ` ×${count(row.members.length)}`),
+      element('p', { class: 'facts' },
+        `${row.kind === 'more' ? 'The others of' : 'Siblings of'} one agent below ${oneLine(model.path[row.parent], 200)}`),
+      table(['', 'these', 'with all below'], rows),
+      element('p', { class: 'hint' }, row.isOpen ? 'Left folds it.' : 'Right or Enter opens it.'),
+    );
+  }
+}
+
+function table(head, rows) {
+  return element('table', {},
+    element('thead', {}, element('tr', {}, ...head.map((words) =>
+      (words ? element('th', { scope: 'col' }, words) : element('td', {}))))),
+    element('tbody', {}, ...rows.map(([name, ...cells]) => element('tr', {},
+      element('th', { scope: 'row' }, name),
+      ...cells.map((words) => element('td', {}, words))))));
+}
+
+function foldable(text) {
+  const clean = printable(text);
+  const lines = clean.split('\n');
+  if (lines.length <= FOLDED_LINES && clean.length <= FOLDED_CHARACTERS) return clean;
+  const short = lines.slice(0, FOLDED_LINES).join('\n').slice(0, FOLDED_CHARACTERS);
+  const holder = element('span', {}, short, '… ');
+  holder.append(element('button', {
+    class: 'link', type: 'button', onclick: () => fill(holder, clean),
+  }, `show all ${count(clean.length)} characters`));
+  return holder;
+}
+
+function talk(messages, cut) {
+  const items = messages.slice(0, AT_ONCE).map((it) => message(it, cut));
+  if (messages.length > AT_ONCE) {
+    const button = element('button', {
+      class: 'link', type: 'button',
+      onclick: () => button.replaceWith(...messages.slice(AT_ONCE).map((it) => message(it, cut))),
+    }, `show ${counted(messages.length - AT_ONCE, 'more message')}`);
+    items.push(button);
+  }
+  return items;
+}
+
+function message({ who, text, failed, left }, cut) {
+  const body = element('pre', { dir: 'auto' }, foldable(text));
+  if (left) body.append(element('span', { class: 'hint' },
+    `\n[${count(left)} more characters are not in this file: it keeps ${count(cut)} of a message]`));
+  return element('article', { class: `said ${failed ? 'failed' : ''}` },
+    element('h4', {}, failed ? `✗ ${who}` : who), body);
+}
+
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = 'Copied';
+  } catch {
+    button.textContent = text;
+  }
+}

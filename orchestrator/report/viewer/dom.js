@@ -1,0 +1,56 @@
+// Elements from words. Text goes in as text, whatever it holds: nothing here reads markup.
+
+export function element(name, attributes = {}, ...content) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
+    else if (value === true) made.setAttribute(key, '');
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...content.filter((it) => it !== null && it !== undefined && it !== ''));
+  return made;
+}
+
+export function fill(parent, ...content) {
+  parent.replaceChildren(...content.filter((it) => it !== null && it !== undefined && it !== ''));
+}
+
+// A canvas as sharp as the screen, of the size that its style gives it. Null is hidden.
+export function pen(canvas) {
+  const { clientWidth: width, clientHeight: height } = canvas;
+  if (!width || !height) return null;
+  const ratio = window.devicePixelRatio || 1;
+  const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+  }
+  const context = canvas.getContext('2d');
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.textBaseline = 'middle';
+  return { context, width, height };
+}
+
+// The colours of the theme that is on, by the names of the style sheet.
+export function palette() {
+  const style = getComputedStyle(document.documentElement);
+  return new Proxy({}, {
+    get: (known, name) => (known[name] ??= style.getPropertyValue(`--${String(name)}`).trim()),
+  });
+}
+
+export const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+
+// The beginning of a text that fits; nothing if that is less than so many characters.
+export function fitted(context, text, width, least = 4) {
+  if (width < 14) return '';
+  if (context.measureText(text).width <= width) return text;
+  let [low, high] = [0, Math.min(text.length, Math.ceil(width / 3))];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low >= least ? `${text.slice(0, low)}…` : '';
+}

@@ -1,0 +1,247 @@
+// The fold of the journal's facts, as the ledger does it in Python: tests feed both the same
+// journals, and compare every task. It trusts its facts, since a ledger has let them in.
+
+import { Model, USAGE } from './model.js';
+
+const NONE = 'none';
+
+class Session {
+  constructor(root) {
+    this.model = new Model();
+    this.root = root;
+    this.closed = false;
+    this.turn = null; // {number, capability, interrupted}
+    this.last = null; // how the last turn ended
+    this.outstanding = new Set(); // detached tasks that have not ended
+    this.processes = new Map(); // commands in the background: id to {task, notify}
+    this.acting = new Set();
+    this.asks = new Map(); // task to a map from call to {id, isOpen, words}
+    this.unsettled = new Map(); // task to a set of those it asked for
+    this.names = new Map(); // task to how often it asked for each agent
+  }
+
+  mark(task, attributes) {
+    const number = this.model.numbers.get(task);
+    for (const [name, value] of Object.entries(attributes)) this.model[name][number] = value;
+  }
+
+  of(task, name) {
+    return this.model[name][this.model.numbers.get(task)];
+  }
+
+  isAsking(task) {
+    const asks = this.asks.get(task);
+    return asks !== undefined && [...asks.values()].some((ask) => ask.isOpen);
+  }
+
+  working(task) {
+    return this.isAsking(task) ? 'waiting' : 'running';
+  }
+
+  dropAsks(task) {
+    this.asks.delete(task);
+    this.mark(task, { asks: '' });
+  }
+
+  dropProcesses(task) {
+    for (const [id, process] of this.processes) {
+      if (process.task === task) this.processes.delete(id);
+    }
+  }
+
+  get awaitsNews() {
+    return this.outstanding.size > 0 || [...this.processes.values()].some((it) => it.notify);
+  }
+
+  review() {
+    this.mark(this.root, { status: this.status });
+  }
+
+  get status() {
+    if (this.turn?.interrupted) return 'interrupted';
+    if (this.turn) return this.working(this.root);
+    if (this.awaitsNews) return 'waiting';
+    return this.last ?? 'queued';
+  }
+
+  *below(task) {
+    for (const child of this.unsettled.get(task) ?? []) {
+      yield child;
+      yield* this.below(child);
+    }
+  }
+}
+
+function usageOf(usage) {
+  return USAGE.map((name) => usage[name] ?? 0);
+}
+
+const LEARN = {
+  SessionOpened(session, body, at) {
+    session.model.add({
+      id: body.session, parent: null, agent: body.agent, path: `/${body.agent}`, mode: 'root',
+      requested: at,
+    });
+    session.unsettled.set(body.session, new Set());
+  },
+  DoorOpened: (session) => session.review(),
+  DoorClosed: (session) => session.review(),
+  SessionClosed(session) {
+    session.closed = true;
+    session.review();
+  },
+  MessageReceived(session, body) {
+    if (!session.of(session.root, 'goal')) session.mark(session.root, { goal: body.text });
+    session.review();
+  },
+  TurnStarted(session, body, at) {
+    session.turn = { number: body.turn, capability: body.capability, interrupted: false };
+    session.acting.add(session.root);
+    session.mark(session.root, { ended: null, error: '' });
+    if (session.of(session.root, 'started') === null) session.mark(session.root, { started: at });
+    session.model.turns.push([at, null]);
+    session.review();
+  },
+  TurnResumed(session, body) {
+    if (body.afresh) session.dropAsks(session.root);
+    session.turn = { ...session.turn, capability: body.capability, interrupted: false };
+    session.acting.add(session.root);
+    session.review();
+  },
+  TurnEnded(session, body, at) {
+    const { capability } = session.turn;
+    session.turn = null;
+    session.acting.delete(session.root);
+    session.dropAsks(session.root);
+    if (capability === NONE) session.dropProcesses(session.root);
+    session.last = body.outcome.ending;
+    session.mark(session.root, { ended: at, error: body.outcome.error ?? '' });
+    session.model.turns.at(-1)[1] = at;
+    session.review();
+  },
+  ReplyDelivered() {},
+  DeliveryFailed() {},
+  TaskRequested(session, body, at) {
+    const { request } = body;
+    const names = session.names.get(request.parent) ?? new Map();
+    session.names.set(request.parent, names);
+    const number = (names.get(request.agent) ?? 0) + 1;
+    names.set(request.agent, number);
+    session.model.add({
+      id: request.id,
+      parent: request.parent,
+      agent: request.agent,
+      goal: request.goal,
+      label: request.label,
+      path: `${session.of(request.parent, 'path')}/${request.agent}[${number}]`,
+      mode: body.mode,
+      reason: body.reason,
+      requested: at,
+      needs: [...new Set(request.needs ?? [])],
+    });
+    session.unsettled.set(request.id, new Set());
+    session.unsettled.get(request.parent).add(request.id);
+    if (body.mode === 'detached') session.outstanding.add(request.id);
+  },
+  TaskStarted(session, body, at) {
+    if (body.afresh) session.dropAsks(body.task);
+    const first = session.of(body.task, 'started');
+    session.mark(body.task, { status: 'running', started: first ?? at });
+    session.acting.add(body.task);
+  },
+  ModelAnswered(session, body) {
+    if (body.message.model) session.mark(body.task, { models: body.message.model });
+    if (body.copied) return;
+    session.model.spend(session.model.numbers.get(body.task), usageOf(body.message.usage ?? {}));
+  },
+  ModelFailed(session, body) {
+    session.model.spend(session.model.numbers.get(body.task), usageOf(body.usage));
+  },
+  ToolAnswered(session, body) {
+    session.asks.get(body.task)?.delete(body.message.call);
+    session.mark(body.task, { tools: session.of(body.task, 'tools') + 1 });
+  },
+  Steered() {},
+  SteeringSeen() {},
+  QuietChanged(session, body) {
+    session.mark(body.task, { status: body.quiet ? 'quiet' : session.working(body.task) });
+  },
+  ApprovalAsked(session, body) {
+    const asks = session.asks.get(body.task) ?? new Map();
+    session.asks.set(body.task, asks);
+    asks.set(body.call, { id: body.id, isOpen: true, words: body.details || body.subject });
+    asked(session, body.task);
+  },
+  ApprovalAnswered(session, body) {
+    for (const ask of session.asks.get(body.task)?.values() ?? []) {
+      if (ask.id === body.id) ask.isOpen = false;
+    }
+    asked(session, body.task);
+  },
+  ProcessStarted(session, body) {
+    session.processes.set(body.id, { task: body.task, notify: body.notify });
+    session.review();
+  },
+  ProcessMatched: (session) => session.review(),
+  ProcessEnded(session, body) {
+    session.processes.delete(body.id);
+    session.review();
+  },
+  CancelRequested() {},
+  TaskSettled(session, body, at) {
+    const { task, outcome } = body;
+    session.acting.delete(task);
+    session.unsettled.delete(task);
+    session.unsettled.get(session.model.ids[session.of(task, 'parent')]).delete(task);
+    session.outstanding.delete(task);
+    session.mark(task, { status: outcome.ending, ended: at, error: outcome.error ?? '' });
+    session.dropAsks(task);
+    session.dropProcesses(task);
+    session.review();
+  },
+};
+
+function asked(session, task) {
+  const open = [...(session.asks.get(task)?.values() ?? [])].filter((ask) => ask.isOpen);
+  session.mark(task, { asks: open.map((ask) => ask.words).join('\n') });
+  if (session.acting.has(task) && task !== session.root) {
+    session.mark(task, { status: session.working(task) });
+  }
+  session.review();
+}
+
+export class Facts {
+  constructor() {
+    this.sessions = new Map();
+    this.seq = 0;
+  }
+
+  // Learn one fact: {seq, at, session, kind, body}.
+  post({ seq, at, session: id, kind, body }) {
+    if (seq <= this.seq) throw new Error(`fact ${seq} is not after ${this.seq}`);
+    if (kind === 'JournalOpened') {
+      for (const session of this.sessions.values()) takenOver(session);
+    } else {
+      const learn = LEARN[kind];
+      if (!learn) throw new Error(`${kind}: a newer orchestrator wrote this`);
+      if (kind === 'SessionOpened') this.sessions.set(id, new Session(body.session));
+      const session = this.sessions.get(id);
+      learn(session, body, at);
+      session.model.see(at);
+    }
+    this.seq = seq;
+  }
+}
+
+// Whoever wrote the journal is gone: nothing that ran runs any more.
+function takenOver(session) {
+  if (session.turn) {
+    session.turn.interrupted = true;
+    session.acting.delete(session.root);
+  }
+  for (const task of session.below(session.root)) {
+    session.acting.delete(task);
+    session.mark(task, { status: 'interrupted' });
+  }
+  session.review();
+}

@@ -1,0 +1,75 @@
+// Numbers for people: short in a table, exact where somebody looks closely.
+
+const NAMES = new Intl.NumberFormat('en-US');
+
+export function count(number) {
+  return NAMES.format(number);
+}
+
+export function counted(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+export function tokens(number) {
+  if (number < 1000) return String(number);
+  if (number < 1e6) return `${(number / 1e3).toFixed(1)}k`;
+  if (number < 1e9) return `${(number / 1e6).toFixed(2)}M`;
+  return `${(number / 1e9).toFixed(2)}G`;
+}
+
+// Micro-dollars. What has calls without a price is a lower bound, and "unknown" is not "free".
+export function money(cost, unpriced) {
+  if (unpriced && !cost) return 'unknown';
+  return `${unpriced ? '≥ ' : ''}${dollars(cost)}`;
+}
+
+function dollars(cost) {
+  const amount = cost / 1e6;
+  if (!cost) return '$0';
+  if (amount >= 1000) return `$${NAMES.format(Math.round(amount))}`;
+  if (amount >= 1) return `$${amount.toFixed(2)}`;
+  return `$${amount.toFixed(amount >= 0.01 ? 3 : 4)}`;
+}
+
+export function exactMoney(cost, unpriced) {
+  if (unpriced && !cost) return 'price unknown';
+  const whole = Math.floor(cost / 1e6);
+  const rest = String(cost % 1e6).padStart(6, '0').replace(/0{1,4}$/, '');
+  return `${unpriced ? '≥ ' : ''}$${NAMES.format(whole)}.${rest}`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || Number.isNaN(seconds)) return '';
+  if (seconds < 0.0005) return '0s';
+  if (seconds < 1) return `${Math.round(seconds * 1000)}ms`;
+  if (seconds < 59.95) return `${seconds.toFixed(1)}s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return `${Math.floor(whole / 60)}m ${two(whole % 60)}s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)}h ${two(minutes % 60)}m`;
+  const hours = Math.round(seconds / 3600);
+  return `${Math.floor(hours / 24)}d ${two(hours % 24)}h`;
+}
+
+// How long since the beginning, as an axis says it: no fraction where none is needed.
+export function instant(seconds, step) {
+  if (step >= 1 && seconds < 60) return `${Math.round(seconds)}s`;
+  if (step < 1) return `${seconds.toFixed(step < 0.1 ? 2 : 1)}s`;
+  return duration(Math.round(seconds));
+}
+
+function two(number) {
+  return String(number).padStart(2, '0');
+}
+
+// What turns the direction of writing, or is no character at all, would change what stands around it.
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+export function printable(text) {
+  return text.replace(CONTROLS, '\ufffd');
+}
+
+export function oneLine(text, most = 160) {
+  const words = printable(text.slice(0, 4 * most)).replace(/\s+/g, ' ').trim();
+  return words.length <= most ? words : `${words.slice(0, most - 1)}…`;
+}

@@ -1,0 +1,177 @@
+// One run as columns: a task is a number, and each of its attributes is at that number.
+// Parents come before their children, so whatever is rolled up is one pass backwards.
+
+import { GROUP_NAMES, groupOf } from './status.js';
+
+export const USAGE = [
+  'calls', 'input_tokens', 'output_tokens', 'cost', 'unpriced', 'cached_tokens', 'reasoning_tokens',
+];
+export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING] = USAGE.keys();
+const WIDTH = USAGE.length;
+
+export class Model {
+  constructor() {
+    this.ids = [];
+    this.numbers = new Map();
+    this.parent = []; // -1 is nobody
+    this.children = [];
+    this.depth = [];
+    this.agent = [];
+    this.goal = [];
+    this.label = [];
+    this.path = [];
+    this.mode = [];
+    this.reason = [];
+    this.status = [];
+    this.requested = [];
+    this.started = []; // null: not yet
+    this.ended = [];
+    this.error = [];
+    this.needs = [];
+    this.own = []; // what each has used itself, seven numbers a task
+    this.total = []; // the same with all below it
+    this.models = []; // who answered last
+    this.tools = []; // how many calls of tools were answered
+    this.asks = []; // what it waits to be allowed, in words
+    this.turns = []; // when the session worked: [start, end or null]
+    this.start = null; // when the first was asked for
+    this.last = null; // the last that is known
+  }
+
+  get size() {
+    return this.ids.length;
+  }
+
+  add(task) {
+    const number = this.ids.length;
+    const parent = task.parent === null ? -1 : this.numbers.get(task.parent);
+    this.ids.push(task.id);
+    this.numbers.set(task.id, number);
+    this.parent.push(parent);
+    this.children.push([]);
+    this.depth.push(parent < 0 ? 0 : this.depth[parent] + 1);
+    this.agent.push(task.agent);
+    this.goal.push(task.goal ?? '');
+    this.label.push(task.label ?? '');
+    this.path.push(task.path);
+    this.mode.push(task.mode);
+    this.reason.push(task.reason ?? '');
+    this.status.push(task.status ?? 'queued');
+    this.requested.push(task.requested);
+    this.started.push(task.started ?? null);
+    this.ended.push(task.ended ?? null);
+    this.error.push(task.error ?? '');
+    this.needs.push(task.needs ?? []);
+    this.models.push(task.model ?? '');
+    this.tools.push(task.tools ?? 0);
+    this.asks.push(task.ask ?? '');
+    for (let field = 0; field < WIDTH; field += 1) {
+      this.own.push(0);
+      this.total.push(0);
+    }
+    if (parent >= 0) this.children[parent].push(number);
+    if (this.start === null) this.start = task.requested;
+    this.see(task.requested);
+    return number;
+  }
+
+  see(at) {
+    if (this.last === null || at > this.last) this.last = at;
+  }
+
+  spend(number, usage) {
+    for (let field = 0; field < WIDTH; field += 1) {
+      const amount = usage[field];
+      if (!amount) continue;
+      this.own[number * WIDTH + field] += amount;
+      for (let above = number; above >= 0; above = this.parent[above]) {
+        this.total[above * WIDTH + field] += amount;
+      }
+    }
+  }
+
+  ofOwn(number, field) {
+    return this.own[number * WIDTH + field];
+  }
+
+  ofTotal(number, field) {
+    return this.total[number * WIDTH + field];
+  }
+
+  tokens(number) {
+    return this.ofTotal(number, INPUT) + this.ofTotal(number, OUTPUT);
+  }
+
+  name(number) {
+    return this.label[number] || this.goal[number];
+  }
+
+  // When it ended; what still runs goes on to the last that is known.
+  until(number) {
+    return this.ended[number] ?? this.last;
+  }
+
+  // How long it took; null has not begun.
+  seconds(number) {
+    const started = this.started[number];
+    return started === null ? null : this.until(number) - started;
+  }
+
+  // Everything that the journal says of one task, in the words of the journal.
+  task(number) {
+    const usage = (column) =>
+      Object.fromEntries(USAGE.map((name, field) => [name, column[number * WIDTH + field]]));
+    return {
+      id: this.ids[number],
+      parent: this.parent[number] < 0 ? null : this.ids[this.parent[number]],
+      agent: this.agent[number],
+      goal: this.goal[number],
+      label: this.label[number],
+      path: this.path[number],
+      mode: this.mode[number],
+      reason: this.reason[number],
+      status: this.status[number],
+      requested: this.requested[number],
+      started: this.started[number],
+      ended: this.ended[number],
+      usage: usage(this.own),
+      cost: this.ofOwn(number, COST),
+      total: usage(this.total),
+      error: this.error[number],
+      needs: this.needs[number],
+    };
+  }
+}
+
+// How many tasks of each group are in each subtree, the task itself included, and when a
+// subtree began and ended.
+export class Rollups {
+  constructor(model) {
+    const size = model.size;
+    this.tasks = new Int32Array(size).fill(1);
+    this.first = new Float64Array(size);
+    this.final = new Float64Array(size);
+    this.groups = Object.fromEntries(GROUP_NAMES.map((name) => [name, new Int32Array(size)]));
+    this.own = new Array(size);
+    for (let number = 0; number < size; number += 1) {
+      this.own[number] = groupOf(model.status[number]);
+      this.groups[this.own[number]][number] = 1;
+      this.first[number] = model.started[number] ?? Infinity;
+      this.final[number] = model.started[number] === null ? -Infinity : model.until(number);
+    }
+    const columns = Object.values(this.groups);
+    for (let number = size - 1; number > 0; number -= 1) {
+      const parent = model.parent[number];
+      if (parent < 0) continue;
+      this.tasks[parent] += this.tasks[number];
+      for (const column of columns) column[parent] += column[number];
+      if (this.first[number] < this.first[parent]) this.first[parent] = this.first[number];
+      if (this.final[number] > this.final[parent]) this.final[parent] = this.final[number];
+    }
+  }
+
+  // The same of all below a task, without itself.
+  below(number, group) {
+    return this.groups[group][number] - (this.own[number] === group ? 1 : 0);
+  }
+}

@@ -1,0 +1,56 @@
+// A report: the run that lies in the page, and the viewer that shows it.
+
+import { modelOf, unpacked } from './columns.js';
+import { Facts } from './facts.js';
+import { Folding } from './fold.js';
+import { Rollups } from './model.js';
+import { Said } from './said.js';
+import { STATUSES } from './status.js';
+import { peakOf, workChanges } from './strip.js';
+import { Viewer } from './viewer.js';
+
+async function open() {
+  const page = document.documentElement;
+  const holder = document.getElementById('viewer');
+  if (!holder) return;
+  try {
+    const about = JSON.parse(document.getElementById('about').textContent);
+    const columns = await unpacked(document.getElementById('columns').textContent);
+    const said = new Said(about.said, (number) =>
+      document.getElementById(`said-${number}`).textContent);
+    const summary = document.getElementById('summary');
+    const viewer = new Viewer(modelOf(columns), {
+      title: about.title, said, critical: about.critical, summary,
+    });
+    holder.append(viewer.element);
+    page.classList.add('ready');
+    viewer.smartFold();
+    summary.addEventListener('click', (event) => {
+      const link = event.target.closest('a[data-task]');
+      if (!link) return;
+      event.preventDefault();
+      viewer.reveal(viewer.model.numbers.get(link.dataset.task));
+      viewer.grid.focus();
+    });
+    document.getElementById('data')?.addEventListener('click', () => save(about.title, columns));
+    globalThis.delegation.viewer = viewer;
+    viewer.drawNow();
+    viewer.openedAt = performance.now();
+  } catch (error) {
+    // The summary is there all the same: say why there is no more than that.
+    page.classList.remove('ready');
+    holder.textContent = `The viewer could not be opened: ${error.message}`;
+    globalThis.delegation.error = error;
+  }
+}
+
+function save(title, columns) {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([JSON.stringify(columns)], { type: 'application/json' }));
+  link.download = `${title.replace(/[^\w-]+/g, '-').slice(0, 60) || 'run'}.json`;
+  link.click();
+}
+
+// For tests, and for whoever opens the console.
+globalThis.delegation = { Facts, Folding, Rollups, STATUSES, Viewer, modelOf, peakOf, workChanges };
+globalThis.delegation.opened = open();

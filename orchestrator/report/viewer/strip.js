@@ -1,0 +1,107 @@
+// How many tasks are at work at a time, over the whole run. Whoever waits for a child is not.
+
+import { palette, pen } from './dom.js';
+
+// Return when somebody begins to be at work and when somebody stops, each in order.
+// As `delegation/timing.py` has it; tests compare the peaks.
+export function workChanges(model) {
+  const [begins, ends] = [[], []];
+  const work = (from, to) => {
+    begins.push(from);
+    ends.push(to);
+  };
+  for (let number = 0; number < model.size; number += 1) {
+    const gaps = model.children[number].length ? waits(model, number) : [];
+    for (const [begin, end] of stretches(model, number)) {
+      let at = begin;
+      for (const [from, to] of gaps) {
+        if (from >= end) break;
+        if (to <= at) continue;
+        if (from > at) work(at, from);
+        at = to;
+      }
+      if (at < end) work(at, end);
+    }
+  }
+  return { begins: Float64Array.from(begins).sort(), ends: Float64Array.from(ends).sort() };
+}
+
+// Tell how many are at work from each moment on at which that changes.
+function walk({ begins, ends }, tell) {
+  let [began, ended] = [0, 0];
+  while (ended < ends.length) {
+    const at = began < begins.length ? Math.min(begins[began], ends[ended]) : ends[ended];
+    while (ends[ended] === at) ended += 1;
+    while (begins[began] === at) began += 1;
+    tell(at, began - ended);
+  }
+}
+
+// When a task ran: once, or in the turns of a session.
+function stretches(model, number) {
+  if (model.parent[number] < 0) return model.turns.map(([from, to]) => [from, to ?? model.last]);
+  const started = model.started[number];
+  return started === null ? [] : [[started, model.until(number)]];
+}
+
+// When a task waited for joined ones: from when the first is asked for until the last has ended.
+function waits(model, number) {
+  const merged = [];
+  for (const child of model.children[number]) {
+    if (model.mode[child] !== 'joined') continue;
+    const [begin, end] = [model.requested[child], model.until(child)];
+    const last = merged.at(-1);
+    if (last && begin < last[1]) last[1] = Math.max(last[1], end);
+    else merged.push([begin, end]);
+  }
+  return merged;
+}
+
+export function peakOf(changes) {
+  let most = 0;
+  walk(changes, (_, level) => {
+    most = Math.max(most, level);
+  });
+  return most;
+}
+
+export function drawStrip(canvas, changes, failures, scale, window_) {
+  const tools = pen(canvas);
+  if (!tools) return;
+  const { context, width, height } = tools;
+  const colours = palette();
+  const floor = height - 7;
+  const heights = new Float64Array(Math.ceil(width) + 1);
+  let [level, most, x] = [0, 1, 0];
+  walk(changes, (at, next) => {
+    const to = Math.min(Math.max(Math.floor(scale.x(at)), 0), heights.length - 1);
+    for (; x < to; x += 1) heights[x] = Math.max(heights[x], level);
+    level = next;
+    heights[to] = Math.max(heights[to], level);
+    most = Math.max(most, level);
+  });
+  context.fillStyle = colours['bar-running'];
+  heights.forEach((value, at) => {
+    const high = (value / most) * (floor - 2);
+    if (high > 0) context.fillRect(at, floor - Math.max(high, 1), 1, Math.max(high, 1));
+  });
+  context.fillStyle = colours.hairline;
+  context.fillRect(0, floor, width, 1);
+  context.fillStyle = colours['bar-failed'];
+  let last = -10;
+  for (const at of failures) {
+    const tick = Math.round(scale.x(at));
+    if (tick - last < 2) continue;
+    context.fillRect(tick - 1, floor + 2, 2, 5);
+    last = tick;
+  }
+  if (window_) {
+    const [from, to] = window_.map((at) => scale.x(at));
+    context.fillStyle = colours.veil;
+    context.fillRect(0, 0, from, height);
+    context.fillRect(to, 0, width - to, height);
+    context.fillStyle = colours.accent;
+    context.fillRect(from, 0, 1, height);
+    context.fillRect(to - 1, 0, 1, height);
+  }
+}

@@ -1,0 +1,360 @@
+// The viewer: one run, four ways to look at it, one fold state and one selection for all of them.
+
+import { ROW, Walk } from './bars.js';
+import { Cost } from './cost.js';
+import { Details } from './details.js';
+import { element, fill } from './dom.js';
+import { Flame } from './flame.js';
+import { Folding, search } from './fold.js';
+import { count, counted, duration, money, tokens } from './format.js';
+import { Graph } from './graph.js';
+import { Grid } from './grid.js';
+import { Keys, helpDialog } from './keys.js';
+import { COST, Rollups, UNPRICED } from './model.js';
+import { Scale, idleTimes } from './scale.js';
+import { GROUPS, describe } from './status.js';
+import { drawStrip, peakOf, workChanges } from './strip.js';
+
+const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], ['cost', 'Cost']];
+const MARGIN = 0.02; // of the time axis, left free at both ends
+
+export class Viewer {
+  // said: what was said, see said.js; critical: the numbers of the tasks on the critical path.
+  constructor(model, { title, said, critical = [], summary = null }) {
+    this.model = model;
+    this.title = title;
+    this.said = said;
+    this.critical = new Set(critical);
+    this.summary = summary;
+    this.rollups = new Rollups(model);
+    this.walk = new Walk(model, this.rollups);
+    this.folding = new Folding(model, this.rollups);
+    this.idle = idleTimes(model);
+    this.changes = workChanges(model);
+    this.failures = this.walk.failed.map((number) => model.until(number)).sort((a, b) => a - b);
+    this.window = null; // the part of the time that is looked at: [from, to]
+    this.words = '';
+    this.groups = new Set();
+    this.shut = new Set();
+    this.result = null;
+    this.active = model.size ? model.ids[0] : null;
+    this.tab = 'tree';
+    this.build();
+  }
+
+  build() {
+    this.grid = new Grid(this);
+    this.details = new Details(this);
+    this.views = { tree: this.grid, graph: new Graph(this), flame: new Flame(this), cost: new Cost(this) };
+    this.field = element('input', {
+      type: 'search', placeholder: 'Search name, id, error', 'aria-label': 'Search name, id, error',
+      'aria-keyshortcuts': '/', oninput: () => this.ask(this.field.value),
+    });
+    this.chips = element('div', { class: 'chips', role: 'group', 'aria-label': 'Show only' });
+    this.strip = element('canvas', { class: 'strip', role: 'img', 'aria-label': 'Agents at work over time' });
+    this.tabs = element('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Views' },
+      ...this.tabList().map(([name, words]) => element('button', {
+        type: 'button', role: 'tab', id: `tab-${name}`, 'aria-controls': `panel-${name}`,
+        onclick: () => this.look(name),
+      }, words)));
+    this.panels = this.tabList().map(([name, words]) => element('div', {
+      class: 'panel', id: `panel-${name}`, role: 'tabpanel', 'aria-label': words,
+    }, name === 'summary' ? this.summary : this.views[name].element));
+    this.footer = element('p', { class: 'rows' });
+    this.told = element('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
+    this.keys = new Keys(this);
+    this.help = helpDialog();
+    const button = (words, does, title) =>
+      element('button', { type: 'button', class: 'chip', title, onclick: does }, words);
+    this.element = element('div', { class: 'viewer' },
+      this.header(),
+      element('section', { class: 'toolbar', 'aria-label': 'Search, filters, folding and views' }, this.field, this.chips,
+        element('div', { class: 'folds', role: 'group', 'aria-label': 'Folding' },
+          button('Smart fold', () => this.smartFold(), 'What matters, in one screen'),
+          button('Fold all', () => this.foldAll()), button('Open all', () => this.openAll())),
+        this.tabs),
+      element('section', { class: 'strip-line', 'aria-label': 'Over time' }, this.stripNote(), this.strip),
+      element('main', { class: 'main' }, element('div', { class: 'panels' }, ...this.panels),
+        this.details.element),
+      element('footer', { class: 'footer' }, this.footer, this.hints()),
+      this.told, this.help);
+    this.listen();
+    this.chipsAnew();
+    this.look('tree');
+  }
+
+  tabList() {
+    return this.summary ? [['summary', 'Summary'], ...TABS] : TABS;
+  }
+
+  header() {
+    const { model } = this;
+    const figures = model.size ? [
+      ['agents', count(model.size)], ['tokens', tokens(model.tokens(0))],
+      ['cost', money(model.ofTotal(0, COST), model.ofTotal(0, UNPRICED))],
+      ['time', duration(model.last - model.start)], ['peak', `${count(peakOf(this.changes))} at once`],
+    ] : [];
+    const state = model.size ? describe(model.status[0]) : null;
+    return element('header', { class: 'top' },
+      element('h1', {}, this.title),
+      state && element('span', { class: `state ${state.group}` }, `${state.sign} ${state.word}`),
+      element('span', { class: 'badge' }, 'replay · read-only'),
+      element('dl', { class: 'figures' }, ...figures.map(([name, value]) =>
+        element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
+      element('button', { type: 'button', class: 'chip theme', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: () => this.swapTheme() }, '◑'));
+  }
+
+  stripNote() {
+    const failed = this.failures.length
+      ? [' · ', element('span', { class: 'count failed' }, '✗'), ` ${counted(this.failures.length, 'failure')} below the line`] : [];
+    return element('p', { class: 'strip-note' }, `agents at work, at most ${count(peakOf(this.changes))}`,
+      ...failed, element('span', { class: 'wide-only' }, ' · drag to zoom time, click to see all'),
+      this.critical.size ? element('span', { class: 'wide-only' }, ' · line over a bar: critical path') : '');
+  }
+
+  hints() {
+    const hints = [['↑↓←→', 'move, fold'], ['/', 'search'], ['n', 'next failed'], ['w', 'next waiting'], ['z', 'zoom time'], ['?', 'all keys']];
+    return element('p', { class: 'hints' }, ...hints.flatMap(([key, words]) =>
+      [element('kbd', {}, key), ` ${words} `]));
+  }
+
+  chipsAnew() {
+    const has = Object.keys(GROUPS).filter((group) => this.model.size && this.rollups.groups[group][0]);
+    fill(this.chips, ...has.map((group) => {
+      const { sign, word } = GROUPS[group];
+      return element('button', {
+        type: 'button', class: 'chip', 'aria-pressed': String(this.groups.has(group)),
+        'data-group': group, onclick: () => this.filter(group),
+      }, element('span', { class: `sign ${group}`, 'aria-hidden': 'true' }, sign), ` ${word} `,
+      element('b', {}, count(this.rollups.groups[group][0])));
+    }));
+  }
+
+  listen() {
+    new ResizeObserver(() => this.draw()).observe(this.element);
+    const dark = window.matchMedia('(prefers-color-scheme: dark)');
+    dark.addEventListener('change', () => this.draw());
+    let from = null;
+    const time = (event) => this.wholeScale(this.strip.clientWidth).time(event.offsetX);
+    this.strip.addEventListener('pointerdown', (event) => {
+      from = [event.offsetX, time(event)];
+      this.strip.setPointerCapture(event.pointerId);
+    });
+    this.strip.addEventListener('pointermove', (event) => {
+      if (from && Math.abs(event.offsetX - from[0]) > 4) {
+        this.zoom([from[1], time(event)].sort((one, other) => one - other));
+      }
+    });
+    this.strip.addEventListener('pointerup', (event) => {
+      if (from && Math.abs(event.offsetX - from[0]) <= 4) this.zoom(null);
+      from = null;
+    });
+  }
+
+  // --- what is shown
+
+  // Bring the rows up to date at once: the next key must find them as they are.
+  refresh(place = this.place) {
+    this.result = search(this.model, this.rollups, this.words, this.groups);
+    this.rows = this.result ? this.folding.found(this.result.shown, this.shut) : this.folding.rows();
+    this.hits = this.result && new Set(this.result.hits);
+    this.places = new Map(this.rows.map((row, at) => [row.key, at]));
+    if (!this.places.has(this.active)) {
+      // What was selected is folded away: go on with who hides it.
+      this.active = this.rows[Math.max(0, Math.min(place, this.rows.length - 1))]?.key ?? null;
+    }
+    this.grid.grow();
+    this.draw();
+  }
+
+  get place() {
+    return this.places?.get(this.active) ?? 0;
+  }
+
+  // The number of the selected task, or null.
+  get selected() {
+    return this.model.numbers.get(this.active) ?? null;
+  }
+
+  draw() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = null;
+      this.drawNow();
+    });
+  }
+
+  drawNow() {
+    if (!this.element.isConnected || !this.rows) return;
+    this.views[this.tab]?.draw();
+    this.details.draw();
+    drawStrip(this.strip, this.changes, this.failures, this.wholeScale(this.strip.clientWidth), this.window);
+    const all = counted(this.model.size, 'agent');
+    const rows = counted(this.rows.length, 'row');
+    this.footer.textContent = this.result
+      ? `${count(this.result.hits.length)} found of ${all} · ${rows} with all above them · Escape shows everything`
+      : `${rows} of ${all}`;
+  }
+
+  wholeScale(width) {
+    const { start, last } = this.model;
+    return new Scale(start, last, this.idle, 0, width);
+  }
+
+  scaleFor(width) {
+    const [from, to] = this.window ?? [this.model.start, this.model.last];
+    const margin = Math.min(MARGIN * width, 12);
+    return new Scale(from, to, this.idle, margin, width - 2 * margin);
+  }
+
+  // Where the bar of a task is in the page, while its row is on the screen: for tests, and pointers.
+  barOf(id) {
+    const place = this.places.get(id);
+    const number = this.model.numbers.get(id);
+    const canvas = this.grid.canvas.getBoundingClientRect();
+    const scale = this.scaleFor(this.grid.canvas.clientWidth);
+    const span = this.grid.bars.span(this.model.started[number], this.model.until(number), scale);
+    const top = place * ROW - this.grid.scroller.scrollTop;
+    return { x: canvas.x + span.x, y: canvas.y + top + ROW / 2 - 3, width: span.width };
+  }
+
+  say(words) {
+    this.told.textContent = words;
+  }
+
+  // --- what can be done
+
+  look(tab) {
+    this.tab = tab;
+    this.tabList().forEach(([name], at) => {
+      const button = this.tabs.children[at];
+      button.setAttribute('aria-selected', String(name === tab));
+      button.tabIndex = name === tab ? 0 : -1;
+      this.panels[at].hidden = name !== tab;
+    });
+    this.element.dataset.tab = tab;
+    this.draw();
+  }
+
+  // Fold so that what matters fits the screen. The first time needs the page to have its size.
+  smartFold() {
+    this.folding.smart(this.grid.room);
+    if (this.selected) this.folding.reveal(this.selected);
+    this.grid.scroller.scrollTop = 0;
+    this.clear();
+  }
+
+  foldAll() {
+    this.folding.foldAll();
+    this.clear();
+  }
+
+  openAll() {
+    this.folding.openAll();
+    this.clear();
+  }
+
+  select(key, { show = true } = {}) {
+    this.active = key;
+    if (show) this.grid.show(this.place);
+    this.draw();
+  }
+
+  toggle(row) {
+    if (!row.canOpen) return;
+    if (this.result) {
+      if (!this.shut.delete(row.key)) this.shut.add(row.key);
+    } else if (row.isOpen) this.folding.fold(row);
+    else this.folding.open(row);
+    this.refresh();
+    this.grid.show(this.place);
+  }
+
+  // Open the path to a task and select it.
+  reveal(number, { quietly = false } = {}) {
+    if (this.result && !this.result.shown.has(number)) this.clear();
+    if (!this.result) this.folding.reveal(number);
+    this.active = this.model.ids[number];
+    this.refresh();
+    this.grid.show(this.place);
+    if (!quietly && this.tab !== 'tree' && this.tab !== 'graph') this.look('tree');
+  }
+
+  // Select the next of a group in the order of the tree, and begin again behind the last.
+  next(group, by = 1) {
+    const order = this.walk.order;
+    const here = this.selected === null ? 0 : this.walk.place[this.selected];
+    for (let step = 1; step <= order.length; step += 1) {
+      const number = order[(here + by * step + 2 * order.length) % order.length];
+      if (this.rollups.own[number] === group) {
+        this.reveal(number);
+        this.say(`${GROUPS[group].word}: ${this.model.agent[number]} ${this.model.name(number)}`);
+        return;
+      }
+    }
+    this.say(`Nothing is ${GROUPS[group].word}.`);
+  }
+
+  ask(words) {
+    this.words = words;
+    this.shut.clear();
+    this.refresh();
+    this.grid.scroller.scrollTop = 0;
+    this.say(this.result ? `${count(this.result.hits.length)} found` : '');
+  }
+
+  filter(group) {
+    if (!this.groups.delete(group)) this.groups.add(group);
+    this.shut.clear();
+    this.chipsAnew();
+    this.refresh();
+    this.grid.scroller.scrollTop = 0;
+    this.chips.querySelector(`[data-group="${group}"]`)?.focus({ preventScroll: true });
+  }
+
+  // Show everything again that a search or a filter has taken away, and keep the selection.
+  clear() {
+    const { active } = this;
+    const number = this.result ? this.model.numbers.get(active) : undefined;
+    this.words = this.field.value = '';
+    this.groups.clear();
+    this.shut.clear();
+    this.chipsAnew();
+    if (number !== undefined) this.folding.reveal(number);
+    this.refresh();
+    this.grid.show(this.place);
+  }
+
+  zoom(window_) {
+    const { start, last } = this.model;
+    if (window_ === null) this.window = null;
+    else {
+      const least = Math.max((last - start) / 1e6, 1e-3);
+      const [from, to] = [Math.max(window_[0], start), Math.min(window_[1], last)];
+      this.window = to - from < least ? [from, from + least] : [from, to];
+    }
+    this.draw();
+  }
+
+  zoomTo(number) {
+    const [from, to] = [this.rollups.first[number], this.rollups.final[number]];
+    if (from === Infinity) return;
+    const margin = 0.03 * (to - from) || 0.05;
+    this.zoom([from - margin, to + margin]);
+  }
+
+  zoomAround(at, by) {
+    const [from, to] = this.window ?? [this.model.start, this.model.last];
+    const window_ = [at - (at - from) * by, at + (to - at) * by];
+    const { start, last } = this.model;
+    this.zoom(window_[0] <= start && window_[1] >= last ? null : window_);
+  }
+
+  swapTheme() {
+    const { documentElement: root } = document;
+    const isDark = root.dataset.theme
+      ? root.dataset.theme === 'dark' : window.matchMedia('(prefers-color-scheme: dark)').matches;
+    root.dataset.theme = isDark ? 'light' : 'dark';
+    this.draw();
+  }
+}

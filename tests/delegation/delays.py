@@ -1,0 +1,80 @@
+"""A simple model of what depends on what: when all would have ended if one task had ended later.
+
+Written to be plain and slow, and forwards, where `delegation.slack` goes backwards.
+"""
+
+from functools import cache
+
+from delegation import Mode, TaskId, Tree
+from delegation.timing import waits
+
+
+def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (one model)
+    """Return when the last task would have ended if one had ended so much later."""
+    root, turns = tree.root, tree.turns
+    detached = [it for it in tree.graph if tree[it]["mode"] == Mode.DETACHED]
+
+    def told_at(turn: int) -> list[TaskId]:
+        begins = [begin for begin, _ in turns]
+        return [
+            it
+            for it in detached
+            if tree[it]["ended"] <= begins[turn]
+            and (turn == 0 or tree[it]["ended"] > begins[turn - 1])
+        ]
+
+    @cache
+    def begin(turn: int) -> float:
+        if turn == 0:
+            return turns[0][0]
+        before = turns[turn - 1][1]
+        assert before is not None, "it has ended"
+        at = turns[turn][0]
+        news = [it for it in told_at(turn) if tree[it]["ended"] > before]
+        ended: list[float] = [tree[it]["ended"] for it in news]
+        previous = shifted(root, before, turn - 1)
+        if not ended:
+            early = [end(it) for it in told_at(turn)]
+            return max([previous + at - before, *early])
+        ends = [end(it) for it in told_at(turn)]
+        return max([previous, *ends]) + at - max(ended)
+
+    @cache
+    def shifted(task: TaskId, at: float, turn: int = 0) -> float:
+        """Return when a task would have done what it did at a moment."""
+        if task == root:
+            anchor, now = turns[turn][0], begin(turn)
+        else:
+            anchor, now = tree[task]["started"], start(task)
+        for wait_begin, wait_end in waits(tree, task, 0.0):
+            if anchor <= wait_begin and wait_end <= at:
+                joined = [
+                    end(child)
+                    for child in tree.children(task)
+                    if tree[child]["mode"] == Mode.JOINED
+                    and wait_begin <= tree[child]["requested"] < wait_end
+                ]
+                anchor, now = wait_end, max(joined)
+        return now + at - anchor
+
+    @cache
+    def start(task: TaskId) -> float:
+        parent, at = tree[task]["parent"], tree[task]["requested"]
+        turn = max(
+            (number for number, (began, _) in enumerate(turns) if began <= at),
+            default=0,
+        )
+        needs = tree.needs(task)
+        ready = max([at, *(tree[need]["ended"] for need in needs)])
+        asked = shifted(parent, at, turn if parent == root else 0)
+        now = max([asked, *(end(need) for need in needs)])
+        queued: float = tree[task]["started"] - ready
+        return now + queued
+
+    @cache
+    def end(task: TaskId) -> float:
+        turn = len(turns) - 1 if task == root else 0
+        more = by if task == delayed else 0.0
+        return shifted(task, tree[task]["ended"], turn) + more
+
+    return max(map(end, tree.graph))

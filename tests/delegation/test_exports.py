@@ -1,0 +1,280 @@
+"""Trees for other programs: each reads back what was written, whatever agents say."""
+
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import Usage
+from delegation import Ending, Mode, Status, TaskId, Tree
+from delegation.exports.graphml import flat
+from delegation.exports.trace import packed
+from delegation.timing import last_moment
+from tests.delegation.trees import ROOT, trees
+
+EXAMPLES = settings(max_examples=60)
+HOSTILE = [
+    pytest.param("say \"hi\" and 'bye' \\", id="quotes"),
+    pytest.param("one\ntwo\r\nthree\tfour", id="lines"),
+    pytest.param("--> </style></svg><script>alert(1)</script>", id="markup"),
+    pytest.param("]]> <![CDATA[ &amp; &#0; <!--", id="cdata"),
+    pytest.param("\x00\x01\x1b[31mred\x7f\x9b\ufffe", id="controls"),
+    pytest.param("\u202egnp.exe\u2066", id="direction"),
+    pytest.param("naïve 猫 🐈 ✓", id="unicode"),
+    pytest.param('#quot; %{ end }"]; click n0 call x()', id="mermaid"),
+    pytest.param('" ]; evil [label="\\', id="dot"),
+]
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def saying(words: str) -> Tree:
+    """Return a small tree in which everything that can be said is said in these words."""
+    tree = Tree(ROOT)
+    tree.add(
+        ROOT,
+        parent=None,
+        agent="editor",
+        path="/editor",
+        mode=Mode.ROOT,
+        at=1.5,
+        goal=words,
+    )
+    tree.begin_turn(2.0)
+    tree.mark(ROOT, status=Status.RUNNING)
+    for number, name in enumerate("ab"):
+        tree.add(
+            TaskId(name),
+            parent=ROOT,
+            agent="helper",
+            path=f"/editor/helper[{number + 1}]",
+            mode=Mode.DETACHED if number else Mode.JOINED,
+            at=3.0,
+            goal=words,
+            label=words,
+            needs=[TaskId("a")] if number else [],
+        )
+    tree.mark(TaskId("a"), status=Ending.FAILED, started=3.25, ended=4.0, error=words)
+    tree.spend(TaskId("a"), Usage(calls=2, input_tokens=3, cost=4, unpriced=1))
+    return tree
+
+
+def wide(children: int) -> Tree:
+    tree = saying("x")
+    for number in range(children):
+        tree.add(
+            TaskId(f"w{number}"),
+            parent=ROOT,
+            agent="coder",
+            path=f"/editor/coder[{number + 1}]",
+            mode=Mode.JOINED,
+            at=5.0,
+        )
+    return tree
+
+
+def described(tree: Tree, attributes: Callable[[Any], Any]) -> "nx.DiGraph[str]":
+    """Return the graph as it should be read back."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for task in tree.graph:
+        graph.add_node(task, **attributes(tree[task]))
+    graph.add_edges_from(tree.graph.edges(data=True))
+    return graph
+
+
+def assert_same(one: "nx.Graph[Any]", two: "nx.Graph[Any]") -> None:
+    assert dict(one.nodes(data=True)) == dict(two.nodes(data=True))
+    assert list(one.nodes) == list(two.nodes)
+    assert sorted(one.edges(data="kind")) == sorted(two.edges(data="kind"))
+
+
+def readable(words: str) -> str:
+    """Return words as XML can say them."""
+    return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "\ufffd", words)
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_graphml_is_read_back_by_networkx_as_it_was(words: str) -> None:
+    """What XML cannot say is replaced, what is unknown is left out, and all else is equal."""
+    tree = saying(words)
+    read = nx.read_graphml(io.BytesIO(tree.to_graphml().encode()))
+    expected = described(tree, flat)
+    for _, node in expected.nodes(data=True):
+        node |= {key: readable(node[key]) for key in ("goal", "label", "error")}
+
+    assert_same(read, expected)
+    assert "started" not in read.nodes["b"]
+    assert read.nodes["a"]["usage_unpriced"] == 1
+    assert json.loads(read.graph["turns"]) == [[2.0, None]]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_node_link_json_is_read_back_by_networkx_as_it_was(words: str) -> None:
+    """Also what is unknown, and lists."""
+    tree = saying(words)
+    data = json.loads(tree.to_json())
+    read = nx.node_link_graph(data, edges="edges")
+
+    assert_same(read, described(tree, msgspec.to_builtins))
+    assert read.nodes["b"]["started"] is None
+    assert read.graph == {"root": "s", "turns": [[2.0, None]]}
+    assert read.is_directed()
+    assert not read.is_multigraph()
+
+
+@given(trees())
+@EXAMPLES
+def test_any_tree_makes_the_round_trip(tree: Tree) -> None:
+    linked = nx.node_link_graph(json.loads(tree.to_json()), edges="edges")
+    assert_same(linked, described(tree, msgspec.to_builtins))
+    marked = nx.read_graphml(io.BytesIO(tree.to_graphml().encode()))
+    assert_same(marked, described(tree, flat))
+
+
+@given(st.text())
+@EXAMPLES
+def test_any_words_make_the_round_trip_in_json_and_are_well_formed_in_xml(
+    words: str,
+) -> None:
+    tree = saying(words)
+    assert json.loads(tree.to_json())["nodes"][0]["goal"] == words
+    ET.fromstring(tree.to_graphml())
+    ET.fromstring(tree.to_svg())
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_an_svg_shows_what_agents_say_and_obeys_none_of_it(words: str) -> None:
+    """One root, no script, no element that we did not draw, no control character."""
+    svg = saying(words).to_svg()
+    root = ET.fromstring(svg)
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+
+    assert names == {"svg", "title", "style", "rect", "path", "text"}
+    assert not CONTROLS.search(svg)
+    assert all("on" not in name[:2] for it in root.iter() for name in it.attrib)
+    assert "prefers-color-scheme:dark" in svg
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_dot_keeps_what_agents_say_in_its_quotes(words: str) -> None:
+    """Every line is ours: outside its quotes there is nothing that an agent has said."""
+    lines = saying(words).to_dot().splitlines()
+    outside = [re.sub(r'"(?:[^"\\]|\\.)*"', "", line) for line in lines[4:]]
+
+    assert outside == [
+        "  n0 [label=, color=];",
+        "  n1 [label=, color=];",
+        "  n0 -> n1;",
+        "  n2 [label=];",
+        "  n0 -> n2 [style=dashed];",
+        "  n1 -> n2 [style=bold, constraint=false];",
+        "}",
+    ]
+    assert not CONTROLS.search("".join(lines))
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_mermaid_keeps_what_agents_say_in_its_labels(words: str) -> None:
+    lines = saying(words).to_mermaid().splitlines()
+    outside = [
+        re.sub(r'\["[^"<>{}|`\\]*(<br/>[^"<>{}|`\\]*)*"\]', "", it) for it in lines
+    ]
+
+    assert outside == [
+        "flowchart TD",
+        "  n0",
+        "  n1",
+        "  n0 --> n1",
+        "  n2",
+        "  n0 -.-> n2",
+        "  n1 ==> n2",
+    ]
+
+
+def test_charts_of_large_trees_are_folded_and_say_so() -> None:
+    """No viewer draws thousands of boxes, and nobody could read them."""
+    tree = wide(5_000)
+    said = "tasks are shown; the rest is folded"
+
+    for chart in (
+        tree.to_mermaid(),
+        tree.to_dot(),
+        tree.to_svg(),
+        tree.to_text(rows=30),
+    ):
+        assert said in chart
+        assert len(chart) < 60_000
+    boxes, arrows, needs = 9, 8, 1
+    lines = tree.to_mermaid(rows=9).splitlines()
+    assert len(lines) == 1 + boxes + arrows + needs + 1
+    assert "coder ×5,000" in tree.to_mermaid()
+    assert "… 4,996 more" in tree.to_mermaid()
+
+
+def test_text_folds_only_when_asked_to() -> None:
+    tree = wide(20)
+
+    assert len(tree.to_text().splitlines()) == 23
+    assert tree.to_text(rows=4).splitlines() == [
+        "editor        ◐ running                   3 tok  ≥ $0.0000  x",
+        "├─ helper[1]  ✗ failed   joined    0.8 s  3 tok  ≥ $0.0000  x",
+        "├─ helper[2]  · queued   detached         0 tok    $0.0000  x",
+        "└─ coder ×20                              0 tok    $0.0000  ·20",
+        "3 of 23 tasks are shown; the rest is folded",
+    ]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_a_trace_holds_what_agents_say_as_plain_values(words: str) -> None:
+    trace = json.loads(saying(words).to_trace())
+
+    assert trace["otherData"] == {"run": "s", "tasks": 3, "never started": 1}
+    assert not CONTROLS.search(json.dumps(trace, ensure_ascii=False))
+    phases = [event["ph"] for event in trace["traceEvents"]]
+    assert phases == ["M", "M", "M", "X", "X", "i"]
+
+
+def test_an_arrow_leads_to_who_was_asked_on_another_lane() -> None:
+    """What lies inside who asked needs none."""
+    tree = saying("x")
+    tree.mark(TaskId("a"), ended=9.0)
+    tree.mark(TaskId("b"), started=4.0, ended=5.0)
+    events = json.loads(tree.to_trace(now=10.0))["traceEvents"]
+    flows = [it for it in events if it["ph"] in "sf"]
+
+    assert [(it["ph"], it["tid"], it["name"], it["ts"]) for it in flows] == [
+        ("s", 1, "delegates", 1_500_000),
+        ("f", 2, "delegates", 2_500_000),
+        ("s", 1, "needs", 7_499_999),
+        ("f", 2, "needs", 2_500_000),
+    ]
+
+
+@given(trees(most=200))
+@EXAMPLES
+def test_on_a_lane_of_a_trace_nothing_overlaps_but_by_nesting(tree: Tree) -> None:
+    """Viewers draw what overlaps otherwise wrongly, or not at all."""
+    now = last_moment(tree, tree.graph)
+    slices = packed(tree, now=now)
+    assert {it.task for it in slices} == {
+        task for task in tree.graph if tree[task]["started"] is not None
+    }
+    for lane in {it.lane for it in slices}:
+        on_it = [it for it in slices if it.lane == lane]
+        for one in on_it:
+            for two in on_it:
+                apart = one.end <= two.begin or two.end <= one.begin
+                one_in_two = two.begin <= one.begin and one.end <= two.end
+                two_in_one = one.begin <= two.begin and two.end <= one.end
+                assert apart or one_in_two or two_in_one
+    events = json.loads(tree.to_trace())["traceEvents"]
+    starts = {it["id"]: it for it in events if it["ph"] == "s"}
+    ends = {it["id"]: it for it in events if it["ph"] == "f"}
+    assert starts.keys() == ends.keys()

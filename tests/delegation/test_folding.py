@@ -1,0 +1,231 @@
+"""Any tree in as many rows as there are: what is shown, what is folded, and that all is counted."""
+
+import time
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delegation import Ending, Mode, Status, TaskId, Tree
+from delegation.folding import GROUPED, SHOWN, Folded, FoldState, Kind, fold
+from delegation.rollups import QUIET, urgency
+from delegation.tally import FAILURES, Tally
+from tests.delegation.trees import ROOT, trees
+
+EXAMPLES = settings(max_examples=150)
+DONE, FAILED = Ending.SUCCEEDED, Ending.FAILED
+
+
+def team(children: Iterable[tuple[str, str, str]] = ()) -> Tree:
+    """Return a tree of an editor and tasks: parent, agent, status. They are called t0, t1, ..."""
+    tree = Tree(ROOT)
+    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    tree.mark(ROOT, status=Status.RUNNING)
+    for number, (parent, agent, status) in enumerate(children):
+        tree.add(
+            TaskId(f"t{number}"),
+            parent=TaskId(parent),
+            agent=agent,
+            path=f"{tree[TaskId(parent)]['path']}/{agent}[{number}]",
+            mode=Mode.JOINED,
+            at=number,
+        )
+        tree.mark(TaskId(f"t{number}"), status=status)
+    return tree
+
+
+def drawn(folded: Folded) -> list[str]:
+    return [
+        f"{row.branch}{row.task if row.kind is Kind.TASK else row.title} {row.summary}".rstrip()
+        for row in folded.rows
+    ]
+
+
+def test_a_tree_that_fits_is_shown_whole() -> None:
+    """Nothing is folded that need not be, not even many of a kind."""
+    tree = team([("s", "coder", DONE)] * 12 + [("t3", "tester", FAILED)])
+    folded = fold(tree, rows=14)
+
+    assert [row.task for row in folded.rows] == [*tree.descendants(itself=True)]
+    assert [row.is_open for row in folded.rows].count(True) == 2
+    assert (folded.hidden, folded.footer) == (0, "")
+
+
+def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
+    tree = team(
+        [("s", "coder", DONE)] * 44
+        + [("s", "writer", DONE), ("t17", "tester", FAILED), ("t40", "tester", DONE)]
+    )
+    tree.mark(TaskId("t30"), status=Status.WAITING)
+    tree.mark(TaskId("t20"), status=Status.RUNNING)
+
+    assert drawn(fold(tree, rows=3)) == [
+        "s",
+        "├─ coder ×44 !1 ◐1 ✓42 · 2↓ ✗1",
+        "└─ t44",
+    ]
+    assert drawn(fold(tree, rows=8)) == [
+        "s",
+        "├─ coder ×44 !1 ◐1 ✓42",
+        "│  ├─ t17 1↓ ✗1",
+        "│  ├─ t20",
+        "│  ├─ t30",
+        "│  ├─ t40 1↓",
+        "│  └─ … 40 more ✓40",
+        "└─ t44",
+    ]
+    assert fold(tree, rows=8).footer == "6 of 48 tasks are shown; the rest is folded"
+
+
+def test_rows_are_spent_on_what_is_most_urgent() -> None:
+    """Who waits before who runs before who failed before what is large."""
+    tree = team(
+        [("s", agent, DONE) for agent in ("large", "failed", "running", "waiting")]
+        + [("t0", "x", DONE)] * 7
+        + [("t1", "x", FAILED), ("t2", "x", Status.QUIET), ("t3", "x", Status.WAITING)]
+    )
+    shown = [
+        {row.task for row in fold(tree, rows=rows).rows}
+        - {ROOT, "t0", "t1", "t2", "t3"}
+        for rows in (5, 6, 7, 8)
+    ]
+
+    assert shown == [set(), {"t13"}, {"t13", "t12"}, {"t13", "t12", "t11"}]
+
+
+def test_what_does_not_fit_is_shown_in_part_if_it_is_urgent() -> None:
+    tree = team([("s", f"agent{number}", DONE) for number in range(9)])
+    tree.mark(TaskId("t6"), status=FAILED)
+
+    assert drawn(fold(tree, rows=4)) == [
+        "s",
+        "├─ t0",
+        "├─ t6",
+        "└─ … 7 more ✓7",
+    ]
+
+
+def test_rows_that_nobody_else_needs_show_more_of_what_is_urgent() -> None:
+    """A batch of forty that runs is worth the room; forty that have ended are not."""
+    running = team([("s", "coder", Status.RUNNING)] * 40)
+    done = team([("s", "coder", DONE)] * 40)
+
+    assert len(fold(running, rows=30).rows) == 30
+    assert drawn(fold(running, rows=30))[-1] == "   └─ … 13 more ◐13"
+    assert len(fold(done, rows=30).rows) == 2 + SHOWN + 1
+
+
+def test_what_is_opened_and_closed_by_hand_stays_so() -> None:
+    """The budget decides only what nobody has decided."""
+    tree = team([("s", "coder", DONE)] * 20 + [("t5", "tester", FAILED)] * 3)
+    state = FoldState().open("s/coder").open("t5")
+
+    assert len(fold(tree, rows=2, state=state).rows) == 2 + SHOWN + 1 + 3
+    assert drawn(fold(tree, rows=9, state=FoldState().close("s/coder"))) == [
+        "s",
+        "└─ coder ×20 ✓20 · 3↓ ✗3",
+    ]
+    assert state.close("t5") == FoldState(frozenset({"s/coder"}), frozenset({"t5"}))
+    whole = fold(tree, rows=9, state=FoldState().show("s/coder", 20))
+    assert [row.key for row in whole.rows if row.kind is Kind.MORE] == []
+
+
+def test_a_subtree_is_folded_like_a_tree() -> None:
+    tree = team([("s", "coder", DONE), ("t0", "tester", DONE), ("s", "coder", DONE)])
+
+    assert drawn(fold(tree, rows=9, root=TaskId("t0"))) == ["t0", "└─ t1"]
+
+
+@given(trees(most=300), st.integers(1, 60))
+@EXAMPLES
+def test_the_rows_and_what_they_hide_add_up_to_the_tree(tree: Tree, rows: int) -> None:
+    """Of every status, however much or little room there is."""
+    folded = fold(tree, rows=rows)
+    whole = Tally()
+    for row in folded.rows:
+        whole.absorb(row.hidden)
+        if row.kind is Kind.TASK:
+            whole.absorb(tree.tally(row.task) - tree.branch(row.task).below)
+
+    assert len(folded.rows) <= rows
+    assert folded.tasks == len(tree) == whole.tasks
+    assert whole.counts == tree.counts()
+    assert whole - tree.tally() == Tally()
+    assert len({row.key for row in folded.rows}) == len(folded.rows)
+
+
+@given(trees(most=200), st.integers(1, 40), st.sets(st.integers(0, 200)), st.booleans())
+@EXAMPLES
+def test_whatever_is_opened_and_closed_all_is_counted(
+    tree: Tree, rows: int, chosen: set[int], opened: bool
+) -> None:
+    keys = [*tree.graph, *(f"{task}/coder" for task in tree.graph)]
+    these = frozenset(keys[number % len(keys)] for number in chosen)
+    state = FoldState(opened=these) if opened else FoldState(closed=these)
+    folded = fold(tree, rows=rows, state=state)
+    shown = sum(row.kind is Kind.TASK for row in folded.rows)
+
+    assert shown + sum(row.hidden.tasks for row in folded.rows) == len(tree)
+    for row in folded.rows:
+        if row.key in these and row.is_open is not None:
+            assert row.is_open is opened
+
+
+@given(trees(most=300), st.integers(2, 40))
+@EXAMPLES
+def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
+    """It is a row, or the row above it counts it."""
+    folded = fold(tree, rows=rows)
+    said = sum(row.hidden.failed for row in folded.rows)
+    shown = {row.task for row in folded.rows if row.kind is Kind.TASK}
+
+    assert said == len({*tree.find(status=FAILURES)} - shown)
+    for row in folded.rows:
+        assert not row.hidden.failed or "✗" in row.summary
+
+
+@given(trees(most=300))
+@EXAMPLES
+def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
+    """Unless they wait, run or have failed, or somebody below them."""
+    folded = fold(tree, rows=len(tree) - 1)
+    siblings: dict[tuple[str, str], list[int]] = {}
+    for row in folded.rows:
+        if row.kind is Kind.TASK and row.task != ROOT:
+            node = tree[row.task]
+            those = siblings.setdefault((node["parent"], node["agent"]), [])
+            those.append(urgency(row.tally))
+
+    for those in siblings.values():
+        assert len(those) <= GROUPED or QUIET not in those
+
+
+def test_how_urgent_a_subtree_is_is_how_urgent_the_worst_of_it_is() -> None:
+    tree = team([("s", "a", DONE), ("t0", "b", DONE)])
+    seen = [urgency(tree.tally(TaskId("t0")))]
+    for status in (FAILED, Status.QUIET, Status.WAITING):
+        tree.mark(TaskId("t1"), status=status)
+        seen.append(urgency(tree.tally(TaskId("t0"))))
+
+    assert seen == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("wide", [True, False], ids=["side by side", "in teams"])
+def test_a_frame_looks_only_at_what_it_shows(wide: bool) -> None:
+    """20,000 tasks in 30 rows, after a change: some milliseconds, and never a scan of all."""
+    tasks = [("s", "coder", DONE)] * (20_000 if wide else 140)
+    if not wide:
+        tasks += [(f"t{number}", "tester", DONE) for number in range(140)] * 140
+    tree = team(tasks)
+    folded = fold(tree, rows=30)
+    best = 1.0
+    for number in range(5):
+        tree.mark(TaskId(f"t{number}"), status=FAILED)
+        before = time.perf_counter()
+        folded = fold(tree, rows=30)
+        best = min(best, time.perf_counter() - before)
+
+    assert folded.tasks > 19_700
+    assert len(folded.rows) <= 30
+    assert best < 0.02

@@ -1,0 +1,321 @@
+"""What a tree can be asked: who, how much, how long, and what all waited for."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from agents import Usage
+from delegation import Ending, Mode, Status, TaskId, Tree
+from delegation.critical import CriticalPath, Part
+from delegation.tally import FAILURES, Tally
+from delegation.timing import Step, at_work, last_moment
+from tests.delegation.delays import last_end
+from tests.delegation.trees import ROOT, trees
+
+EXAMPLES = settings(max_examples=100)
+
+
+def added_up(tree: Tree, tasks: Iterable[TaskId]) -> Tally:
+    """Return a tally that is counted task by task."""
+    tally = Tally()
+    for task in tasks:
+        node = tree[task]
+        one = Tally(
+            1,
+            node["usage"].tokens,
+            node["usage"].calls,
+            node["cost"],
+            node["usage"].unpriced,
+            node["started"],
+            node["ended"],
+        )
+        one.numbers[[*Status, *Ending].index(node["status"])] = 1
+        tally.absorb(one)
+    return tally
+
+
+def planned(*tasks: tuple[Any, ...], turns: Iterable[tuple[float, float]]) -> Tree:
+    """Return a tree of tasks: name, parent, mode, requested, started, ended, needs."""
+    tree = Tree(ROOT)
+    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    for begin, end in turns:
+        tree.begin_turn(begin)
+        tree.end_turn(end, "")
+    tree.mark(ROOT, status=Ending.SUCCEEDED)
+    for name, parent, mode, requested, started, ended, *needs in tasks:
+        tree.add(
+            TaskId(name),
+            parent=TaskId(parent),
+            agent=name,
+            path=f"{tree[TaskId(parent)]['path']}/{name}[1]",
+            mode=mode,
+            at=requested,
+            needs=map(TaskId, needs),
+        )
+        tree.mark(TaskId(name), status=Ending.SUCCEEDED, started=started, ended=ended)
+    return tree
+
+
+def told(path: CriticalPath) -> list[tuple[str, str, float, float]]:
+    return [(it.task, it.part.value, it.begin, it.end) for it in path.segments]
+
+
+@given(trees())
+@EXAMPLES
+def test_a_rollup_is_the_sum_of_all_below(tree: Tree) -> None:
+    """Kept up to date or counted anew, it is the same, for every subtree."""
+    for task in tree.graph:
+        below = [*tree.descendants(task, itself=True)]
+        assert tree.tally(task) == added_up(tree, below)
+        assert all(task in tree.ancestors(it) for it in below if it != task)
+    assert tree.tally().cost == tree.total.cost
+    assert tree.tally().tokens == tree.total.tokens
+
+
+@given(trees(whole=True))
+@EXAMPLES
+def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None:
+    """Whoever looks early, and often, sees the same in the end."""
+    watched = Tree(ROOT)
+    for number, task in enumerate(tree.graph):
+        node = tree[task]
+        known = {key: node[key] for key in ("parent", "agent", "path", "mode")}
+        watched.add(task, at=node["requested"], **known)
+        if number % 3:
+            watched.tally()
+        watched.mark(task, status=Status.RUNNING, started=node["started"])
+        if number % 2:
+            watched.tally()
+        watched.spend(task, node["usage"])
+    for number, task in enumerate(reversed([*tree.graph])):
+        if number % 4 == 0:
+            watched.tally()
+        watched.mark(task, status=tree[task]["status"], ended=tree[task]["ended"])
+    for task in tree.graph:
+        assert watched.tally(task) == tree.tally(task)
+        for agent, siblings in watched.branch(task).groups.items():
+            same = tree.branch(task).groups[agent]
+            assert siblings.tally == same.tally
+            assert siblings.numbers == same.numbers
+            assert [*map(set, siblings.urgent)] == [*map(set, same.urgent)]
+            assert set(siblings.branching) == set(same.branching)
+            assert [it.task for it in siblings.matter(4)] == [
+                it.task for it in same.matter(4)
+            ]
+
+
+def test_a_tree_is_asked_for_those_who_fit() -> None:
+    tree = planned(
+        ("a", "s", Mode.JOINED, 1, 1, 5),
+        ("b", "a", Mode.JOINED, 2, 2, 4),
+        ("c", "s", Mode.DETACHED, 5, 6, 9),
+        turns=[(0, 8)],
+    )
+    tree.mark(TaskId("b"), status=Ending.FAILED)
+    tree.mark(TaskId("c"), status=Ending.LOST)
+
+    assert tree.ancestors(TaskId("b")) == ["a", "s"]
+    assert [*tree.descendants(TaskId("a"))] == ["b"]
+    assert [*tree.descendants(itself=True)] == ["s", "a", "b", "c"]
+    assert tree.find(status="failed") == ["b"]
+    assert tree.find(status=FAILURES) == ["b", "c"]
+    assert tree.find(status=FAILURES, under=TaskId("a")) == ["b"]
+    assert tree.find(agent="a") == ["a"]
+    assert tree.at("c") == tree.at("/editor/c[1]") == "c"
+    assert tree.at("/nobody") is None
+
+
+def test_a_price_that_nobody_knows_marks_the_totals_of_all_above() -> None:
+    """A total that misses a price says so, as a lower bound."""
+    tree = planned(("a", "s", Mode.JOINED, 1, 1, 5), turns=[(0, 8)])
+    tree.spend(TaskId("a"), Usage(calls=1, cost=5))
+    tree.spend(TaskId("a"), Usage(calls=1, unpriced=1))
+
+    assert (tree.tally().cost, tree.tally().unpriced) == (5, 1)
+    assert tree.tally().usage.unpriced == 1
+
+
+def test_who_waits_and_who_is_waited_for_count_as_one() -> None:
+    """The parent works for 2, then a and b work at once, then the parent again."""
+    tree = planned(
+        ("a", "s", Mode.JOINED, 2, 3, 6),
+        ("b", "s", Mode.JOINED, 2, 3, 8),
+        turns=[(0, 9)],
+    )
+
+    assert tree.steps() == [Step(0, 1), Step(2, 0), Step(3, 2), Step(6, 1), Step(9, 0)]
+    found = tree.parallelism()
+    assert (found.peak, found.work, found.makespan) == (2, 11, 9)
+    assert found.achieved == pytest.approx(11 / 9)
+    assert tree.parallelism(TaskId("a")).achieved == 1.0
+
+
+def test_a_session_is_not_at_work_between_its_turns() -> None:
+    tree = planned(turns=[(0, 2), (10, 11)])
+
+    assert tree.steps() == [Step(0, 1), Step(2, 0), Step(10, 1), Step(11, 0)]
+
+
+def test_what_has_not_ended_goes_on_until_now() -> None:
+    tree = Tree(ROOT)
+    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    assert tree.parallelism().peak == 0
+    assert tree.critical_path().segments == ()
+
+    tree.begin_turn(1.0)
+    tree.mark(ROOT, status=Status.RUNNING)
+    assert tree.steps() == []
+    assert tree.steps(now=5.0) == [Step(1.0, 1), Step(5.0, 0)]
+    assert told(tree.critical_path(now=5.0)) == [("s", "works", 1.0, 5.0)]
+    assert tree.tally().seconds() is None
+    assert tree.tally().seconds(now=5.0) == 4.0
+
+
+@given(trees())
+@EXAMPLES
+def test_parallelism_is_what_the_intervals_say(tree: Tree) -> None:
+    now = last_moment(tree, tree.graph)
+    found, steps = tree.parallelism(), tree.steps()
+    own = [it for task in tree.graph for it in at_work(tree, task, now)]
+
+    assert found.work == sum(end - begin for begin, end in own)
+    assert found.achieved <= found.peak <= len(tree)
+    assert found.work <= found.peak * found.makespan
+    assert not steps or steps[-1].at_work == 0
+    for step in steps:
+        assert step.at_work == sum(begin <= step.at < end for begin, end in own)
+
+
+def test_the_critical_path_goes_through_who_was_waited_for() -> None:
+    tree = planned(
+        ("a", "s", Mode.JOINED, 2, 2, 4),
+        ("b", "s", Mode.JOINED, 2, 3, 9),
+        ("c", "b", Mode.JOINED, 4, 4, 8),
+        turns=[(0, 10)],
+    )
+
+    assert told(tree.critical_path()) == [
+        ("s", "works", 0, 2),
+        ("b", "queued", 2, 3),
+        ("b", "works", 3, 4),
+        ("c", "works", 4, 8),
+        ("b", "works", 8, 9),
+        ("s", "works", 9, 10),
+    ]
+    assert tree.critical_path().tasks == ["s", "b", "c"]
+    assert tree.critical_path().seconds == 10
+    assert tree.critical_path().work == 9
+    assert tree.slack() == {"s": 0, "a": 5, "b": 0, "c": 0}
+
+
+def test_the_critical_path_follows_needs() -> None:
+    """It could not start before; that it was asked for early is no cause."""
+    tree = planned(
+        ("a", "s", Mode.JOINED, 2, 2, 5),
+        ("b", "s", Mode.JOINED, 2, 6, 9, "a"),
+        ("c", "s", Mode.JOINED, 2, 2, 8),
+        turns=[(0, 10)],
+    )
+
+    assert told(tree.critical_path()) == [
+        ("s", "works", 0, 2),
+        ("a", "works", 2, 5),
+        ("b", "queued", 5, 6),
+        ("b", "works", 6, 9),
+        ("s", "works", 9, 10),
+    ]
+    assert tree.slack() == {"s": 0, "a": 0, "b": 0, "c": 1}
+
+
+def test_a_detached_task_that_ends_last_is_what_took_so_long() -> None:
+    """Nobody waits for it, so the session has all the time until then."""
+    tree = planned(("d", "s", Mode.DETACHED, 2, 3, 20), turns=[(0, 5)])
+
+    assert told(tree.critical_path()) == [
+        ("s", "works", 0, 2),
+        ("d", "queued", 2, 3),
+        ("d", "works", 3, 20),
+    ]
+    assert tree.slack() == {"s": 15, "d": 0}
+
+
+def test_a_turn_begins_because_of_news_or_because_somebody_wrote() -> None:
+    tree = planned(
+        ("d", "s", Mode.DETACHED, 2, 2, 8),
+        ("e", "s", Mode.DETACHED, 2, 2, 6),
+        turns=[(0, 5), (9, 12), (15, 16)],
+    )
+
+    assert told(tree.critical_path()) == [
+        ("s", "works", 0, 2),
+        ("d", "works", 2, 8),
+        ("s", "idle", 8, 9),
+        ("s", "works", 9, 12),
+        ("s", "idle", 12, 15),
+        ("s", "works", 15, 16),
+    ]
+    # News of e, as late as that of d, would have been told in the same turn.
+    assert tree.slack() == {"s": 0, "d": 0, "e": 2}
+
+
+def test_a_task_that_never_started_was_queued_for_as_long_as_it_was_waited_for() -> (
+    None
+):
+    tree = planned(("a", "s", Mode.JOINED, 2, None, 7), turns=[(0, 8)])
+
+    assert told(tree.critical_path()) == [
+        ("s", "works", 0, 2),
+        ("a", "queued", 2, 7),
+        ("s", "works", 7, 8),
+    ]
+
+
+@given(trees())
+@EXAMPLES
+def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> None:
+    """From the start of a task to the last end below it, whatever happened."""
+    for top in tree.graph:
+        path = tree.critical_path(top)
+        below = [*tree.descendants(top, itself=True)]
+        assert {*path.tasks} <= {*below}
+        if not path.segments:
+            continue
+        tally = tree.tally(top)
+        last = last_moment(tree, below) if tally.open else tally.ended
+        assert path.segments[0].begin == tree[top]["started"]
+        assert path.segments[-1].end == last
+        for one, two in zip(path.segments, path.segments[1:], strict=False):
+            assert one.end == two.begin
+        assert path.work <= path.seconds
+        assert path.work <= tree.parallelism(top).work
+
+
+@given(trees(whole=True, least=1, most=30))
+@EXAMPLES
+def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
+    """So much later and nothing ends later; a little more, and something does."""
+    last = last_end(tree, ROOT, 0.0)
+    assert last == max(tree[task]["ended"] for task in tree.graph)
+    for task, seconds in tree.slack().items():
+        assert last_end(tree, task, seconds) == last
+        assert last_end(tree, task, seconds + 1) > last
+
+
+@given(trees(whole=True))
+@EXAMPLES
+def test_whoever_ends_on_the_critical_path_has_no_slack(tree: Tree) -> None:
+    """And nobody has less than none, or more than until the last end."""
+    slack, path = tree.slack(), tree.critical_path()
+    last = max(tree[task]["ended"] for task in tree.graph)
+
+    assert slack.keys() == {*tree.graph}
+    for task, seconds in slack.items():
+        assert 0 <= seconds <= last - tree[task]["ended"]
+    for it, after in zip(path.segments, [*path.segments[1:], None], strict=False):
+        # Somebody went on because it had ended, and not because it had handed something on.
+        hands_on = after is not None and it.task in tree.ancestors(after.task)
+        is_end = it.part is Part.WORKS and it.end == tree[it.task]["ended"]
+        if is_end and not hands_on:
+            assert slack[it.task] == 0

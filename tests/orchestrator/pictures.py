@@ -1,0 +1,86 @@
+"""Trees that never grew, of any size, and always the same."""
+
+from agents import ToolCall, Usage
+from delegation import Ending, Mode, Status, TaskId, Tree
+from delegation.asking import ApprovalId, Ask
+from orchestrator.cli.frame import Sight
+
+BEGAN = 1_000_000.0
+NOW = BEGAN + 100
+
+
+def grown(size: int) -> Tree:
+    """Return a tree of so many tasks: of each ten one has failed, and the last three run."""
+    tree = Tree(TaskId("r_root"))
+    tree.add(
+        tree.root,
+        parent=None,
+        agent="boss",
+        path="/boss",
+        mode=Mode.ROOT,
+        at=BEGAN,
+        goal="Ship it",
+    )
+    tree.mark(tree.root, status=Status.RUNNING, started=BEGAN)
+    paths = {0: "/boss"}
+    for number in range(1, size):
+        # A few have many below them, and those have a few more each.
+        above = (
+            0 if number <= 12 else (number % 12 + 1 if number < 200 else number // 20)
+        )
+        agent = ("coder", "tester")[number % 2] if above else "lead"
+        paths[number] = f"{paths[above]}/{agent}[{number}]"
+        task = TaskId(f"t_{number}")
+        parent = TaskId(f"t_{above}") if above else tree.root
+        tree.add(
+            task,
+            parent=parent,
+            agent=agent,
+            path=paths[number],
+            mode=Mode.DETACHED if number == 2 else Mode.JOINED,
+            at=BEGAN,
+            goal=f"part {number}",
+        )
+        is_running = number > size - 4
+        ending = Ending.FAILED if number % 10 == 3 else Ending.SUCCEEDED
+        tree.mark(
+            task,
+            status=Status.RUNNING if is_running else ending,
+            started=BEGAN + 1,
+            ended=None if is_running else BEGAN + 1 + number % 50,
+            error="no route to host"
+            if ending is Ending.FAILED and not is_running
+            else "",
+        )
+        tree.spend(task, Usage(calls=1, input_tokens=100, cost=1_000))
+    return tree
+
+
+def ask_of(tree: Tree, task: str) -> Ask:
+    """Let a task of a tree ask for an approval."""
+    id_ = TaskId(task)
+    tree.mark(id_, status=Status.WAITING)
+    return Ask(
+        id=ApprovalId("a_0123456789abcdef"),
+        task=id_,
+        path=tree[id_]["path"],
+        call=ToolCall("terminal").id,
+        tool="terminal",
+        subject="rm -r build/",
+        details="",
+        asked_at=NOW,
+        deadline=NOW + 60,
+    )
+
+
+def sight_of(
+    tree: Tree, *asks: Ask, calls: dict[str, list[ToolCall]] | None = None
+) -> Sight:
+    called = {} if calls is None else calls
+    return Sight(
+        tree=tree,
+        asks=asks,
+        calls=lambda task: called.get(task, []),
+        now=NOW,
+        active_at=NOW - 2,
+    )

@@ -1,0 +1,305 @@
+"""What a picture of a tree looks like: the same text for the same tree, at any size."""
+
+import time
+
+import pytest
+from rich.console import Console, Group
+
+from agents import ToolCall, Usage
+from delegation import TaskId
+from orchestrator.cli.board import Board, Leave, Read
+from orchestrator.cli.frame import Paper, Sight, draw
+from orchestrator.cli.looks import (
+    chosen,
+    money_in_short,
+    time_in_short,
+    tokens_in_short,
+)
+from orchestrator.control import AnswerAsk, Cancel, Steer
+from tests.orchestrator.pictures import ask_of, grown, sight_of
+
+FIVE = """\
+◐ 3 running  ! 1 waiting  ✓ 1 done  last activity 2s ago
+! needs you (1)
+  a_01234567  /boss/lead[4]  terminal: rm -r build/
+◐ boss  Ship it                                       400 tok    $0.0040    1:40
+├─ ✓ lead[1]  part 1                                  100 tok    $0.0010    1.0s
+├─ ◐ lead[2] &  part 2                                100 tok    $0.0010    1:39
+├─ ◐ lead[3]  terminal make all (+1)                  100 tok    $0.0010    1:39
+└─ ! lead[4]  part 4                                  100 tok    $0.0010    1:39"""
+NARROW_AND_PLAIN = """\
+* 3 running  ! 1 waiting  + 1 done  last activity 2s ago
+! needs you (1)
+  a_01234567  /boss/lead[4]  terminal: rm -r build/
+* boss  Ship it                              $0.0040    1:40
+|- + lead[1]  part 1                         $0.0010    1.0s
+|- * lead[2] &  part 2                       $0.0010    1:39
+|- * lead[3]  terminal make all (+1)         $0.0010    1:39
+`- ! lead[4]  part 4                         $0.0010    1:39"""
+FIVE_HUNDRED = """\
+◐ 4 running  ✗ 50 failed  ✓ 446 done  last activity 2s ago
+◐ boss  Ship it                                     49.9k tok    $0.4990    1:40
+└─ ▾ lead ×12  ✗1 ✓11                               49.9k tok    $0.4990    1:39
+   ├─ ✓ lead[1]  part 1                             3,600 tok    $0.0360    1.0s
+   │  └─ ▾ coder ×15  ✓15                           3,500 tok    $0.0350    1:39
+   │     ├─ ✓ coder[24]  20↓ ◐3 ✗2                  2,100 tok    $0.0210   24.0s
+   │     ├─ ✓ coder[36]  part 36                      100 tok    $0.0010   36.0s
+   │     ├─ ✓ coder[48]  part 48                      100 tok    $0.0010   48.0s
+   │     ├─ ✓ coder[60]  part 60                      100 tok    $0.0010   10.0s
+   │     └─   … 11 more  ✓11                        1,100 tok    $0.0110
+   ├─ ✓ lead[2] &  part 2                           3,700 tok    $0.0370    2.0s
+   │  └─ ▸ tester ×16  ✗4 ✓12 · 20↓ ✗2              3,600 tok    $0.0360   49.0s
+   ├─ ✗ lead[3]  36↓ ✗2                             3,700 tok    $0.0370    3.0s
+   ├─ ✓ lead[4]  36↓ ✗5                             3,700 tok    $0.0370    4.0s
+   └─   … 8 more  ✓8 · 344↓ ✗34                     35.2k tok    $0.3520
+9 of 500 tasks are shown; the rest is folded"""
+LARGE = """\
+◐ 4 running  ✗ 2,000 failed  ✓ 17,996 done  last activity 2s ago
+◐ boss  Ship it                                     2.00M tok   $19.9990    1:40
+└─ ▾ lead ×12  ✗1 ✓11                               2.00M tok   $19.9990    1:39
+   ├─ ✓ lead[1]  1,515↓ ✗150                       151.6k tok    $1.5160    1.0s"""
+
+
+def five() -> Sight:
+    tree = grown(5)
+    calls = [ToolCall("terminal", {"command": "make all"}), ToolCall("read")]
+    return sight_of(tree, ask_of(tree, "t_4"), calls={"t_3": calls})
+
+
+def text_of(sight: Sight, paper: Paper) -> str:
+    return "\n".join(line.plain.rstrip() for line in draw(sight, paper).lines)
+
+
+def test_five_tasks_are_shown_whole_with_who_needs_somebody_on_top() -> None:
+    assert text_of(five(), Paper(width=80, height=24)) == FIVE
+
+
+def test_five_hundred_are_folded_into_as_many_lines_as_there_are() -> None:
+    assert text_of(sight_of(grown(500)), Paper(width=80, height=16)) == FIVE_HUNDRED
+
+
+def test_without_our_signs_it_says_the_same_in_ascii() -> None:
+    text = text_of(five(), Paper(width=60, height=24, ascii=True))
+
+    assert text == NARROW_AND_PLAIN
+    assert text.isascii()
+
+
+@pytest.mark.parametrize("size", [5, 500, 20_000])
+def test_no_picture_is_larger_than_its_paper(size: int) -> None:
+    tree = grown(size)
+    sight = sight_of(tree, ask_of(tree, "t_4"))
+
+    for width, height in ((80, 24), (200, 60), (30, 8), (12, 3), (1, 1)):
+        for ascii_ in (False, True):
+            paper = Paper(width=width, height=height, ascii=ascii_)
+            lines = draw(sight, paper).lines
+            assert len(lines) <= height
+            assert all(line.cell_len <= width for line in lines)
+
+
+def test_a_large_tree_is_folded_and_what_is_hidden_is_counted() -> None:
+    text = text_of(sight_of(grown(20_000)), Paper(width=80, height=20))
+
+    assert text.startswith(LARGE)
+    assert text.endswith("11 of 20,000 tasks are shown; the rest is folded")
+    assert len(text.splitlines()) == 20
+
+
+def test_a_picture_of_twenty_thousand_costs_what_one_of_fifty_costs() -> None:
+    console = Console(force_terminal=True, width=118, height=36, quiet=True)
+
+    def fastest(size: int) -> float:
+        sight = sight_of(grown(size))
+        seconds: list[float] = []
+        for _ in range(12):
+            start = time.perf_counter()
+            console.print(Group(*draw(sight, Paper(width=118, height=36)).lines))
+            seconds.append(time.perf_counter() - start)
+        return min(seconds)
+
+    # Some ten times what it takes where nobody else works.
+    assert fastest(20_000) < 8 * fastest(50)
+
+
+@pytest.mark.parametrize(
+    ("progress", "is_terminal", "environ", "expected"),
+    [
+        ("auto", True, {"TERM": "xterm"}, "live"),
+        ("auto", True, {"TERM": "dumb"}, "plain"),
+        ("auto", True, {}, "plain"),
+        ("auto", True, {"TERM": "xterm", "CI": "true"}, "plain"),
+        ("auto", False, {"TERM": "xterm", "FORCE_COLOR": "1"}, "plain"),
+        ("live", False, {}, "live"),
+        ("json", True, {"TERM": "xterm"}, "json"),
+    ],
+)
+def test_who_says_nothing_gets_what_the_terminal_can_show(
+    progress: str, is_terminal: bool, environ: dict[str, str], expected: str
+) -> None:
+    class Stream:
+        def isatty(self) -> bool:
+            return is_terminal
+
+    assert chosen(progress, Stream(), environ) == expected  # type: ignore[arg-type]
+
+
+def test_numbers_are_short() -> None:
+    assert [tokens_in_short(n) for n in (0, 9_999, 12_345, 9_876_543)] == [
+        "0",
+        "9,999",
+        "12.3k",
+        "9.88M",
+    ]
+    times = [time_in_short(seconds) for seconds in (None, 0.04, 61, 3_661)]
+    assert times == ["", "0.0s", "1:01", "1:01:01"]
+    assert money_in_short(Usage(calls=1, unpriced=1)) == "$?"
+    assert money_in_short(Usage(calls=2, unpriced=1, cost=5)) == "≥ $0.0000"
+
+
+class Watched:
+    """A board with a tree on it."""
+
+    def __init__(self, sight: Sight, *, height: int = 24) -> None:
+        self.sight = sight
+        self.paper = Paper(width=80, height=height)
+        self.board = Board()
+        self.board.can_act = True
+        self.look()
+
+    def look(self) -> list[str]:
+        lines = self.board.picture(self.sight, self.paper, "r_root")
+        assert len(lines) == self.paper.height
+        self.chosen = next(
+            (line.plain for line in lines if "reverse" in str(line.style)), ""
+        )
+        return [line.plain.rstrip() for line in lines]
+
+    def press(self, *keys: str) -> object:
+        action: object = None
+        for key in keys:
+            action = self.board.press(key)
+            self.look()
+        return action
+
+
+def test_arrows_move_and_fold() -> None:
+    watched = Watched(sight_of(grown(5)))
+
+    assert "boss" in watched.chosen
+    watched.press("down", "down")
+    assert "lead[2]" in watched.chosen
+    watched.press("left")
+    assert "boss" in watched.chosen
+    watched.press("left")
+    assert not any("lead" in line for line in watched.look())
+    assert any("4↓" in line for line in watched.look())
+    watched.press("right", "end")
+    assert "lead[4]" in watched.chosen
+
+
+def test_the_watcher_stays_where_they_are_while_rows_arrive() -> None:
+    watched = Watched(sight_of(grown(5)))
+    watched.press("down", "down")
+
+    watched.sight = sight_of(grown(9))
+    watched.look()
+
+    assert "lead[2]" in watched.chosen
+
+
+def test_the_next_failed_is_found_wherever_it_is_folded_away() -> None:
+    watched = Watched(sight_of(grown(2_000)))
+    seen: set[str] = set()
+    for _ in range(30):
+        watched.press("f")
+        assert "✗" in watched.chosen
+        seen.add(watched.chosen)
+
+    assert len(seen) == 30
+
+
+def test_what_is_opened_beyond_the_screen_scrolls_and_says_where_one_is() -> None:
+    watched = Watched(sight_of(grown(500)), height=12)
+    for _ in range(12):
+        watched.press("f")
+
+    assert watched.chosen
+    assert any(line.startswith("rows ") and " of " in line for line in watched.look())
+    watched.press("home")
+    assert "boss" in watched.chosen
+
+
+def test_a_search_goes_from_one_to_the_next() -> None:
+    watched = Watched(sight_of(grown(2_000)))
+
+    watched.press("/", *"part 177", "enter")
+    assert "[177]" in watched.chosen
+    watched.press("n")
+    assert "part 1770" in watched.chosen
+    watched.press("/", *"nowhere", "enter")
+    assert watched.look()[-1] == "nothing has 'nowhere' in it"
+
+
+def test_more_of_a_group_is_shown_where_somebody_wants_more() -> None:
+    watched = Watched(sight_of(grown(500)), height=40)
+    while "11 more" not in watched.chosen:
+        watched.press("down")
+    watched.press("enter")
+
+    assert not any("11 more" in line for line in watched.look())
+
+
+def test_a_subtree_is_cancelled_only_after_a_yes() -> None:
+    watched = Watched(five())
+    watched.press("down", "down")
+
+    assert watched.press("x", "n") is None
+    assert watched.press("x", "escape") is None
+    watched.press("x")
+    assert "Cancel /boss/lead[2]?" in watched.look()[-2]
+    assert watched.press("y") == Cancel("t_2")
+    watched.press("up")
+    watched.press("x")
+    assert watched.look()[-1] == "it has ended already"
+
+
+def test_a_running_task_is_told_something() -> None:
+    watched = Watched(five())
+    watched.press("down", "down")
+
+    assert watched.press("m", *"hurry upp", "backspace", "enter") == Steer(
+        "t_2", "hurry up"
+    )
+    assert watched.press("m", "enter") is None
+
+
+def test_an_approval_is_given_or_denied_with_a_reason() -> None:
+    watched = Watched(five())
+    id_ = "a_0123456789abcdef"
+
+    watched.press("a")
+    assert "Approve /boss/lead[4]  terminal: rm -r build/?" in watched.look()[-2]
+    assert watched.press("s") == AnswerAsk(id_, "session")
+    assert watched.press("d", *"not now", "enter") == AnswerAsk(id_, "deny", "not now")
+    assert watched.press("a", "q") is None
+
+
+def test_nothing_is_done_where_nobody_can_be_talked_to() -> None:
+    watched = Watched(five())
+    watched.board.can_act = False
+    for key in "xmad":
+        assert watched.press(key) is None
+        assert "read-only" in watched.look()[-1]
+
+
+def test_a_transcript_is_opened_scrolled_and_left() -> None:
+    watched = Watched(five(), height=10)
+    watched.press("down")
+
+    assert watched.press("enter") == Read(TaskId("t_1"))
+    watched.press("down", "page down", "home", "end")
+    assert "/boss/lead[1]" in watched.look()[0]
+    watched.press("escape")
+    assert "running" in watched.look()[0]
+    assert watched.press("q") == Leave()

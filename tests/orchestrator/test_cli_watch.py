@@ -1,0 +1,209 @@
+"""`orchestrator watch`, and the picture of `orchestrator run`: real processes, real terminals."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.orchestrator.ptys import DOWN, LEFT, RIGHT, UP, Terminal, terminal
+
+TEAM = """
+from agents import Agent, ScriptedModel, ToolCall, tool
+from agents.approval import ask
+
+@tool
+def deploy(target: str) -> str:
+    "Deploy something."
+    return f"deployed {target}"
+
+def work(transcript):
+    if len(transcript) == 1:
+        return ToolCall("deploy", {"target": transcript[0].text})
+    return "said: " + transcript[-1].text
+
+slow = Agent("slow", model=ScriptedModel.always("late", 1000))
+worker = Agent("worker", model=ScriptedModel.always(work), tools=[deploy])
+tasks = [
+    {"goal": "staging", "agent": "worker"},
+    {"goal": "production", "agent": "worker"},
+    {"goal": "wait long", "agent": "slow"},
+]
+call = ToolCall("delegate_task", {"background": False, "tasks": tasks})
+boss = Agent(
+    "boss",
+    model=ScriptedModel([call, "all done"]),
+    delegates=[worker, slow],
+    approve=[ask("deploy")],
+)
+"""
+LEAVES_SCREEN = "\x1b[?1049l"
+SHOWS_CURSOR = "\x1b[?25h"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "team.py").write_text(TEAM)
+    return tmp_path
+
+
+def test_a_watcher_approves_denies_tells_and_cancels(home: Path) -> None:
+    with terminal(home, "run", "team.py:boss", "go") as run:
+        run.wait_for("needs you (2)", anywhere=True)
+        run.wait_for(" watch r_", anywhere=True)
+        with terminal(home, "watch") as watch:
+            shown = watch.wait_for("needs you (2)")
+            assert "! worker[1]  staging" in shown
+            assert "read-only" not in shown
+
+            watch.type(DOWN)
+            watch.type("a")
+            watch.wait_for('Approve /boss/worker[1]  deploy: {"target":"staging"}?')
+            watch.type("y")
+            watch.wait_for("needs you (1)")
+            watch.type("dtoo risky\r")
+            watch.wait_for("✓ worker[2]")
+
+            watch.type("\r")
+            shown = watch.wait_for("said: deployed staging")
+            assert "the user, at another terminal says once" in shown
+            watch.type("\x1b")
+            watch.wait_for("q leave")
+
+            watch.type(DOWN + DOWN)
+            watch.type("mhurry up\r")
+            watch.wait_for("told: it reads that before its next model call")
+            watch.type("x")
+            watch.wait_for("Cancel /boss/slow[1]?")
+            watch.type("n")
+            watch.type("x")
+            watch.wait_for("Cancel /boss/slow[1]?")
+            watch.type("y")
+            watch.wait_for("⊘ slow[1]")
+            assert run.wait() == 0
+            watch.wait_for("ended")
+            watch.type("q")
+            assert watch.wait() == 0
+            assert watch.is_as_before()
+
+        assert "all done" in run.text
+        assert "answered elsewhere" in run.text
+        assert run.is_as_before()
+
+
+def test_the_one_who_runs_it_answers_below_the_picture(home: Path) -> None:
+    """What is typed is part of the picture, and what was answered stays above it."""
+    with terminal(home, "run", "team.py:boss", "go", columns=80) as run:
+        run.wait_for("approve? ", anywhere=True)
+        run.type("bla\r")
+        run.wait_for("that is no answer", anywhere=True)
+        run.type("y\r")
+        run.wait_for("— once", anywhere=True)
+        run.type("n not today\r")
+        run.wait_for("— deny: not today", anywhere=True)
+        run.process.send_signal(signal.SIGINT)
+        run.wait_for("stopping: waiting up to 5 s", anywhere=True)
+        run.process.send_signal(signal.SIGINT)
+
+        assert run.wait() == 130
+        assert run.is_as_before()
+        assert run.all.rfind(SHOWS_CURSOR) > run.all.rfind("\x1b[?25l")
+
+
+def test_two_watch_and_one_is_told_of_what_the_other_does(home: Path) -> None:
+    with terminal(home, "run", "team.py:boss", "go") as run:
+        run.wait_for("needs you (2)", anywhere=True)
+        with terminal(home, "watch") as one, terminal(home, "watch", rows=60) as two:
+            one.wait_for("needs you (2)")
+            two.wait_for("needs you (2)")
+            one.type("ay")
+            two.wait_for("needs you (1)")
+            two.process.send_signal(signal.SIGTERM)
+            assert two.wait() == 143
+            _check_left(two)
+            one.type("\x03")
+            assert one.wait() == 130
+            _check_left(one)
+
+
+def test_a_run_that_has_ended_is_looked_at_read_only(home: Path) -> None:
+    with terminal(home, "demo", "--seconds", "0.01") as demo:
+        assert demo.wait() == 0
+    with terminal(home, "watch", columns=120, rows=30) as watch:
+        watch.wait_for("ended")
+        watch.type("x")
+        watch.wait_for("read-only")
+        watch.type(DOWN + DOWN + LEFT + LEFT + LEFT)
+        watch.wait_for("5↓")
+        watch.type(RIGHT)
+        watch.wait_for("researcher[2]  1↓")
+        watch.type("/checker\r\r")
+        watch.wait_for("Confirmed.")
+        watch.resize(60, 12)
+        watch.process.send_signal(signal.SIGWINCH)
+        watch.wait_for("Esc back")
+        watch.type("\x1b")
+        watch.type(UP + "q")
+
+        assert watch.wait() == 0
+        _check_left(watch)
+
+
+def test_ctrl_z_gives_the_terminal_back_and_fg_draws_anew(home: Path) -> None:
+    with terminal(home, "demo", "--seconds", "0.01") as demo:
+        assert demo.wait() == 0
+    with terminal(home, "watch") as watch:
+        watch.wait_for("ended")
+        watch.type("\x1a")
+        _, status = os.waitpid(watch.process.pid, os.WUNTRACED)
+
+        assert os.WIFSTOPPED(status)
+        watch.drain()
+        assert LEAVES_SCREEN in watch.all
+        assert watch.is_as_before()
+        watch.process.send_signal(signal.SIGCONT)
+        watch.type("f")
+        watch.wait_for("nothing has failed")
+        watch.type("q")
+        assert watch.wait() == 0
+        _check_left(watch)
+
+
+def test_a_run_that_is_not_there_is_a_mistake(home: Path) -> None:
+    with terminal(home, "watch", "r_none") as watch:
+        assert watch.wait() == 2
+        assert "there are no runs yet" in watch.text
+        assert LEAVES_SCREEN not in watch.all
+
+
+def test_a_run_whose_process_was_killed_is_not_shown_as_running(home: Path) -> None:
+    with terminal(home, "run", "team.py:slow", "go") as run:
+        run.wait_for("1 running", anywhere=True)
+        with terminal(home, "watch") as watch:
+            watch.wait_for("1 running")
+            run.process.kill()
+            shown = watch.wait_for("read-only: nobody runs it")
+            assert "◌ slow" in shown
+            watch.type("q")
+            assert watch.wait() == 0
+
+
+def test_watch_is_for_terminals(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "watch"],
+        capture_output=True,
+        text=True,
+        cwd=home,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "watch needs a terminal" in done.stderr
+
+
+def _check_left(watch: Terminal) -> None:
+    assert watch.is_as_before()
+    assert LEAVES_SCREEN in watch.all
+    assert watch.all.rfind(SHOWS_CURSOR) > watch.all.rfind("\x1b[?25l")

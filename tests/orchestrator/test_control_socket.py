@@ -1,0 +1,327 @@
+"""The control socket: what another process can see and do, and what it cannot do any harm with."""
+
+import json
+import os
+import socket
+import stat
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel, ToolCall, tool
+from agents.approval import ask
+from delegation import Ending
+from orchestrator import Orchestrator, Run, open_orchestrator
+from orchestrator.control import (
+    MOST_CONNECTIONS,
+    MOST_WISHES,
+    AnswerAsk,
+    Cancel,
+    Steer,
+    Subscribe,
+    open_control,
+)
+from orchestrator.control_client import RefusedError, connect_control
+from orchestrator.control_wire import LONGEST_LINE, LONGEST_PATH, socket_path
+from tests.kit import hand_on
+
+pytestmark = pytest.mark.realtime
+
+
+@tool
+def deploy() -> str:
+    """Deploy it."""
+    return "deployed"
+
+
+def team() -> Agent[str]:
+    """Return somebody with a child that asks for approval and one that never ends."""
+    slow = Agent("slow", model=ScriptedModel.always("late", 1_000))
+    asking = Agent(
+        "asking",
+        model=ScriptedModel([ToolCall("deploy"), "deployed it"]),
+        tools=[deploy],
+        approve=[ask("deploy")],
+    )
+    tasks = [{"goal": "a", "agent": "asking"}, {"goal": "b", "agent": "slow"}]
+    call = ToolCall("delegate_task", {"tasks": tasks, "background": False})
+    return Agent("boss", model=ScriptedModel([call, "done"]), delegates=[asking, slow])
+
+
+class Running:
+    """A run that can be talked to."""
+
+    def __init__(self, orchestrator: Orchestrator, journal: Path, path: Path) -> None:
+        self.orchestrator = orchestrator
+        self.journal = journal
+        self.path = path
+        self.run: Run[str] | None = None
+        self.has_ended = trio.Event()
+
+    def task(self, agent: str) -> str:
+        tree = self.orchestrator.tree(self.orchestrator.runs[-1])
+        return next(task for task in tree.graph if tree[task]["agent"] == agent)
+
+    async def wait_until(self, is_so: Callable[[], bool]) -> None:
+        seen = 0
+        with trio.fail_after(10):
+            while not is_so():
+                seen = await self.orchestrator.wait_changed(after=seen)
+
+    async def begin(self, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        self.run = await self.orchestrator.run(team(), "go", attended=True)
+        self.has_ended.set()
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncGenerator[Running]:
+    journal = folder / "journal.db"
+    async with (
+        open_orchestrator(journal) as orchestrator,
+        open_control(orchestrator, journal) as path,
+    ):
+        assert path is not None
+        it = Running(orchestrator, journal, path)
+        async with trio.open_nursery() as nursery:
+
+            async def begin(
+                task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+            ) -> None:
+                await it.begin(task_status)
+
+            await nursery.start(begin)
+            await it.wait_until(lambda: bool(orchestrator.approvals))
+            yield it
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_task_is_cancelled_and_another_approved(tmp_path: Path) -> None:
+    """What is answered was really done: the answer comes when all below has ended."""
+    async with running(tmp_path) as it, connect_control(it.journal) as client:
+        assert client is not None
+        (asked,) = it.orchestrator.approvals
+        await client.ask(AnswerAsk(asked.id, "once", "go on"))
+        await client.ask(Cancel(it.task("slow")))
+        tree = it.orchestrator.tree(it.orchestrator.runs[-1])
+
+        assert tree[tree.children(tree.root)[1]]["status"] == Ending.CANCELLED
+        await it.has_ended.wait()
+
+    assert it.run is not None
+    assert it.run.output == "done"
+
+
+async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -> None:
+    slow = Agent("slow", model=ScriptedModel.always("late", 1_000))
+    call = hand_on("wait", agent="slow", background=True)
+    boss = Agent("boss", model=ScriptedModel([call, "begun"]), delegates=[slow])
+    journal = tmp_path / "journal.db"
+    async with (
+        open_orchestrator(journal) as orchestrator,
+        open_control(orchestrator, journal),
+        orchestrator.open_session(boss) as session,
+        connect_control(journal) as client,
+    ):
+        assert client is not None
+        await session.ask("go")
+        (task,) = session.tree.children(session.tree.root)
+        await client.ask(Cancel(session.id))
+
+        assert session.tree[task]["status"] == Ending.CANCELLED
+
+
+async def test_a_task_is_told_something(tmp_path: Path) -> None:
+    async with running(tmp_path) as it, connect_control(it.journal) as client:
+        assert client is not None
+        told = await client.ask(Steer(it.task("asking"), "hurry"))
+        (asked,) = it.orchestrator.approvals
+        await client.ask(AnswerAsk(asked.id, "deny"))
+        await it.wait_until(lambda: len(it.orchestrator.calls(it.task("asking"))) == 0)
+
+    assert told["state"] == "waiting"
+
+
+async def test_two_watchers_are_told_when_there_is_more(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path) as it,
+        connect_control(it.journal) as one,
+        connect_control(it.journal) as two,
+    ):
+        assert one is not None
+        assert two is not None
+        with trio.fail_after(10):
+            for client in (one, two):
+                await client.ask(Subscribe())
+                assert await client.wait_grown(after=0)
+            seen = max(one.seq, two.seq)
+            await one.ask(Cancel(it.task("slow")))
+            assert await two.wait_grown(after=seen)
+            with pytest.raises(RefusedError, match="subscribed already"):
+                await one.ask(Subscribe())
+
+
+async def test_a_watcher_notices_that_the_process_has_left(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        watching = trio.Event()
+
+        async def watch(path: Path) -> None:
+            async with connect_control(path) as client:
+                assert client is not None
+                watching.set()
+                assert not await client.wait_grown(after=10**9)
+                with pytest.raises(RefusedError, match="has left"):
+                    await client.ask(Cancel("t_1"))
+
+        async with running(tmp_path) as it:
+            nursery.start_soon(watch, it.journal)
+            await watching.wait()
+
+    async with connect_control(it.journal) as client:
+        assert client is None
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"\n", "truncated"),
+        (b"hello\n", "malformed"),
+        (b"\xff\xfe\x00\n", "malformed"),
+        (b"[]\n", "object"),
+        (b"{}\n", "say what to do: subscribe, cancel, steer, answer"),
+        (b'{"do": "explode"}\n', "say what to do"),
+        (b'{"do": {"a": 1}}\n', "say what to do"),
+        (b'{"do": "cancel"}\n', "missing required field `task`"),
+        (b'{"do": "cancel", "task": 7}\n', "Expected `str`, got `int`"),
+        (b'{"do": "cancel", "task": "t_none"}\n', "there is no task 't_none'"),
+        (b'{"do": "cancel", "task": "../../etc"}\n', "there is no task"),
+        (b'{"do": "steer", "task": "t_none", "text": "x"}\n', "there is no task"),
+        (b'{"do": "answer", "approval": "a", "answer": "once"}\n', "no approval 'a'"),
+        (b'{"do": "answer", "approval": "a", "answer": "maybe"}\n', "is no answer"),
+        (b'{"do": "subscribe", "after": "all"}\n', "Expected `int`"),
+        (b'{"do":"steer","task":"' + b"x" * LONGEST_LINE + b'"}\n', "65536 bytes"),
+        (b"[" * 60_000 + b"\n", ""),
+        (b"\0" * 200_000 + b"\n", "65536 bytes"),
+    ],
+)
+async def test_a_bad_line_is_answered_and_hurts_nobody(
+    tmp_path: Path, said: bytes, answer: str
+) -> None:
+    async with running(tmp_path) as it:
+        stream = await trio.open_unix_socket(str(it.path))
+        async with stream:
+            await stream.send_all(said)
+            first, error = await _lines(stream, 2)
+            assert first["protocol"] == 1
+            assert answer in error["error"]
+            task = it.task("slow")
+            line = json.dumps({"id": "x", "do": "cancel", "task": task})
+            await stream.send_all(line.encode() + b"\n")
+            (done,) = await _lines(stream, 1)
+            assert done == {"id": "x", "ok": True}
+
+
+async def test_whoever_wants_too_much_at_once_is_told_to_wait(tmp_path: Path) -> None:
+    """A cancellation that takes its time does not let others pile up without end."""
+    async with running(tmp_path) as it:
+        stream = await trio.open_unix_socket(str(it.path))
+        async with stream:
+            line = b'{"do": "subscribe", "after": 1000000}\n'
+            await stream.send_all(line * (MOST_WISHES + 1))
+            lines = await _lines(stream, MOST_WISHES + 2)
+
+    assert sum("error" in line for line in lines) >= MOST_WISHES - 1
+
+
+async def test_there_is_room_for_so_many_connections(tmp_path: Path) -> None:
+    async with running(tmp_path) as it, trio.open_nursery() as nursery:
+        streams = [
+            await trio.open_unix_socket(str(it.path)) for _ in range(MOST_CONNECTIONS)
+        ]
+        for stream in streams:
+            await _lines(stream, 1)
+        late = await trio.open_unix_socket(str(it.path))
+        (refused,) = await _lines(late, 1)
+        for stream in (*streams, late):
+            nursery.start_soon(stream.aclose)
+
+    assert refused == {"error": "too many are connected"}
+
+
+async def test_whoever_leaves_in_the_midst_has_still_been_heard(tmp_path: Path) -> None:
+    async with running(tmp_path) as it:
+        stream = await trio.open_unix_socket(str(it.path))
+        line = json.dumps({"do": "cancel", "task": it.task("slow")}).encode()
+        await stream.send_all(line + b'\n{"do": "steer"')
+        await stream.aclose()
+        tree = it.orchestrator.tree(it.orchestrator.runs[-1])
+        slow = tree.children(tree.root)[1]
+
+        await it.wait_until(lambda: tree[slow]["status"] == Ending.CANCELLED)
+
+
+async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_run(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as it:
+        assert it.path == tmp_path / "journal.db.sock"
+        assert stat.S_IMODE(it.path.lstat().st_mode) == 0o600
+
+    assert not it.path.exists()
+
+
+async def test_what_a_killed_process_left_behind_is_replaced(tmp_path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "journal.db.sock"))
+    left.close()
+
+    async with connect_control(tmp_path / "journal.db") as nobody:
+        assert nobody is None
+    async with running(tmp_path) as it, connect_control(it.journal) as client:
+        assert client is not None
+
+
+async def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    """A run does without a socket, and goes on."""
+    journal, theirs = tmp_path / "journal.db", tmp_path / "journal.db.sock"
+    theirs.write_text("mine")
+    async with open_orchestrator(journal) as orchestrator:
+        async with open_control(orchestrator, journal) as path:
+            assert path is None
+
+    assert theirs.read_text() == "mine"
+
+
+async def test_a_long_path_has_its_socket_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is does not depend on what TMPDIR says: two processes must find it."""
+    folder = tmp_path / ("deep" * 30)
+    folder.mkdir()
+    journal = folder / "journal.db"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    path = socket_path(journal)
+    assert len(os.fsencode(path)) <= LONGEST_PATH
+    link = tmp_path / "link.db"
+    link.symlink_to(journal)
+    assert socket_path(link) == path
+    async with running(folder) as it, connect_control(it.journal) as client:
+        assert client is not None
+        assert it.path == path
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not path.exists()
+
+
+async def _lines(stream: trio.abc.ReceiveStream, count: int) -> list[dict[str, Any]]:
+    data = b""
+    with trio.fail_after(10):
+        while data.count(b"\n") < count:
+            chunk = await stream.receive_some()
+            assert chunk, data
+            data += chunk
+    return [json.loads(line) for line in data.splitlines()]

@@ -1,0 +1,291 @@
+"""A headless Chromium, driven over a pipe by its own protocol: nothing to install but Debian's
+package, and no port that anybody else could open.
+"""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE: Final = 30
+"""Seconds that a page may take for anything that is asked of it."""
+KEYS: Final = {
+    "Enter": 13,
+    "Escape": 27,
+    "Tab": 9,
+    " ": 32,
+    "PageUp": 33,
+    "PageDown": 34,
+    "End": 35,
+    "Home": 36,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
+
+
+def chromium() -> str | None:
+    """Return where Chromium is on this machine."""
+    return next(filter(None, map(shutil.which, CHROMIUM)), None)
+
+
+class PageError(Exception):
+    """What was asked of a page went wrong in it."""
+
+
+class Browser:
+    """A running Chromium. `open_browser` makes it."""
+
+    def __init__(self, to: int, from_: int) -> None:
+        self._to = to
+        self._from = from_
+        self._asked = 0
+        self._rest = b""
+        self._listeners: dict[str, Callable[[str, Any], None]] = {}
+
+    def call(
+        self, method: str, params: Mapping[str, Any] | None = None, session: str = ""
+    ) -> Any:
+        """Ask for something, and return the answer; what happens meanwhile is told on."""
+        self._asked += 1
+        asked = self._asked
+        message = {"id": asked, "method": method, "params": params or {}}
+        if session:
+            message["sessionId"] = session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while (heard := self.hear()).get("id") != asked:
+            pass
+        if "error" in heard:
+            raise PageError(f"{method}: {heard['error']['message']}")
+        return heard["result"]
+
+    def hear(self) -> Any:
+        """Wait for the next message, and tell the page that it is about."""
+        heard = self._next()
+        listener = self._listeners.get(heard.get("sessionId", ""))
+        if listener is not None and "method" in heard:
+            listener(heard["method"], heard["params"])
+        return heard
+
+    def _next(self) -> Any:
+        while b"\0" not in self._rest:
+            if not select.select([self._from], [], [], PATIENCE)[0]:
+                raise PageError(f"Chromium has said nothing for {PATIENCE} seconds")
+            more = os.read(self._from, 1 << 20)
+            if not more:
+                raise PageError("Chromium is gone")
+            self._rest += more
+        message, _, self._rest = self._rest.partition(b"\0")
+        return json.loads(message)
+
+    def open(self, file: Path, *, width: int = 1440, height: int = 860) -> "Page":
+        """Open a file in a window of its own."""
+        target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
+        how = {"targetId": target, "flatten": True}
+        session = self.call("Target.attachToTarget", how)["sessionId"]
+        page = Page(self, session, target)
+        self._listeners[session] = page.hear
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            page.call(f"{domain}.enable")
+        page.resize(width, height)
+        page.go(file)
+        return page
+
+
+class Page:
+    """One window: what people see, press and type there."""
+
+    def __init__(self, browser: Browser, session: str, target: str) -> None:
+        self._browser = browser
+        self._session = session
+        self._target = target
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        """What stands in the console as a warning or an error."""
+        self.is_loaded = False
+
+    def call(self, method: str, **params: Any) -> Any:
+        return self._browser.call(method, params, self._session)
+
+    def hear(self, method: str, params: Any) -> None:
+        if method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif method == "Page.loadEventFired":
+            self.is_loaded = True
+        elif method == "Runtime.exceptionThrown":
+            self.complaints.append(str(params["exceptionDetails"]))
+        elif method == "Log.entryAdded" or (
+            method == "Runtime.consoleAPICalled"
+            and params["type"] in {"error", "warning"}
+        ):
+            self.complaints.append(str(params))
+
+    def go(self, file: Path) -> None:
+        self.is_loaded = False
+        self.call("Page.navigate", url=file.as_uri())
+        while not self.is_loaded:
+            self._browser.hear()
+
+    def run(self, code: str) -> Any:
+        """Return what an expression gives; a promise is waited for."""
+        answer = self.call(
+            "Runtime.evaluate",
+            expression=code,
+            awaitPromise=True,
+            returnByValue=True,
+            userGesture=True,
+            timeout=1000 * PATIENCE,
+        )
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
+            raise PageError(details.get("exception", {}).get("description", details))
+        return answer["result"].get("value")
+
+    def settle(self) -> None:
+        """Wait until what has changed is drawn."""
+        self.run(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
+    def press(self, *keys: str) -> None:
+        """Press keys as quickly as a machine can."""
+        for key in keys:
+            shifted = key.startswith("Shift+")
+            name = key.removeprefix("Shift+")
+            text = {"Enter": "\r"}.get(name, name if len(name) == 1 else "")
+            code = KEYS.get(name, ord(name.upper()) if len(name) == 1 else 0)
+            modifiers = 8 if shifted else 0
+            how = {
+                "key": name,
+                "windowsVirtualKeyCode": code,
+                "modifiers": modifiers,
+                "text": text,
+            }
+            self.call("Input.dispatchKeyEvent", type="keyDown", **how)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=name)
+        self.settle()
+
+    def type(self, text: str) -> None:
+        self.call("Input.insertText", text=text)
+        self.settle()
+
+    def click(self, selector: str) -> None:
+        where = self.run(
+            f"(() => {{const box = document.querySelector({json.dumps(selector)})"
+            ".getBoundingClientRect();"
+            " return [box.x + box.width / 2, box.y + box.height / 2]})()"
+        )
+        self.click_at(*where)
+
+    def click_at(self, x: float, y: float) -> None:
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=x,
+                y=y,
+                button="left",
+                clickCount=1,
+            )
+        self.settle()
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        steps = [("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)]
+        for kind, (x, y) in steps:
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=x,
+                y=y,
+                button="left",
+                buttons=1,
+                clickCount=1,
+            )
+        self.settle()
+
+    def resize(self, width: int, height: int) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def prefer(self, **features: str) -> None:
+        """Tell the page what its reader prefers, such as `prefers_color_scheme="dark"`."""
+        media = [
+            {"name": name.replace("_", "-"), "value": value}
+            for name, value in features.items()
+        ]
+        self.call("Emulation.setEmulatedMedia", features=media)
+        self.settle()
+
+    def picture(self, file: Path) -> None:
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        file.write_bytes(base64.b64decode(data))
+
+    def pixel(self, x: float, y: float) -> tuple[int, int, int]:
+        """Return the colour of one point of what is on the screen."""
+        clip = {"x": int(x), "y": int(y), "width": 1, "height": 1, "scale": 1}
+        shot = self.call("Page.captureScreenshot", format="png", clip=clip)["data"]
+        red, green, blue = self.run(
+            "createImageBitmap(new Blob([Uint8Array.from("
+            f"atob('{shot}'), it => it.charCodeAt(0))])).then(image => {{"
+            "const canvas = new OffscreenCanvas(1, 1);"
+            "const pen = canvas.getContext('2d');"
+            "pen.drawImage(image, 0, 0);"
+            "return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3)})"
+        )
+        return red, green, blue
+
+    def close(self) -> None:
+        self._browser.call("Target.closeTarget", {"targetId": self._target})
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """Start a Chromium with nothing in it, and end it."""
+    program = chromium()
+    assert program is not None, "make test installs it"
+    hears, to = os.pipe()
+    from_, says = os.pipe()
+    options = [
+        "--headless=new",
+        "--no-sandbox",  # root, in a container; it only ever opens our own files
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--hide-scrollbars=false",
+        "--remote-debugging-pipe",
+    ]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        # Chromium listens at 3 and answers at 4.
+        shell = f'exec "$0" "$@" 3<&{hears} 4>&{says}'
+        with subprocess.Popen(
+            ["bash", "-c", shell, program, *options, f"--user-data-dir={profile}"],
+            pass_fds=(hears, says),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            os.close(hears)
+            os.close(says)
+            browser = Browser(to, from_)
+            try:
+                yield browser
+            finally:
+                browser.call("Browser.close")
+                process.wait(10)
+                os.close(to)
+                os.close(from_)

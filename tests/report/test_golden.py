@@ -1,0 +1,222 @@
+"""Two folds of one journal agree: the ledger's in Python, and the viewer's in the browser."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from delegation import Encoded, SessionRecord, TaskId, Tree, decode
+from delegation.events import Entry
+from delegation.folding import fold
+from delegation.tally import STATUSES
+from orchestrator.report.columns import columns_of
+from orchestrator.report.story import story_of
+from orchestrator.storage.journal import folded
+from tests.delegation.facts import Facts
+from tests.golden.make import lines
+from tests.report.browser import Browser, Page
+from tests.report.conftest import Opened, Written
+
+GOLDEN = sorted((Path(__file__).parent.parent / "golden").glob("*.ndjson"))
+BUDGETS = (1, 2, 5, 9, 12, 20, 30, 60, 500)
+TASKS = "model => model.ids.map((_, number) => model.task(number))"
+REDUCE = f"""
+text => {{
+    const facts = new delegation.Facts();
+    text.trim().split('\\n').forEach(line => facts.post(JSON.parse(line)));
+    const tasks = {TASKS};
+    return Object.fromEntries([...facts.sessions].map(([id, session]) =>
+        [id, tasks(session.model)]));
+}}
+"""
+FOLD = """
+(columns, budgets) => {
+    const model = delegation.modelOf(columns);
+    const rollups = new delegation.Rollups(model);
+    const folding = new delegation.Folding(model, rollups);
+    return budgets.map(budget => {
+        folding.smart(budget);
+        return folding.rows().map(row => [
+            row.key, row.kind, row.level - 1, row.members?.length ?? 1,
+            row.kind === 'more' || !row.canOpen ? null : row.isOpen,
+            row.isOpen ? 0 : folding.hidden(row)]);
+    });
+}
+"""
+PEAK = """
+columns => delegation.peakOf(delegation.workChanges(delegation.modelOf(columns)))
+"""
+
+
+def call(page: Page, function: str, *arguments: object) -> Any:
+    given = ", ".join(map(json.dumps, arguments))
+    return page.run(f"({function})({given})")
+
+
+def read(file: Path) -> list[Entry]:
+    entries: list[Entry] = []
+    for line in file.read_text().splitlines():
+        fact = json.loads(line)
+        body = json.dumps(fact["body"]).encode()
+        event = decode(Encoded(fact["kind"], fact["version"], body))
+        entries.append(Entry(fact["seq"], fact["at"], fact["session"], event))
+    return entries
+
+
+def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
+    """Return all that the tree says of each task, as JSON has it."""
+    tree = session.tree
+    return [
+        {
+            "id": task,
+            **{
+                name: attrs.asdict(value) if name in {"usage", "total"} else value
+                for name, value in tree[task].items()
+            },
+            "needs": tree.needs(task),
+        }
+        for task in tree.graph
+    ]
+
+
+def rows_of(tree: Tree, budget: int) -> list[list[Any]]:
+    return [
+        [row.key, row.kind, row.depth, row.members, row.is_open, row.hidden.tasks]
+        for row in fold(tree, rows=budget).rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(few: Written, browser: Browser) -> Iterator[Page]:
+    opened = browser.open(few.file)
+    opened.run("delegation.opened")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+def test_both_folds_know_the_same_of_every_task(file: Path, page: Page) -> None:
+    """Status, parent, times, own and total usage, cost and errors: exactly."""
+    text = file.read_text()
+    for end in _prefixes(text):
+        ledger = folded(read_text(end), file)
+        here = {id_: tasks_of(session) for id_, session in ledger.sessions.items()}
+
+        assert call(page, REDUCE, end) == here
+
+
+def read_text(text: str) -> list[Entry]:
+    return [entry for line in text.splitlines() for entry in [_entry(line)]]
+
+
+def _entry(line: str) -> Entry:
+    fact = json.loads(line)
+    event = decode(
+        Encoded(fact["kind"], fact["version"], json.dumps(fact["body"]).encode())
+    )
+    return Entry(fact["seq"], fact["at"], fact["session"], event)
+
+
+def _prefixes(text: str) -> Iterable[str]:
+    """Yield a journal as it was after each fact; of a long one, after some."""
+    facts = text.splitlines()
+    step = max(1, len(facts) // 30)
+    for end in range(2, len(facts), step):
+        yield "\n".join(facts[:end])
+    yield "\n".join(facts)
+
+
+def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
+    """All facts that can be, in any order: what the ledger's own machine comes up with."""
+    journals: list[Sequence[Entry]] = []
+
+    class Collected(Facts):
+        def __init__(self) -> None:
+            super().__init__(lambda _: None)
+
+        def teardown(self) -> None:
+            if len(self.entries) > 5:
+                journals.append(self.entries)
+
+    run_state_machine_as_test(
+        Collected,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=50,
+            derandomize=True,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
+
+    assert len(journals) > 20
+    for entries in journals:
+        here = {
+            id_: tasks_of(session)
+            for id_, session in folded(entries, "machine").sessions.items()
+        }
+
+        assert call(page, REDUCE, "\n".join(lines(entries))) == here
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+def test_both_fold_a_tree_into_the_same_rows(file: Path, page: Page) -> None:
+    entries = read(file)
+    run = next(entry.session for entry in entries if entry.session)
+    story = story_of(run, entries, is_written=True, listen=lambda _: False)
+    columns = msgspec.to_builtins(columns_of(story), str_keys=True)
+
+    there = call(page, FOLD, columns, BUDGETS)
+
+    assert there == [rows_of(story.tree, budget) for budget in BUDGETS]
+    peak = story.tree.parallelism(now=story.last).peak
+    assert call(page, PEAK, columns) == peak
+
+
+def test_both_fold_a_large_tree_into_the_same_rows(
+    some: Written, many: Written, opened: Opened
+) -> None:
+    for report in (some, many):
+        page = opened(report)
+        there = page.run(
+            f"({FOLD.replace('delegation.modelOf(columns)', 'columns')})"
+            f"(delegation.viewer.model, {[*BUDGETS]})"
+        )
+
+        assert there == [rows_of(report.tree, budget) for budget in BUDGETS]
+        peak = report.tree.parallelism(now=report.story.last).peak
+        assert (
+            page.run(
+                f"({PEAK.replace('delegation.modelOf(columns)', 'columns')})"
+                "(delegation.viewer.model)"
+            )
+            == peak
+        )
+
+
+def test_the_columns_carry_the_tree(some: Written, opened: Opened) -> None:
+    """What the page shows is what the journal says; times to the millisecond."""
+    there = opened(some).run(f"({TASKS})(delegation.viewer.model)")
+
+    assert len(there) == len(some.tree)
+    for task in there:
+        node = some.tree[TaskId(task["id"])]
+        for name in ("parent", "agent", "label", "path", "mode", "reason", "error"):
+            assert task[name] == node[name]
+        assert task["status"] == node["status"]
+        assert task["usage"] == attrs.asdict(node["usage"])
+        assert task["total"] == attrs.asdict(node["total"])
+        for name in ("requested", "started", "ended"):
+            assert task[name] == pytest.approx(node[name], abs=0.0015)
+
+
+def test_both_name_the_same_statuses(page: Page) -> None:
+    there = page.run("Object.keys(delegation.STATUSES)")
+
+    assert sorted(there) == sorted(STATUSES)

@@ -1,0 +1,208 @@
+"""The file and the command that writes it, without a browser."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents import UserMessage
+from delegation import TaskId
+from delegation.events import Entry, ModelAnswered
+from orchestrator.report import Transcripts, story_of, transcripts, written
+from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
+from tests.report.conftest import Written
+from tests.report.synthetic import SESSION, run_of
+
+KINDS = [*Transcripts]
+
+
+def html_of(
+    entries: list[Entry],
+    *,
+    kind: Transcripts = Transcripts.ALL,
+    is_written: bool = True,
+) -> str:
+    run = next(entry.session for entry in entries if entry.session)
+    story = story_of(run, entries, is_written=is_written, listen=kind.wants)
+    return written(story, version="0.1.0", transcripts=kind).html
+
+
+def test_the_same_run_gives_the_same_file() -> None:
+    assert html_of(run_of(5)) == html_of(run_of(5))
+
+
+def test_another_fact_gives_another_hash() -> None:
+    digests = {
+        story_of(SESSION, entries, is_written=True, listen=lambda _: False).digest
+        for entries in (run_of(5), run_of(5), run_of(5)[:-1])
+    }
+
+    assert len(digests) == 2
+
+
+def test_the_summary_has_the_figures(some: Written) -> None:
+    html, tree = some.file.read_text(), some.tree
+    total, work = tree.total, tree.parallelism(now=some.story.last)
+
+    for words in (
+        f"{total.cost:,} micro-dollars; {total.unpriced} model calls without a known",
+        f"≥ ${total.cost / 1_000_000:.2f}",
+        f"<dd>{total.tokens:,}<small>",
+        f"<dd>{work.peak}<small>",
+        some.story.digest,
+        "delegation-orchestrator 0.1.0",
+    ):
+        assert words in html
+    for task in tree.find(status={"failed", "timed_out"}):
+        assert f">{tree[task]['path']}<" in html
+
+
+def test_a_summary_is_as_short_as_it_says(many: Written) -> None:
+    html = many.file.read_text()
+    failed = many.tree.tally().failed
+
+    assert f"Failures ({failed:,})" in html
+    assert f"{failed - 50:,} more failures: the tree has them all" in html
+    assert many.file.stat().st_size < 1_000_000
+
+
+def test_a_run_whose_process_is_gone_does_not_run() -> None:
+    entries = run_of(500, seed=3, until=75)
+
+    assert "◐ running" in html_of(entries)
+    assert "! interrupted" in html_of(entries, is_written=False)
+
+
+def test_a_run_in_which_nothing_happened_has_a_report() -> None:
+    html = html_of(one_shot().entries[:2])
+
+    assert "Nothing has failed." in html
+    assert "Nothing was handed on." in html
+    assert "Nothing has begun." in html
+
+
+def test_hostile_words_are_escaped_in_the_summary() -> None:
+    html = html_of(hostile().entries)
+
+    assert html.count("<script") == html.count("</script>")
+    assert len(re.findall("<script", html)) == len(
+        re.findall(r'<script( type="[a-z/]+" id="[\w-]+")?>', html)
+    )
+    assert HOSTILE[1] not in html
+    assert not set("\u202e\u2066\u200f\x1b\x00") & set(html)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_transcripts_that_are_wanted_are_in_the_file(
+    kind: Transcripts,
+) -> None:
+    entries = one_shot().entries
+    story = story_of(S, entries, is_written=False, listen=kind.wants)
+    carried = transcripts.carried(story, kind)
+
+    assert (
+        set(carried.index)
+        == {
+            Transcripts.NONE: set(),
+            Transcripts.FAILED: {"t2"},
+            Transcripts.ALL: {"s1", "t1", "t2", "t3"},
+        }[kind]
+    )
+    if kind is Transcripts.NONE:
+        assert "No transcripts are in this file" in carried.sentence
+    else:
+        assert "It keeps 20,000 characters of a message" in carried.sentence
+
+
+def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "OF_A_REPORT", 100)
+    entries = one_shot().entries
+    story = story_of(S, entries, is_written=False, listen=lambda _: True)
+    carried = transcripts.carried(story, Transcripts.ALL)
+
+    assert "t2" in carried.index
+    assert carried.left_out == 4 - len(carried.index) > 0
+    assert (
+        f"{carried.left_out} more are left out: the file is full." in carried.sentence
+    )
+
+
+def test_what_was_said_before_an_end_is_kept() -> None:
+    """The ledger forgets what a task has said when it ends; the report must not."""
+    entries = one_shot().entries
+    told = story_of(S, entries, is_written=False, listen=lambda _: True).said
+
+    assert isinstance(told[ROOT].messages[0], UserMessage)
+    spoken = [
+        entry.event.message
+        for entry in entries
+        if isinstance(entry.event, ModelAnswered) and entry.event.task == "t1"
+    ]
+    assert [it for it in told[TaskId("t1")].messages if it in spoken] == spoken
+
+
+class Shell:
+    """Runs the command in a folder of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def __call__(self, *arguments: str, code: int = 0) -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.home,
+            env={"ORCHESTRATOR_HOME": str(self.home / "state"), "PATH": ""},
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    shell = Shell(tmp_path_factory.mktemp("shell"))
+    shell("demo", "--seconds", "0")
+    return shell
+
+
+def test_the_command_says_where_the_file_is(shell: Shell) -> None:
+    out, err = shell("report", "--transcripts", "all")
+
+    file = shell.home / out.strip()
+    assert re.fullmatch(r"run-r_\w{10}\.html\n", out)
+    assert "6 agents" in err
+    assert file.read_text().startswith("<!doctype html>")
+
+
+def test_the_command_writes_where_it_is_told_to(shell: Shell) -> None:
+    (shell.home / "here.html").write_text("an older one")
+    out, _ = shell("report", "r_", "-o", "here.html")
+
+    assert out == "here.html\n"
+    assert "Should our team adopt" in (shell.home / "here.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nobody"], "there is no run 'nobody'; see: orchestrator runs"),
+        (["-o", "."], "is a directory; say a file with -o"),
+        (["-o", "no/where.html"], "there is no directory no"),
+        (["-o", "/proc/run.html"], "cannot be written to /proc/run.html"),
+        (["--transcripts", "some"], '"none", "failed", "all"'),
+        (["--journal", "none.db"], "there is no journal none.db"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], words: str, shell: Shell
+) -> None:
+    out, err = shell("report", *arguments, code=2)
+
+    assert out == ""
+    assert words in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,540 @@
+"""The viewer, as people meet it in a real browser: pointer, keyboard, eyes and screen readers."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from delegation import TaskId
+from tests.golden.make import HOSTILE, S, hostile
+from tests.report.browser import Browser, Page
+from tests.report.conftest import Opened, Written, write
+
+AXE = gzip.decompress((Path(__file__).parent / "axe.min.js.gz").read_bytes()).decode()
+VIEWER = "delegation.viewer"
+TABS = ("summary", "tree", "graph", "flame", "cost")
+
+
+def active(page: Page) -> dict[str, Any]:
+    """Return the attributes of the row that a screen reader is told of."""
+    found: dict[str, Any] = page.run(
+        "(() => {const grid = document.activeElement;"
+        "const row = document.getElementById(grid.getAttribute('aria-activedescendant'));"
+        "return row && {...Object.fromEntries([...row.attributes].map("
+        "it => [it.name, it.value])), role: grid.getAttribute('role'),"
+        "text: row.innerText}})()"
+    )
+    return found
+
+
+def shown(page: Page) -> list[str]:
+    """Return the keys of all rows."""
+    rows: list[str] = page.run(f"{VIEWER}.rows.map(row => row.key)")
+    return rows
+
+
+def focus_tree(page: Page) -> None:
+    page.run(f"{VIEWER}.grid.focus()")
+    page.settle()
+
+
+# 1
+
+
+@pytest.mark.parametrize("report", ["few", "many"])
+def test_a_report_asks_for_nothing_and_complains_of_nothing(
+    report: str, opened: Opened, request: pytest.FixtureRequest
+) -> None:
+    written: Written = request.getfixturevalue(report)
+    page = opened(written)
+    for tab in TABS:
+        page.run(f"{VIEWER}.look('{tab}')")
+        page.settle()
+
+    assert page.requests == [written.file.as_uri()]
+    assert page.complaints == []
+    policy = page.run("document.querySelector('meta[http-equiv]').content")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+# 2
+
+
+def test_twenty_thousand_agents_are_usable_at_once(
+    many: Written, opened: Opened
+) -> None:
+    page = opened(many)
+    for _ in range(2):
+        # The machine may be busy with something else: that is not what the page needs.
+        if page.run(f"{VIEWER}.openedAt") >= 1_500:
+            page = opened(many)
+
+    assert many.file.stat().st_size < 1_000_000
+    assert page.run(f"{VIEWER}.openedAt") < 1_500
+    assert page.run("document.querySelectorAll('*').length") < 1_500
+    assert 20 <= page.run("document.querySelectorAll('.row').length") <= 60
+    assert "of 20,000 agents" in page.run("document.querySelector('.footer').innerText")
+
+
+def test_a_tree_that_is_all_open_is_no_larger_a_page(
+    many: Written, opened: Opened
+) -> None:
+    page = opened(many)
+    page.run(f"{VIEWER}.openAll()")
+    focus_tree(page)
+    page.press("End")
+
+    assert len(shown(page)) == 20_000
+    assert page.run("document.querySelectorAll('.row').length") <= 60
+    assert active(page)["aria-rowindex"] == "20001"
+
+
+# 3
+
+
+def test_sums_are_those_of_the_journal(many: Written, opened: Opened) -> None:
+    page = opened(many)
+    ids = random.Random(1).sample([*many.tree.graph], 200)
+
+    there = page.run(
+        f"{json.dumps(ids)}.map(id =>"
+        f" {VIEWER}.model.task({VIEWER}.model.numbers.get(id)))"
+    )
+
+    for task in there:
+        node = many.tree[TaskId(task["id"])]
+        assert task["total"] == attrs.asdict(node["total"])
+        assert task["usage"] == attrs.asdict(node["usage"])
+        assert task["cost"] == node["cost"]
+
+
+def test_the_details_say_own_and_subtree(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    total = some.tree.total
+    table = page.run("document.querySelector('.details table').innerText")
+
+    whole, rest = divmod(total.cost, 1_000_000)
+    assert f"≥ ${whole}.{rest:06}".rstrip("0") in table
+    assert f"{total.calls}" in table
+    assert page.run(
+        "[...document.querySelectorAll('.details thead th')].map(it => it.innerText)"
+    ) == ["own", "subtree"]
+
+
+# 4
+
+
+def test_a_wide_fan_out_is_one_group_whose_counts_add_up(
+    many: Written, opened: Opened
+) -> None:
+    page = opened(many)
+    group = page.run(
+        f"(() => {{const row = {VIEWER}.rows.find(row => row.kind === 'group');"
+        "return {members: row.members.length, parent: row.parent, agent: row.agent,"
+        f"below: row.members.reduce((sum, it) => sum + {VIEWER}.rollups.tasks[it], 0),"
+        f"failed: row.members.reduce((sum, it) => sum + {VIEWER}.rollups.groups.failed[it], 0)"
+        "}})()"
+    )
+    root = many.tree.root
+    members = [
+        it for it in many.tree.children(root) if many.tree[it]["agent"] == "coder"
+    ]
+    tallies = [many.tree.tally(it) for it in members]
+
+    assert group["members"] == len(members) > 8
+    assert group["below"] == sum(it.tasks for it in tallies)
+    assert group["failed"] == sum(it.failed for it in tallies)
+    assert f"×{len(members)}" in page.run(
+        "document.querySelector('.row.group').innerText"
+    )
+
+
+def test_next_failed_opens_nothing_but_its_path(many: Written, opened: Opened) -> None:
+    page = opened(many)
+    page.run(f"{VIEWER}.foldAll()")
+    focus_tree(page)
+    page.press("n")
+
+    chosen = TaskId(page.run(f"{VIEWER}.active"))
+    line = many.tree.ancestors(chosen)
+    is_open = set(page.run(f"[...{VIEWER}.folding.opened]"))
+    assert many.tree[chosen]["status"] in {"failed", "timed_out"}
+    assert {it for it in is_open if "/" not in it} == set(line)
+    assert "failed" in active(page)["text"] or "timed out" in active(page)["text"]
+
+    page.press("n", "n", "Shift+N")
+    assert page.run(f"{VIEWER}.active") != chosen
+
+
+# 5
+
+
+def test_a_search_shows_what_is_found_and_all_above_and_escape_restores(
+    some: Written, opened: Opened
+) -> None:
+    page = opened(some)
+    before = shown(page)
+    focus_tree(page)
+    page.press("/")
+    page.type("oauth scopes #1")
+
+    hits = {
+        task
+        for task in some.tree.graph
+        if "OAuth scopes #1" in some.tree[task]["label"]
+    }
+    above = {it for hit in hits for it in some.tree.ancestors(hit)}
+    assert set(shown(page)) == hits | above
+    assert f"{len(hits)} found" in page.run("document.querySelector('.rows').innerText")
+
+    page.press("Escape")
+    assert shown(page) == before
+    assert page.run("document.activeElement.getAttribute('role')") == "treegrid"
+
+
+def test_a_filter_shows_one_status_and_all_above(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    before = shown(page)
+    page.click("[data-group=waiting]")
+
+    hits = {it for it in some.tree.graph if some.tree[it]["status"] == "waiting"}
+    assert set(shown(page)) == hits | {
+        it for hit in hits for it in some.tree.ancestors(hit)
+    }
+    assert (
+        page.run(
+            "document.querySelector('[data-group=waiting]').getAttribute('aria-pressed')"
+        )
+        == "true"
+    )
+
+    page.click("[data-group=waiting]")
+    assert shown(page) == before
+
+
+def test_what_is_not_found_is_said(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.run(f"{VIEWER}.field.focus()")
+    page.type("there is no such thing")
+
+    assert shown(page) == []
+    assert page.run("document.querySelector('.nothing').checkVisibility()")
+    assert page.complaints == []
+
+
+# 6
+
+
+def test_the_keyboard_alone_is_enough(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    for _ in range(30):
+        page.press("Tab")
+        if page.run("document.activeElement.getAttribute('role')") == "treegrid":
+            break
+    row = active(page)
+    assert row["role"] == "treegrid"
+    assert (row["aria-level"], row["aria-posinset"], row["aria-setsize"]) == (
+        "1",
+        "1",
+        "1",
+    )
+    assert (row["aria-expanded"], row["aria-selected"]) == ("true", "true")
+
+    page.press("ArrowDown")
+    children = page.run(f"{VIEWER}.folding.below({VIEWER}.folding.task(0)).length")
+    row = active(page)
+    assert (row["aria-level"], row["aria-posinset"]) == ("2", "1")
+    assert row["aria-setsize"] == str(children)
+
+    is_open = row["aria-expanded"] == "true"
+    page.press("ArrowLeft" if is_open else "ArrowRight")
+    assert active(page)["aria-expanded"] == str(not is_open).lower()
+    page.press("ArrowLeft", "ArrowLeft", "Enter")
+    assert page.run("document.activeElement.className") == "transcript"
+    assert "Ship the quarterly report" in page.run("document.activeElement.innerText")
+    page.press("Escape")
+    assert active(page)["aria-level"] == "1"
+
+
+def test_keys_may_come_faster_than_frames(many: Written, opened: Opened) -> None:
+    """Each key finds the rows as the one before left them."""
+    page = opened(many)
+    page.run(f"{VIEWER}.foldAll()")
+    focus_tree(page)
+    page.run(
+        "['ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowDown'].forEach(key =>"
+        " document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key})))"
+    )
+    page.settle()
+
+    assert active(page)["aria-level"] == "3"
+
+
+def test_letters_act_only_in_the_tree(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.run("document.querySelector('.theme').focus()")
+    page.press("n", "w", "s", "0")
+
+    assert page.run(f"{VIEWER}.active") == some.tree.root
+
+
+# 7
+
+
+def test_a_bar_is_where_its_time_is(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    failed = next(
+        task
+        for task in some.tree.graph
+        if some.tree[task]["status"] == "failed" and not some.tree.children(task)
+    )
+    page.run(f"{VIEWER}.reveal({VIEWER}.model.numbers.get('{failed}'))")
+    page.settle()
+    bar = page.run(f"{VIEWER}.barOf('{failed}')")
+    column = page.run(
+        "(() => {const {x, width} = document.querySelector('.bars')"
+        ".getBoundingClientRect(); return [x, width]})()"
+    )
+    node = some.tree[failed]
+    whole = some.story.last - some.story.began
+    share = (node["started"] - some.story.began) / whole
+
+    # Twelve pixels are left free at both ends.
+    left = column[0] + 12 + share * (column[1] - 24)
+    assert bar["x"] == pytest.approx(left, abs=2.5)
+    assert bar["width"] == pytest.approx(
+        max(2, (node["ended"] - node["started"]) / whole * (column[1] - 24)), abs=2
+    )
+    middle = page.pixel(bar["x"] + bar["width"] / 2, bar["y"])
+    assert middle == (0xDF, 0x42, 0x38)
+    assert page.pixel(bar["x"] - 4, bar["y"]) != middle
+
+
+def test_dragging_over_the_strip_zooms_time_and_a_click_shows_all(
+    some: Written, opened: Opened
+) -> None:
+    page = opened(some)
+    x, y, width = page.run(
+        "(() => {const box = document.querySelector('.strip').getBoundingClientRect();"
+        "return [box.x, box.y + box.height / 2, box.width]})()"
+    )
+    page.drag((x + width * 0.25, y), (x + width * 0.5, y))
+
+    whole = some.story.last - some.story.began
+    begin, end = page.run(f"{VIEWER}.window")
+    assert begin - some.story.began == pytest.approx(0.25 * whole, abs=0.01 * whole)
+    assert end - some.story.began == pytest.approx(0.5 * whole, abs=0.01 * whole)
+
+    page.click_at(x + width * 0.75, y)
+    assert page.run(f"{VIEWER}.window") is None
+
+
+# 8
+
+
+def test_a_recording_says_so_and_lets_nothing_be_changed(
+    few: Written, opened: Opened
+) -> None:
+    page = opened(few)
+
+    assert "replay · read-only" in page.run("document.querySelector('.top').innerText")
+    disabled = page.run(
+        "[...document.querySelectorAll('.actions :disabled')].map(it => it.innerText)"
+    )
+    assert disabled == ["Message", "Cancel subtree"]
+
+
+# 15
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(theme: str, some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.prefer(prefers_color_scheme=theme)
+    page.run(f"{AXE}; 0")
+    for tab in TABS:
+        page.run(f"{VIEWER}.look('{tab}')")
+        page.settle()
+        found = page.run(
+            "axe.run({resultTypes: ['violations']}).then(it => it.violations.map(one =>"
+            " one.id + ': ' + one.nodes.slice(0, 3).map(node => node.html + ' '"
+            " + node.failureSummary).join(' | ')))"
+        )
+        assert found == [], tab
+
+
+def test_every_status_has_a_sign_and_a_word(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.run(f"{VIEWER}.openAll()")
+    page.settle()
+    words = page.run(
+        "[...document.querySelectorAll('.row.task')].map(row =>"
+        " [row.querySelector('.sign').innerText, row.querySelector('.name').textContent])"
+    )
+
+    assert len(words) > 20
+    assert page.run(
+        "Object.values(delegation.STATUSES).every(it => it.sign && it.word && it.group)"
+    )
+    for sign, text in words:
+        assert sign
+        assert any(
+            word in text
+            for word in (
+                "done",
+                "failed",
+                "running",
+                "waiting",
+                "timed out",
+                "cancelled",
+            )
+        )
+
+
+def test_who_wants_no_motion_gets_none(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.prefer(prefers_reduced_motion="reduce")
+    page.click("[data-group=failed]")
+
+    assert page.run("document.getAnimations().length") == 0
+
+
+def test_the_theme_can_be_switched(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.prefer(prefers_color_scheme="light")
+    light = page.run("getComputedStyle(document.body).backgroundColor")
+    page.click(".theme")
+    dark = page.run("getComputedStyle(document.body).backgroundColor")
+    page.prefer(prefers_color_scheme="dark")
+    page.click(".theme")
+
+    assert light == page.run("getComputedStyle(document.body).backgroundColor")
+    assert light != dark
+
+
+@pytest.mark.parametrize("width", [800, 420])
+def test_a_narrow_screen_keeps_the_tree(
+    width: int, some: Written, opened: Opened
+) -> None:
+    page = opened(some, width=width, height=900)
+
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run("document.querySelectorAll('.row').length") > 8
+    name = page.run(
+        "document.querySelector('.row .name').getBoundingClientRect().width"
+    )
+    assert name > 150
+
+
+# Hostile words
+
+
+def test_whatever_an_agent_says_is_text(folder: Path, opened: Opened) -> None:
+    report = write(folder / "hostile.html", hostile().entries, run=S, is_written=False)
+    page = opened(report)
+    for number in range(len(HOSTILE)):
+        page.run(f"{VIEWER}.reveal({VIEWER}.model.numbers.get('t{number}'))")
+        page.settle()
+        page.run("new Promise(done => setTimeout(done, 20))")
+    for tab in TABS:
+        page.run(f"{VIEWER}.look('{tab}')")
+        page.settle()
+
+    assert page.run("globalThis.pwned") is None
+    assert page.complaints == []
+    assert len(page.requests) == 1
+    assert (
+        page.run("document.querySelectorAll('img, iframe, object, link').length") == 0
+    )
+    shown_text = page.run("document.body.innerText")
+    assert HOSTILE[0] in shown_text
+    assert not set("\u202e\u2066\u200f\x1b") & set(shown_text)
+
+
+def test_a_line_of_a_megabyte_is_cut_and_that_is_said(
+    folder: Path, opened: Opened
+) -> None:
+    report = write(folder / "long.html", hostile().entries, run=S, is_written=False)
+    page = opened(report)
+    page.run(f"{VIEWER}.reveal({VIEWER}.model.numbers.get('long'))")
+    page.settle()
+    page.run("new Promise(done => setTimeout(done, 50))")
+
+    text = page.run("document.querySelector('.transcript').innerText")
+    assert "980,000 more characters are not in this file" in text
+    assert "show all 20,000 characters" in text
+    assert page.run("document.documentElement.scrollWidth") <= 1440
+
+
+# The rest of the page
+
+
+def test_a_link_of_the_summary_leads_into_the_tree(
+    some: Written, opened: Opened
+) -> None:
+    page = opened(some)
+    page.run(f"{VIEWER}.look('summary')")
+    task = page.run("document.querySelector('#summary a[data-task]').dataset.task")
+    page.click("#summary a[data-task]")
+
+    assert page.run(f"[{VIEWER}.tab, {VIEWER}.active]") == ["tree", task]
+
+
+def test_without_a_script_there_is_the_summary(some: Written, browser: Browser) -> None:
+    page = browser.open(some.file)
+    page.call("Emulation.setScriptExecutionDisabled", value=True)
+    page.go(some.file)
+    text = page.run("document.body.innerText")
+    page.close()
+
+    for words in (
+        "Failures (",
+        "Costliest subtrees",
+        "Critical path",
+        "runs no script",
+    ):
+        assert words in text
+
+
+def test_a_click_in_the_flame_selects_who_is_there(
+    some: Written, opened: Opened
+) -> None:
+    page = opened(some)
+    page.run(f"{VIEWER}.look('flame')")
+    page.settle()
+    x, y, number = page.run(
+        f"(() => {{const [x, top, wide, number] = {VIEWER}.views.flame.drawn.at(-1);"
+        "const box = document.querySelector('.flame .drawing').getBoundingClientRect();"
+        "return [box.x + x + wide / 2, box.y + top + 5, number]})()"
+    )
+    page.click_at(x, y)
+
+    assert page.run(f"{VIEWER}.selected") == number
+    depth = page.run(f"{VIEWER}.views.flame.depth")
+    page.run(f"{VIEWER}.views.flame.scroller.focus()")
+    page.press("-")
+    assert page.run(f"{VIEWER}.views.flame.depth") == depth - 1
+
+
+def test_the_boxes_of_the_costs_add_up(many: Written, opened: Opened) -> None:
+    page = opened(many)
+    cost = page.run(
+        "(() => {const sum = box => box.cost + box.children.reduce("
+        "(all, it) => all + sum(it), 0);"
+        f"return sum({VIEWER}.views.cost.merged)}})()"
+    )
+
+    assert cost == many.tree.total.cost
+
+
+def test_the_graph_has_a_box_for_each_row(some: Written, opened: Opened) -> None:
+    page = opened(some)
+    page.run(f"{VIEWER}.look('graph')")
+    page.settle()
+
+    assert page.run(f"{VIEWER}.views.graph.nodes.length") == len(shown(page))
