@@ -60,7 +60,7 @@ imports: $(VENV)/.dev
 .PHONY: unit
 unit: $(VENV)/.dev chromium ## all tests, with branch coverage
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q
+	@$(BIN)/coverage run -m pytest -q -n auto --dist loadfile
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under 95
 	@$(BIN)/coverage report --fail-under 100 --include 'delegation/*'
