@@ -29,6 +29,8 @@ def write_report(
     )
     file = _default_for(run) if output is None else output
     _require_a_place(file)
+    if file.exists() and file.samefile(journal):
+        raise CommandError(f"{file} is the journal itself; say another file with -o")
     try:
         file.write_text(report.html, encoding="utf-8")
     except OSError as exc:

@@ -1,5 +1,6 @@
 """The file and the command that writes it, without a browser."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from agents import UserMessage
 from delegation import TaskId
 from delegation.events import Entry, ModelAnswered
+from orchestrator.errors import JournalError
 from orchestrator.report import Transcripts, story_of, transcripts, written
 from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
 from tests.report.conftest import Written
@@ -81,6 +83,13 @@ def test_a_run_in_which_nothing_happened_has_a_report() -> None:
     assert "Nothing has failed." in html
     assert "Nothing was handed on." in html
     assert "Nothing has begun." in html
+
+
+def test_facts_that_contradict_each_other_have_no_report() -> None:
+    entries = run_of(5)
+
+    with pytest.raises(JournalError, match="entry 10 contradicts those before it"):
+        html_of([*entries[:6], *entries[9:]])
 
 
 def test_hostile_words_are_escaped_in_the_summary() -> None:
@@ -155,7 +164,7 @@ class Shell:
             capture_output=True,
             text=True,
             cwd=self.home,
-            env={"ORCHESTRATOR_HOME": str(self.home / "state"), "PATH": ""},
+            env={**os.environ, "ORCHESTRATOR_HOME": str(self.home / "state")},
             timeout=60,
             check=False,
         )
@@ -193,6 +202,7 @@ def test_the_command_writes_where_it_is_told_to(shell: Shell) -> None:
         (["nobody"], "there is no run 'nobody'; see: orchestrator runs"),
         (["-o", "."], "is a directory; say a file with -o"),
         (["-o", "no/where.html"], "there is no directory no"),
+        (["-o", "state/journal.db"], "is the journal itself"),
         (["-o", "/proc/run.html"], "cannot be written to /proc/run.html"),
         (["--transcripts", "some"], '"none", "failed", "all"'),
         (["--journal", "none.db"], "there is no journal none.db"),

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 import pytest
 
-from delegation import TaskId
-from tests.golden.make import HOSTILE, S, hostile
+from delegation import Mode, TaskId
+from delegation.events import MessageReceived, TaskStarted, TurnEnded, TurnStarted
+from tests.golden.make import DONE, HOSTILE, PUSH, S, Story, hostile
 from tests.report.browser import Browser, Page
 from tests.report.conftest import Opened, Written, write
 
@@ -334,6 +335,30 @@ def test_dragging_over_the_strip_zooms_time_and_a_click_shows_all(
     assert page.run(f"{VIEWER}.window") is None
 
 
+def test_a_long_time_in_which_nobody_works_is_cut(folder: Path, opened: Opened) -> None:
+    """Two turns of a minute with a night between them are two turns of a minute."""
+    story = Story()
+    story.begin(PUSH)
+    one = story.ask("t1", mode=Mode.DETACHED)
+    story.post(TaskStarted(one))
+    story.end(one)
+    story.post(TurnEnded(S, 1, DONE))
+    story.post(MessageReceived(S, "Good morning"), after=8 * 3600.0)
+    story.post(TurnStarted(S, 2, PUSH, (len(story.entries),)))
+    two = story.ask("t2")
+    story.post(TaskStarted(two))
+    story.end(two)
+    page = opened(write(folder / "night.html", story.entries, run=S))
+
+    ((begin, end),) = page.run(f"{VIEWER}.idle")
+    assert end - begin == pytest.approx(8 * 3600, abs=1)
+    for task in (one, two):
+        assert page.run(f"{VIEWER}.barOf('{task}').width") > 30
+    scale = f"{VIEWER}.scaleFor(500)"
+    for at in (begin - 1, begin + 3600, end + 1):
+        assert page.run(f"{scale}.time({scale}.x({at}))") == pytest.approx(at, abs=0.01)
+
+
 # 8
 
 
@@ -530,6 +555,20 @@ def test_the_boxes_of_the_costs_add_up(many: Written, opened: Opened) -> None:
     )
 
     assert cost == many.tree.total.cost
+
+
+def test_a_graph_that_no_browser_could_move_is_not_drawn(
+    many: Written, opened: Opened
+) -> None:
+    page = opened(many)
+    page.run(f"{VIEWER}.openAll(); {VIEWER}.look('graph')")
+    page.settle()
+
+    note = page.run("document.querySelector('.graph .note').innerText")
+    assert note.startswith("20,000 rows are too many for a graph, which takes 3,000")
+    page.run(f"{VIEWER}.smartFold()")
+    page.settle()
+    assert page.run(f"{VIEWER}.views.graph.nodes.length") == len(shown(page))
 
 
 def test_the_graph_has_a_box_for_each_row(some: Written, opened: Opened) -> None:

@@ -113,7 +113,8 @@ export class Bars {
   span(from, to, scale = this.scale) {
     if (to < scale.from || from > scale.to) return null;
     const x = Math.max(scale.x(from), -2);
-    const end = Math.min(scale.x(to), scale.left + scale.width + 2);
+    // What goes on beyond the part of the time that is looked at goes on to the edge.
+    const end = Math.min(scale.x(to), 2 * scale.left + scale.width + 2);
     return { x, width: Math.max(end - x, 2) };
   }
 
@@ -208,7 +209,7 @@ export class Bars {
       last = Math.max(last, to);
       active ||= model.ended[member] === null;
       if (rollups.own[member] === 'failed') failures.push(to);
-      if (!row.isOpen) failures.push(...this.walk.failuresBelow(member));
+      if (!row.isOpen) for (const at of this.walk.failuresBelow(member)) failures.push(at);
       if (to < scale.from || from > scale.to) continue;
       const begin = clamp(scale.x(from));
       bins[begin] += 1;

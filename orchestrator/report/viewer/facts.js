@@ -1,5 +1,8 @@
 // The fold of the journal's facts, as the ledger does it in Python: tests feed both the same
 // journals, and compare every task. It trusts its facts, since a ledger has let them in.
+//
+// One thing it does not know: the rules, and so who has room. A task that a crash interrupted is
+// `interrupted` here until it starts again; the ledger calls it `queued` if it must wait for room.
 
 import { Model, USAGE } from './model.js';
 

@@ -24,7 +24,7 @@ export class Flame {
     this.note = element('p', { class: 'note' });
     this.element = element('div', { class: 'flame' }, element('div', { class: 'axis-line' }, this.axis),
       this.scroller, this.note);
-    this.most = Math.max(...viewer.model.depth);
+    this.most = viewer.model.depth.reduce((most, depth) => Math.max(most, depth), 0);
     this.depth = null;
     this.layouts = new Map();
     this.scroller.addEventListener('scroll', () => viewer.draw());
@@ -146,7 +146,7 @@ export class Flame {
     const until = model.until(number);
     if (until < scale.from || from > scale.to) return;
     const x = Math.max(scale.x(from), 0);
-    const wide = Math.max(1.5, Math.min(scale.x(until), scale.left + scale.width) - x);
+    const wide = Math.max(1.5, Math.min(scale.x(until), 2 * scale.left + scale.width) - x);
     context.fillStyle = colours[`bar-${rollups.own[number]}`];
     context.fillRect(x, top, Math.max(wide - 1, 1), LINE - 2);
     if (critical.has(number)) {

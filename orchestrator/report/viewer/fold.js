@@ -88,7 +88,9 @@ export class Folding {
 
   // How urgent what a unit hides is while it is folded.
   hiddenUrgency(unit) {
-    if (unit.kind !== 'task') return Math.min(...unit.members.map((it) => this.urgency(it)));
+    if (unit.kind !== 'task') {
+      return unit.members.reduce((worst, it) => Math.min(worst, this.urgency(it)), QUIET);
+    }
     const below = (group) => this.rollups.below(unit.number, group);
     if (below('waiting')) return WAITING;
     if (below('running') || below('interrupted')) return RUNNING;

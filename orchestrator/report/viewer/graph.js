@@ -7,6 +7,7 @@ import { COST, UNPRICED } from './model.js';
 import { describe } from './status.js';
 
 const [WIDE, HIGH, GAP_X, GAP_Y] = [232, 42, 52, 9];
+const MOST = 3000; // boxes: more of them nobody reads, and no browser moves
 const SMALLEST = 0.62; // smaller than this nobody reads the boxes: rather look around
 
 export class Graph {
@@ -72,7 +73,7 @@ export class Graph {
       (above.at(-1)?.children ?? roots).push(node);
       above[row.level - 1] = node;
     }
-    if (!roots.length) {
+    if (!roots.length || rows.length > MOST) {
       this.nodes = [];
       return;
     }
@@ -84,10 +85,9 @@ export class Graph {
   }
 
   fit(width, height) {
-    const xs = this.nodes.map((node) => node.x);
-    const ys = this.nodes.map((node) => node.y);
-    const [left, right] = [Math.min(...xs) - 20, Math.max(...xs) + WIDE + 20];
-    const [top, bottom] = [Math.min(...ys) - HIGH, Math.max(...ys) + HIGH];
+    const least = (of) => this.nodes.reduce((it, node) => Math.min(it, of(node)), Infinity);
+    const [left, right] = [least((node) => node.x) - 20, WIDE + 20 - least((node) => -node.x)];
+    const [top, bottom] = [least((node) => node.y) - HIGH, HIGH - least((node) => -node.y)];
     const whole = Math.min(1, width / (right - left), height / (bottom - top));
     const zoom = Math.max(whole, SMALLEST);
     const root = this.nodes[0];
@@ -102,9 +102,7 @@ export class Graph {
     const tools = pen(this.canvas);
     if (!tools) return;
     const { context, width, height } = tools;
-    this.note.textContent = this.nodes.length
-      ? `${count(this.nodes.length)} boxes for ${count(viewer.model.size)} agents: as folded in the tree · drag moves, wheel zooms, double click opens and folds`
-      : 'Nothing is found.';
+    this.note.textContent = this.words();
     if (!this.nodes.length) return;
     if (!this.place || before === null) this.fit(width, height);
     const colours = palette();
@@ -118,6 +116,15 @@ export class Graph {
       if (parent && (isSeen(node) || isSeen(parent))) this.line(context, colours, parent, node);
     }
     for (const node of this.nodes) if (isSeen(node)) this.box(context, colours, node);
+  }
+
+  words() {
+    const all = count(this.viewer.model.size);
+    if (this.nodes.length) {
+      return `${count(this.nodes.length)} boxes for ${all} agents: as folded in the tree · drag moves, wheel zooms, double click opens and folds`;
+    }
+    if (!this.rows.length) return 'Nothing is found.';
+    return `${count(this.rows.length)} rows are too many for a graph, which takes ${count(MOST)}: fold the tree (s is smart fold) or search.`;
   }
 
   line(context, colours, parent, node) {
