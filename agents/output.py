@@ -65,7 +65,8 @@ def encoded(value: object, agent: str) -> str:
     """Return a value as the JSON that an agent is handed, or that it gives."""
     try:
         # The same text in another process, too: sets have no order of their own.
-        return msgspec.json.encode(value, order="deterministic").decode()
+        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
+        return msgspec.json.encode(plain).decode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise DefinitionError(
             f"agent {agent!r}: {value!r} cannot be written as JSON: {exc}"

@@ -8,7 +8,7 @@ is given and by what others answer, and by nothing else.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import attrs
 import msgspec
@@ -142,17 +142,15 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             value: what it gave.
             wanted: the JSON schema that whoever asked wants the answer to fit.
         """
-        is_text = isinstance(value, str) and self.output is str
-        text = cast("str", value) if is_text else encoded(value, self.name)
-        try:
-            if not is_text:
-                read_output(self._promised, text)
-        except OutputError as exc:
-            raise OutputError(
-                f"{self.name} gave {_short(value)}, and promises"
-                f" {type_name(self.output)}: {'; '.join(exc.problems)}",
-                exc.problems,
-            ) from exc
+        if self.output is str:
+            if not isinstance(value, str):
+                raise OutputError(
+                    f"{self.name} gave {_short(value)}, and promises str", ()
+                )
+            text = value
+        else:
+            text = encoded(value, self.name)
+            self._require_kept(value, text)
         if wanted is not None and (problems := schema_problems(wanted, text)):
             raise OutputError(
                 "the answer does not fit the schema that was asked for:"
@@ -161,14 +159,15 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             )
         return text
 
-    @property
-    def _promised(self) -> Any:
-        # Any text would be text, also that of a number.
-        return _Text if self.output is str else self.output
-
-
-class _Text(msgspec.Struct):
-    """What no value but a text is."""
+    def _require_kept(self, value: object, text: str) -> None:
+        try:
+            read_output(self.output, text)
+        except OutputError as exc:
+            raise OutputError(
+                f"{self.name} gave {_short(value)}, and promises"
+                f" {type_name(self.output)}: {'; '.join(exc.problems)}",
+                exc.problems,
+            ) from exc
 
 
 def joined(

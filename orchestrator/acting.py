@@ -70,6 +70,7 @@ from orchestrator.watch import Sign, Watch
 
 STOPPED: Final = "it was stopped"
 ABANDONED: Final = "the call that asked for it failed when it was made again"
+ENDED_FIRST: Final = "the task that asked for it ended first"
 LOST: Final = "its process died before it had ended"
 
 
@@ -161,6 +162,7 @@ class Acting:
                 outcome = self._noted(task, outcome)
                 outcome = self._book.post(ended(outcome)).outcome
                 self._show_life_above(task)
+        assert outcome is not None, "whoever has none was torn down"
         return outcome
 
     def _show_life_above(self, task: TaskId) -> None:
@@ -174,8 +176,8 @@ class Acting:
         for child in list(self._book.ledger.unsettled_below(task)):
             # Who needed one of the others has been refused meanwhile.
             if child.outcome is None:
-                error = "the task that asked for it ended first"
-                outcome = self._noted(child.id, unfinished(child, ending, error))
+                ended = unfinished(child, ending, ENDED_FIRST)
+                outcome = self._noted(child.id, ended)
                 self._book.post(TaskSettled(child.id, outcome))
 
     def _noted(self, task: TaskId, outcome: Outcome) -> Outcome:
@@ -207,7 +209,11 @@ class Acting:
             if isinstance(exc, ModelError):
                 usage = exc.usage or Usage(calls=1)
                 self._book.post(ModelFailed(task, words_of(exc), usage))
-            return outcome_of(exc, record)  # noqa: ASYNC910
+            outcome = outcome_of(exc, record)
+            if self._book.ledger.is_cancelled(task):
+                error = f"{STOPPED}, and then {outcome.error}"
+                outcome = attrs.evolve(outcome, ending=Ending.CANCELLED, error=error)
+            return outcome  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             self._spending.book_unheard(task)
             ending, error = Ending.FAILED, described(failure(exc))

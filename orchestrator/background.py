@@ -105,7 +105,7 @@ class Command:
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
         return True
 
-    async def run(self, heard: Callable[[str], None]) -> None:
+    async def run(self, heard: Callable[[str], None]) -> None:  # noqa: ASYNC910 (a start waits)
         """Run it to its end, or until it is stopped."""
         try:
             with self._scope:

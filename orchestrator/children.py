@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
+import attrs
 import trio
 
-from agents import Agent, Pipeline, read_output
+from agents import Agent, OutputError, Pipeline, read_output
 from delegation import Ending, Outcome, TaskRecord
-from orchestrator.acting import STOPPED
+from orchestrator.acting import ENDED_FIRST, STOPPED
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.errors import FanOutFailedError, TaskFailedError
 
@@ -80,8 +81,16 @@ class Child(Generic[OutputT_co]):
         await self._ended.wait()
 
     def output(self, outcome: Outcome) -> OutputT_co:
-        """Return an answer as what its agent promises."""
-        return read_output(self._agent.output, outcome.output)
+        """Return an answer as what its agent promises.
+
+        Raises:
+            TaskFailedError: a secret was in it, and without that it cannot be read.
+        """
+        try:
+            return read_output(self._agent.output, outcome.output)
+        except OutputError as exc:
+            unread = attrs.evolve(outcome, ending=Ending.FAILED, error=str(exc))
+            raise TaskFailedError(self.path, unread) from exc
 
     def failure(self, outcome: Outcome) -> TaskFailedError:
         """Return what is raised if it did not succeed: of a fan-out, every failure in it."""
@@ -154,5 +163,5 @@ def _was_given_up(record: TaskRecord) -> bool:
         outcome is not None
         and outcome.ending is Ending.CANCELLED
         and not record.cancel_requested
-        and outcome.error in {STOPPED, NOT_AWAITED}
+        and outcome.error in {STOPPED, NOT_AWAITED, ENDED_FIRST}
     )

@@ -197,7 +197,8 @@ class Performance:
         call = self._call(agent, goal)
         known = self._record.children.asked.get(call)
         if known is None and self._book.stopping:
-            await self._book.wait_taking(self._record.id)
+            # A program cannot end with what it has: it goes on another time, or is cancelled.
+            await trio.sleep_forever()
         if self._nursery is None:
             raise DefinitionError(
                 f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
@@ -250,7 +251,7 @@ class Performance:
         """Return the name of what is asked for: the same when the program runs again."""
         # Two agents of one name are told apart by who they are.
         about = agent.instructions if isinstance(agent.instructions, str) else ""
-        what = _digest(agent.name, about, goal)
+        what = _digest(agent.name, about, str(agent.output), goal)
         self._asked[what] += 1
         call = f"{self._origin.turn}.{agent.name}.{what}.{self._asked[what]}"
         return call_key(CallId(call), 0)

@@ -19,7 +19,7 @@ import attrs
 import trio
 import trio.testing
 
-from agents import Agent
+from agents import Agent, DefinitionError, Pipeline
 from delegation import (
     DeliveryCapability,
     Ending,
@@ -46,6 +46,7 @@ from delegation.events import (
     SessionClosed,
     SessionOpened,
     Steered,
+    TaskRequested,
     TaskSettled,
     ToolAnswered,
     TurnEnded,
@@ -285,12 +286,28 @@ class _Stage:
     def _may_be_late(self, event: Event) -> bool:
         """Tell whether a fact may be there because of a time limit."""
         match event:
-            case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
-                return outcome.ending is Ending.TIMED_OUT
+            case TaskRequested(request):
+                return self._is_program(request.parent)
+            case TaskSettled(task, outcome):
+                # A program may have stopped waiting for it, after so many seconds.
+                by_time = {Ending.TIMED_OUT, Ending.CANCELLED}
+                return outcome.ending in by_time or self._is_program(task)
+            case TurnEnded(_, _, outcome):
+                is_limit = outcome.ending is Ending.TIMED_OUT
+                return is_limit or isinstance(self._agent, Pipeline)
             case ToolAnswered(task, message):
                 return (task, message.call) in self._record.controls
             case _:
                 return False
+
+    def _is_program(self, task: TaskId) -> bool:
+        """Tell whether a task has time limits of its own: those of a program."""
+        record = self._book.ledger.tasks.get(task)
+        if record is None or record.outcome is not None:
+            return False
+        with suppress(DefinitionError):
+            return isinstance(self._roster.agent_of(record), Pipeline)
+        return False
 
     @property
     def _session(self) -> SessionRecord:

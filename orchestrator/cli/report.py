@@ -40,7 +40,10 @@ def _output(run: Run[Any]) -> Any:
     text = run.outcome.output
     if run.agent.output is str or not run.outcome.succeeded:
         return text
-    return msgspec.json.decode(text)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text  # a secret was in it
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -82,7 +82,7 @@ async def show_run(
             return None
         print_ended(run.tree, console)
         again = command("tree", run.id, journal=journal)
-        _hint(console, f"This run again: {again}")
+        _hint(console, f"Look at it again: {again}")
         if json:
             print(as_json(run))
         elif run.outcome.output and progress != "json":
@@ -133,7 +133,7 @@ async def show_demo(
     other = () if stateless else ("--stateless",)
     _hint(
         console,
-        f"This run again:     {command('tree', tree.root, journal=journal)}",
+        f"Look at it again:   {command('tree', tree.root, journal=journal)}",
         f"The other way:      {command('demo', *other, journal=journal)}",
         'With a real model:  agents with model="openai:gpt-5", a key in OPENAI_API_KEY,',
         f"                    and: {command('run', 'FILE', 'GOAL', journal=journal)}",
@@ -168,7 +168,7 @@ async def show_local_demo(
         _say(console, "answer", run.outcome.output or _what_happened(run.outcome))
         console.print()
         print_tree(run.tree, console)
-        _hint(console, f"This run again: {command('tree', run.id, journal=journal)}")
+        _hint(console, f"Look at it again: {command('tree', run.id, journal=journal)}")
     return SUCCEEDED if run.outcome.succeeded else FAILED
 
 

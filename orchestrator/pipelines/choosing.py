@@ -10,6 +10,7 @@ from agents import Agent, AgentError, DefinitionError, Hands, Pipeline, input_of
 from orchestrator.pipelines.gathering import Ask, Gathering
 from orchestrator.pipelines.parts import (
     agent_or_function,
+    either_of,
     require_agents,
     require_number,
     shared_input,
@@ -73,7 +74,7 @@ def vote(
         instructions=f"By the votes of {', '.join(it.name for it in voters)}.",
         program=count,
         input=shared_input(voters),
-        output=voters[0].output,
+        output=either_of([it.output for it in voters]),
         parts=voters,
         fans_out=True,
     )
@@ -159,7 +160,7 @@ def route(
         instructions=f"One of {', '.join(dict.fromkeys(it.name for it in agents))}.",
         program=by_what_it_is,
         input=shared_input(parts),
-        output=agents[0].output,
+        output=either_of([it.output for it in agents]),
         parts=parts,
     )
 

@@ -120,15 +120,20 @@ class Gathering:
                 scope.cancel(reason="enough have ended")
 
     async def _seen_through(self, child: Child[Any] | TaskFailedError) -> _Ended:
-        await trio.lowlevel.checkpoint()
         if isinstance(child, TaskFailedError):
+            await trio.lowlevel.checkpoint()
             return _Ended(child.path, child.outcome)
+        # No checkpoint before this: whoever has begun a child must be there to give it up.
         return self._end_of(child, await self._performance.settled(child))
 
     def _end_of(self, child: Child[Any], outcome: Outcome | None) -> _Ended:
         assert outcome is not None, "it has ended, or we would have been torn down"
-        output = child.output(outcome) if outcome.succeeded else None
-        return _Ended(child.path, outcome, output)
+        if not outcome.succeeded:
+            return _Ended(child.path, outcome)
+        try:
+            return _Ended(child.path, outcome, child.output(outcome))
+        except TaskFailedError as exc:
+            return _Ended(child.path, exc.outcome)
 
     def _is_decided(self, needed: int) -> bool:
         failed = len(self._ended) - self._successes

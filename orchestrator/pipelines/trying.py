@@ -12,6 +12,7 @@ from delegation import Ending
 from orchestrator.errors import TaskFailedError
 from orchestrator.pipelines.parts import (
     agent_or_function,
+    either_of,
     require_agents,
     require_number,
     shared_input,
@@ -91,7 +92,7 @@ def fallback(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
         instructions=f"{', else '.join(agent.name for agent in agents)}.",
         program=first_who_can,
         input=shared_input(agents),
-        output=agents[0].output,
+        output=either_of([it.output for it in agents]),
         parts=agents,
     )
 
