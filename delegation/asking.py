@@ -58,4 +58,4 @@ class Ask:
     @property
     def is_held(self) -> bool:
         """The call was certainly not run."""
-        return self.is_open or self.is_unheard
+        return self.answer in {None, Answer.DENY} or self.is_unheard

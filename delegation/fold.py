@@ -256,6 +256,7 @@ def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
         raise ImpossibleEventError(event, "that turn was not interrupted")
     if event.afresh:
         _require_joined_ended(session, event)
+        tasks.drop_asks(ledger, session.root)
         session.root.forget(turn.begins)
         session.mail |= session.told
         session.envelopes |= dict.fromkeys(
@@ -322,8 +323,10 @@ def _journal_opened(ledger: "Ledger") -> None:
         _leave_room(session.root)
         if session.turn is not None:
             session.turn = attrs.evolve(session.turn, interrupted=True)
+            machine.hear_answers(session.root)
             session.root.acting = False
         for task in _running_below(ledger, session.root):
+            machine.hear_answers(task)
             task.interrupted, task.acting = True, False
             _leave_room(task)
             session.tree.mark(task.id, status=Status.INTERRUPTED)

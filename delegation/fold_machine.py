@@ -65,6 +65,15 @@ def approval_answered(ledger: "Ledger", event: ApprovalAnswered) -> SessionRecor
     return _marked(ledger, record)
 
 
+def hear_answers(record: TaskRecord) -> None:
+    """Let a crash come to a task: whoever worked on it may have run what was approved."""
+    if record.acting and record.asks:
+        record.asks = {
+            call: attrs.evolve(ask, is_unheard=False)
+            for call, ask in record.asks.items()
+        }
+
+
 def _marked(ledger: "Ledger", record: TaskRecord) -> SessionRecord:
     session = ledger.sessions[record.session]
     if record.acting and record.mode is not Mode.ROOT:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from agents import AssistantMessage, MessageId, UserMessage
+from agents import AssistantMessage, CallId, MessageId, UserMessage
 from delegation import news
 from delegation.errors import ImpossibleEventError, require
 from delegation.events import (
@@ -198,6 +198,7 @@ def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     require(is_clear, event, "tasks of its first beginning have not ended")
     session = ledger.sessions[record.session]
     if event.afresh:
+        drop_asks(ledger, record)
         record.forget(1)
     if not record.has_room:
         # Written under other rules than these.
@@ -205,7 +206,7 @@ def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     first_start = session.tree[event.task]["started"]
     session.tree.mark(
         event.task,
-        status=Status.RUNNING,
+        status=working_status(record),
         started=at if first_start is None else first_start,
     )
     record.acting = True
@@ -229,9 +230,6 @@ def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
     record = acting_task(ledger, event)
-    if event.message.call in record.asks:
-        asks = record.asks.items()
-        record.asks = {call: it for call, it in asks if call != event.message.call}
     if event.mail:
         session = ledger.sessions[record.session]
         news = {seq for seq, _ in session.completions()}
@@ -242,7 +240,18 @@ def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
         for seq in event.mail:
             session.told[seq] = session.mail.pop(seq)
             del session.envelopes[seq]
+    if event.message.call in record.asks:
+        _drop_ask(ledger, record, event.message.call)
     record.transcript.append(event.message)
+
+
+def _drop_ask(ledger: "Ledger", record: TaskRecord, call: CallId) -> None:
+    """Ask nobody any more about a call that has been answered."""
+    asks = dict(record.asks)
+    ledger.asks.pop(asks.pop(call).id, None)
+    record.asks = asks
+    tree = ledger.sessions[record.session].tree
+    tree.mark(record.id, status=working_status(record))
 
 
 def steered(ledger: "Ledger", event: Steered) -> None:

@@ -10,6 +10,8 @@ ProcessId = NewType("ProcessId", str)
 
 TAIL: Final = 2_000
 """How many characters of the output a session is told when a command has ended."""
+COMMAND: Final = 500
+"""How many characters of a command it is told: it may have written a whole file with it."""
 
 
 @attrs.frozen
@@ -46,9 +48,12 @@ class ProcessNews:
         what = (
             f"has ended: {self.ended}" if self.ended else "has printed what you watch"
         )
+        command = self.command
+        if len(command) > COMMAND:
+            command = f"{command[:COMMAND]} [{len(command)} characters in all]"
         lines = [
             f"A command that runs in the background {what} ({self.process}).",
-            f"Command: {self.command}",
+            f"Command: {command}",
         ]
         if self.left_out:
             line, are = ("line", "is") if self.left_out == 1 else ("lines", "are")

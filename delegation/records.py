@@ -151,7 +151,7 @@ class TaskRecord:
     def forget(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
         self.begun_anew += 1
-        self.asks, self.approved = NO_ASKS, NOTHING_APPROVED
+        self.approved = NOTHING_APPROVED
         forgotten = {said.id for said in self.transcript[length:]}
         del self.transcript[length:]
         # It is told again what it was told meanwhile.

@@ -161,15 +161,16 @@ class Acting:
                 self.end_below(task, Ending.CANCELLED)
                 outcome = self._noted(task, outcome)
                 outcome = self._book.post(ended(outcome)).outcome
-                self._show_life_above(task)
+                parent = self._book.ledger.tasks[task].parent
+                if parent is not None:
+                    self.show_life(parent.id)
         assert outcome is not None, "whoever has none was torn down"
         return outcome
 
-    def _show_life_above(self, task: TaskId) -> None:
-        """Let whoever waited for a task be seen to go on: it has not been silent."""
-        parent = self._book.ledger.tasks[task].parent
-        if parent is not None and parent.id in self._signs:
-            self._signs[parent.id].live()
+    def show_life(self, task: TaskId) -> None:
+        """Let a task be seen to go on: it has waited, and was not silent."""
+        if task in self._signs:
+            self._signs[task].live()
 
     def end_below(self, task: TaskId, ending: Ending) -> None:
         """Settle what a task had asked for, and what cannot go on any more without it."""
@@ -302,7 +303,7 @@ class Acting:
             ready=self._book.wait_durable,
             tell=self._teller(record, sign),
             hear=partial(self._heard, record),
-            gate=self._gate_of(record),
+            gate=self._gate_of(record, agent),
             wanted=None if record.request is None else record.request.output_schema,
             task=record.name,
             path=record.path,
@@ -321,13 +322,13 @@ class Acting:
 
         return show_life
 
-    def _gate_of(self, record: TaskRecord) -> CallGate | None:
+    def _gate_of(self, record: TaskRecord, agent: Agent[Any]) -> CallGate | None:
         """Return where the calls of a task wait for approval, if there is any rule about that."""
         policies = self._roster.policies_of(record)
         if not (policies and self._roster.runs_tools):
             return None
         workspace = partial(self._stage.workspace_of, record)
-        return CallGate(self._book, record, policies, workspace)
+        return CallGate(self._book, record, policies, workspace, tools=agent.tools)
 
     def _keeper(self, record: TaskRecord, sign: Sign | None) -> Callable[[Step], Step]:
         def keep(step: Step) -> Step:

@@ -166,12 +166,13 @@ class CallGate:
         await book.wait_durable()
         deadline = record.asks[call.id].deadline
         with trio.move_on_after(max(0, deadline - book.clock())):
+            await trio.lowlevel.checkpoint()
             while _asked(record, call).is_open:
                 await book.wait_news_of([record.id])
         ask = _asked(record, call)
         if ask.is_open:
             seconds = ask.deadline - ask.asked_at
-            reason = f"nobody has answered within {seconds:g} seconds"
+            reason = f"nobody has answered within {round(seconds, 1):g} seconds"
             book.post(
                 ApprovalAnswered(record.id, ask.id, Answer.DENY, reason, DEADLINE)
             )

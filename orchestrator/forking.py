@@ -161,6 +161,7 @@ class _Copy:
                 budget=agent.budget,
                 grants=(*opened.grants, *around),
                 forked_from=link,
+                attended=False,
             )
         )
         for entry in record.entries:

@@ -31,6 +31,7 @@ from agents import (
 )
 from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
 from delegation.events import ModelAnswered, ModelFailed, TaskRequested, ToolAnswered
+from orchestrator.approving import turned_away
 from orchestrator.bookkeeper import STOPPING
 from orchestrator.comparing import likeness_in
 from orchestrator.recorded import Record, Stretch
@@ -186,7 +187,9 @@ class PromptedRoster(Roster):
         if math.isinf(begins):
             await self._part(task).reach_end()
         await self._walk.reach(begins)
-        if answer is not None and answer.failed and answer.text.startswith(STOPPING):
+        refusals = (STOPPING, *turned_away(tool.name))
+        if answer is not None and answer.failed and answer.text.startswith(refusals):
+            await self._walk.reach(answered_at)
             raise ToolError(answer.text)
         CALL.set(Call(answered_at, self._ids(task, call)))
         refused: ToolError | None = None

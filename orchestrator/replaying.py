@@ -32,6 +32,8 @@ from delegation import (
     TaskRecord,
 )
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CancelRequested,
     DoorClosed,
     DoorOpened,
@@ -344,8 +346,14 @@ class _Stage:
                 told = self._book.ledger.tasks.get(task)
                 if told is not None and _hears(told) and id_ not in told.steering:
                     self._book.post(event)
-            case ProcessStarted() | ProcessMatched() | ProcessEnded() as event:
-                # What a command does is done outside, and said here if it can be true.
+            case (
+                ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+            ) as event:
+                # What commands do, and people say, is said here if it can be true.
                 if event.task in self._book.ledger.tasks:
                     with suppress(ImpossibleEventError):
                         self._book.post(event)

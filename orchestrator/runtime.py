@@ -30,6 +30,7 @@ from delegation.asking import Ask
 from delegation.events import SessionClosed
 from orchestrator.acting import STOPPED
 from orchestrator.approving import answer as answer_ask
+from orchestrator.approving import open_asks
 from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
@@ -171,7 +172,7 @@ class Orchestrator:
     @property
     def approvals(self) -> list[Ask]:
         """What somebody is asked to approve now, oldest first. `wait_changed` waits for more."""
-        return list(self._house.book.ledger.asks.values())
+        return open_asks(self._house.book)
 
     async def answer(
         self, approval: str, answer: str, *, reason: str = "", by: str = ""
@@ -188,7 +189,14 @@ class Orchestrator:
         Raises:
             UnknownIdError: nobody waits for that answer any more.
         """
-        answer_ask(self._house.book, approval, answer, reason=reason, by=by)
+        answer_ask(
+            self._house.book,
+            approval,
+            answer,
+            reason=reason,
+            by=by,
+            tell=self._house.acting.show_life,
+        )
         await self._house.book.wait_durable()
 
     async def drain(self, seconds: float) -> bool:

@@ -17,7 +17,7 @@ from agents.tools.kept_output import KeptOutput
 from agents.tools.leftovers import new_tag
 from agents.tools.processes import BackgroundCommand, Processes, tag_of
 from agents.tools.running import running
-from agents.tools.scene import Scene, current_scene
+from agents.tools.scene import Scene, current_scene, without_secrets
 from agents.tools.tool import CURRENT_KEY, Tool, arguments_schema, read_arguments
 from agents.tools.workspace import Workspace
 
@@ -241,7 +241,9 @@ def _status(command: BackgroundCommand) -> dict[str, Any]:
 
 
 def _begin(command: str) -> str:
-    return command if len(command) <= COMMAND else f"{command[:COMMAND]} ..."
+    if len(command) <= COMMAND:
+        return command
+    return f"{without_secrets(command)[:COMMAND]} ..."
 
 
 _Action = Callable[
@@ -275,6 +277,9 @@ async def _log(
 
 def _shown(text: str) -> str:
     """Return as much of a text as a model reads: a line may be as long as all that is kept."""
+    if len(text) > 2 * SHOWN:
+        # Nobody would know half a secret for one.
+        text = without_secrets(text)
     left_out = len(text) - 2 * SHOWN
     if left_out <= 0:
         return text

@@ -13,6 +13,7 @@ from delegation.asking import ApprovalId, Ask
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
 from delegation.session_context import session_strings
 from orchestrator.approving import answer as answer_ask
+from orchestrator.approving import open_asks
 from orchestrator.budgets import current_grants
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.house import House
@@ -91,16 +92,22 @@ class Session:
             reason: why, for the agent to read.
             by: who says so.
         """
-        book = self._house.book
-        answer_ask(book, approval, answer, reason=reason, by=by, session=self.id)
-        await book.wait_durable()
+        self._require_open()
+        answer_ask(
+            self._house.book,
+            approval,
+            answer,
+            reason=reason,
+            by=by,
+            session=self.id,
+            tell=self._house.acting.show_life,
+        )
+        await self._house.book.wait_durable()
 
     @property
     def open_asks(self) -> list[Ask]:
         """What somebody is asked to approve now, oldest first."""
-        ledger = self._house.book.ledger
-        asks = ledger.asks.values()
-        return [ask for ask in asks if ledger.tasks[ask.task].session == self.id]
+        return open_asks(self._house.book, self.id)
 
     async def wait_idle(self) -> None:
         """Wait until no turn runs and nothing is outstanding.

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from agents import Budget, MessageId, Usage
+from agents import Budget, CallId, MessageId, Usage
 from delegation import (
     DeliveryCapability,
     Grant,
@@ -17,7 +17,9 @@ from delegation import (
     TaskId,
     TaskRequest,
 )
+from delegation.asking import ApprovalId
 from delegation.events import TaskRequested
+from delegation.processes import ProcessId
 
 GRANTS: Final = (
     Grant("b_tasks", Budget(tasks=3)),
@@ -72,6 +74,26 @@ class Purses(dict[str, Purse]):
 
 
 @attrs.define(eq=False)
+class Question:
+    """What should be true of a call that somebody was asked about."""
+
+    id: ApprovalId
+    call: CallId
+    subject: str
+    is_open: bool = True
+    is_unheard: bool = False
+
+
+@attrs.define(eq=False)
+class Command:
+    """What should be true of a command in the background."""
+
+    id: ProcessId
+    task: "Task" = attrs.field(repr=False)
+    notify: bool
+
+
+@attrs.define(eq=False)
 class Task:
     """What should be true of a task. A session's root runs while it takes a turn."""
 
@@ -96,6 +118,8 @@ class Task:
     """What it has seen since it began, or its turn did."""
     """What was said to it while it ran, and whether it has seen that."""
     children: list["Task"] = attrs.field(factory=list["Task"], repr=False)
+    questions: dict[CallId, Question] = attrs.field(factory=dict[CallId, Question])
+    approved: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
 
     def line(self) -> "list[Task]":
         """Return the task and all above it."""
@@ -114,7 +138,18 @@ class Task:
         ]
 
     def acts(self) -> bool:
-        return self.state in {"running", "quiet"}
+        return self.state in {"running", "quiet", "waiting"}
+
+    def open_questions(self) -> list[Question]:
+        return [it for it in self.questions.values() if it.is_open]
+
+    def work(self) -> None:
+        """Be seen to work, or to wait until somebody has answered."""
+        self.state = "waiting" if self.open_questions() else "running"
+
+    def hear_a_tool(self, call: CallId) -> None:
+        if self.questions.pop(call, None) is not None:
+            self.work()
 
     def has_yet_to_settle(self) -> bool:
         return self.parent is not None and self.outcome is None
@@ -130,6 +165,8 @@ class Task:
         """Begin anew: what was seen will be said again."""
         self.steering |= dict.fromkeys(self.seen, False)
         self.seen.clear()
+        self.questions.clear()
+        self.approved.clear()
 
     def unseen(self) -> list[MessageId]:
         return [id_ for id_, seen in self.steering.items() if not seen]
@@ -182,6 +219,9 @@ class Session:
     undelivered: list[int] = attrs.field(factory=list[int])
     closed: bool = False
     last: str = "queued"
+    attended: bool = False
+    approved: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
+    commands: dict[ProcessId, Command] = attrs.field(factory=dict[ProcessId, Command])
 
     @property
     def root(self) -> Task:
@@ -193,8 +233,27 @@ class Session:
     def outstanding(self) -> list[Task]:
         return [it for it in self.tasks if it.detached and it.outcome is None]
 
+    def told_of(self) -> list[Command]:
+        """Return the commands that it wants to be told of."""
+        return [it for it in self.commands.values() if it.notify]
+
+    def awaits_news(self) -> bool:
+        return bool(self.outstanding() or self.told_of())
+
+    def drop_commands_of(self, task: Task) -> None:
+        commands = self.commands.items()
+        self.commands = {id_: it for id_, it in commands if it.task is not task}
+
     def completions(self) -> list[int]:
         return [seq for seq, word in self.mail.items() if word.startswith("(")]
+
+    def ended_commands(self) -> list[int]:
+        return [seq for seq, word in self.mail.items() if word.startswith("[")]
+
+    def tellable(self) -> list[int]:
+        """Return the mail that the answer of a tool may tell."""
+        told = {*self.completions(), *self.ended_commands()}
+        return [seq for seq in self.mail if seq in told]
 
 
 def requested(task: Task) -> TaskRequested:

@@ -34,7 +34,10 @@ from delegation import (
     TaskRecord,
     root_of,
 )
+from delegation.asking import Answer, ApprovalId
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CancelRequested,
     DeliveryFailed,
     DoorClosed,
@@ -45,6 +48,9 @@ from delegation.events import (
     MessageReceived,
     ModelAnswered,
     ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
     QuietChanged,
     ReplyDelivered,
     SessionClosed,
@@ -58,7 +64,17 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from tests.delegation.books import GRANTS, OWN, Purses, Session, Task, requested
+from delegation.processes import ProcessId
+from tests.delegation.books import (
+    GRANTS,
+    OWN,
+    Command,
+    Purses,
+    Question,
+    Session,
+    Task,
+    requested,
+)
 
 Snapshot: TypeAlias = Callable[[Ledger], object]
 Rule: TypeAlias = Callable[..., None]
@@ -70,6 +86,9 @@ DONE = Outcome(Ending.SUCCEEDED)
 ASKS = AssistantMessage(calls=(ToolCall("look", {"for": ["it"]}, id=CallId("call")),))
 FOUND = ToolMessage(CallId("call"), "found")
 NOTE = MessageId("note")
+CALLS = (FOUND.call, CallId("other"))
+NO_ASK, NO_COMMAND = ApprovalId("a_none"), ProcessId("p_none")
+COMMANDS = 4
 
 # As often as not it succeeds, so that those who need it get their turn.
 endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
@@ -118,6 +137,8 @@ class Facts(RuleBasedStateMachine):
         self.sessions: dict[SessionId, Session] = {}
         self.tasks: dict[TaskId, Task] = {}
         self.purses = Purses()
+        self.questions: dict[ApprovalId, tuple[Task, Question]] = {}
+        """All that ever were."""
         self.contradicted = 0
 
     def post(self, fact: Event) -> int:
@@ -155,18 +176,22 @@ class Facts(RuleBasedStateMachine):
             live_children=of_children, live_tasks=of_tasks, detached=of_detached
         )
         self.ledger = Ledger(self.kept)
-        self.open_session(budgets=(), is_limited=False)
+        self.open_session(budgets=(), is_limited=False, attended=False)
         (session,) = self.sessions.values()
         if capability is not NONE:
             self.open_door(session, capability)
         self.start_turn(session, set())
 
     @precondition(lambda self: len(self.sessions) < SESSIONS)
-    @rule(budgets=grants, is_limited=st.booleans())
-    def open_session(self, budgets: tuple[Grant, ...], is_limited: bool) -> None:
-        session = Session(SessionId(f"s{len(self.sessions)}"))
+    @rule(budgets=grants, is_limited=st.booleans(), attended=st.booleans())
+    def open_session(
+        self, budgets: tuple[Grant, ...], is_limited: bool, attended: bool
+    ) -> None:
+        session = Session(SessionId(f"s{len(self.sessions)}"), attended=attended)
         budget = OWN if is_limited else None
-        self.post(SessionOpened(session.id, "editor", budget, budgets))
+        self.post(
+            SessionOpened(session.id, "editor", budget, budgets, attended=attended)
+        )
         own = (Grant(session.id, OWN),) if is_limited else ()
         session.purses = self.purses.under((), *budgets, *own)
         self.sessions[session.id] = session
@@ -215,19 +240,23 @@ class Facts(RuleBasedStateMachine):
         afresh = anew and not session.root.joined_below()
         session.turn = session.door or NONE
         self.post(TurnResumed(session.id, session.turns, session.turn, afresh))
-        session.root.state = "running"
         session.root.enter_below()
         if afresh:
             session.root.heard = session.begins
             session.root.forget()
             session.mail |= session.told
             session.told.clear()
+        session.root.work()
 
     @for_a_session(lambda it: it.turn, outcome=outcomes)
     def end_turn(self, session: Session, outcome: Outcome) -> None:
         for task in session.root.joined_below():
             self.settle(task, outcome)
         self.post(TurnEnded(session.id, session.turns, outcome))
+        session.root.questions.clear()
+        session.root.approved.clear()
+        if session.turn is NONE:
+            session.drop_commands_of(session.root)
         if session.turn is not NONE and not session.closed:
             session.undelivered.append(session.turns)
         session.turn = None
@@ -300,17 +329,20 @@ class Facts(RuleBasedStateMachine):
     @precondition(lambda self: self.ledger.startable or self.ledger.joinable)
     @rule(data=st.data(), anew=st.booleans())
     def start_task(self, data: st.DataObject, anew: bool) -> None:
-        due = [*self.ledger.startable, *self.ledger.joinable]
-        task = self.tasks[data.draw(st.sampled_from(due))]
+        self.start(self.tasks[data.draw(st.sampled_from(self.due()))], anew)
+
+    def due(self) -> list[TaskId]:
+        return [*self.ledger.startable, *self.ledger.joinable]
+
+    def start(self, task: Task, anew: bool) -> None:
         afresh = anew and task.state == "interrupted" and not task.below()
         self.post(TaskStarted(task.id, afresh))
-        was_interrupted = task.state == "interrupted"
-        task.state = "running"
-        if was_interrupted:
+        if task.state == "interrupted":
             task.enter_below()
         if afresh:
             task.heard = 1
             task.forget()
+        task.work()
 
     @for_a_task(Task.acts, usage=st.none() | usages, has_failed=st.booleans())
     def hear_a_tool_or_a_model(
@@ -318,6 +350,7 @@ class Facts(RuleBasedStateMachine):
     ) -> None:
         if usage is None:
             self.post(ToolAnswered(task.id, FOUND))
+            task.hear_a_tool(FOUND.call)
         elif has_failed:
             self.post(ModelFailed(task.id, "no", usage))
         else:
@@ -326,11 +359,12 @@ class Facts(RuleBasedStateMachine):
             task.book(usage)
         task.heard += usage is None or not has_failed
 
-    @for_a_session(lambda it: it.root.acts() and it.completions(), one=st.booleans())
+    @for_a_session(lambda it: it.root.acts() and it.tellable(), one=st.booleans())
     def hear_a_tool_that_tells_mail(self, session: Session, one: bool) -> None:
-        told = session.completions()[: 1 if one else None]
+        told = session.tellable()[: 1 if one else None]
         self.post(ToolAnswered(session.root.id, FOUND, tuple(told)))
         session.root.heard += 1
+        session.root.hear_a_tool(FOUND.call)
         session.told |= {seq: session.mail.pop(seq) for seq in told}
 
     @for_a_task(lambda it: not it.outcome and (it.parent or it.acts()))
@@ -350,7 +384,68 @@ class Facts(RuleBasedStateMachine):
     @for_a_task(lambda it: it.acts() and it.parent, quiet=st.booleans())
     def be_quiet(self, task: Task, quiet: bool) -> None:
         self.post(QuietChanged(task.id, quiet))
-        task.state = "quiet" if quiet else "running"
+        task.work()
+        if quiet:
+            task.state = "quiet"
+
+    @for_a_task(lambda it: it.acts() and len(it.questions) < len(CALLS))
+    def ask_for_approval(self, task: Task) -> None:
+        call = next(it for it in CALLS if it not in task.questions)
+        number = len(self.entries)
+        subject = f"command {number % 3}"
+        question = Question(ApprovalId(f"a_{number}"), call, subject)
+        self.post(
+            ApprovalAsked(task.id, question.id, call, "terminal", subject, number + 0.5)
+        )
+        task.questions[call] = question
+        self.questions[question.id] = (task, question)
+        task.work()
+
+    @for_a_task(
+        lambda it: it.outcome is None and it.open_questions(),
+        answer=st.sampled_from(Answer),
+        oldest=st.booleans(),
+    )
+    def answer_a_question(self, task: Task, answer: Answer, oldest: bool) -> None:
+        """Also where nobody works on it: its process is gone."""
+        question = task.open_questions()[0 if oldest else -1]
+        self.post(ApprovalAnswered(task.id, question.id, answer, "so be it", "Ann"))
+        question.is_open, question.is_unheard = False, not task.acts()
+        if answer is Answer.TASK:
+            task.approved.add(("terminal", question.subject))
+        if answer is Answer.SESSION:
+            task.session.approved.add(("terminal", question.subject))
+        if task.acts():
+            task.work()
+
+    @for_a_task(
+        lambda it: it.acts() and len(it.session.commands) < COMMANDS,
+        notify=st.booleans(),
+    )
+    def start_a_command(self, task: Task, notify: bool) -> None:
+        id_ = ProcessId(f"p_{len(self.entries)}")
+        # A child ends with its one turn, so only a session can be told something later.
+        can_be_told = task.parent is None and task.session.turn is not NONE
+        command = Command(id_, task, notify and can_be_told)
+        self.post(ProcessStarted(task.id, id_, "make", command.notify))
+        task.session.commands[id_] = command
+
+    @for_a_session(Session.told_of, oldest=st.booleans())
+    def match_a_line(self, session: Session, oldest: bool) -> None:
+        command = session.told_of()[0 if oldest else -1]
+        word = f"<line {len(self.entries)}>"
+        seq = self.post(ProcessMatched(command.task.id, command.id, (word,), 1))
+        if not session.closed:
+            session.mail[seq] = word
+
+    @for_a_session(lambda it: it.commands, oldest=st.booleans())
+    def end_a_command(self, session: Session, oldest: bool) -> None:
+        command = list(session.commands.values())[0 if oldest else -1]
+        word = f"[end {len(self.entries)}]"
+        seq = self.post(ProcessEnded(command.task.id, command.id, "exit 0", word))
+        del session.commands[command.id]
+        if command.notify and not session.closed:
+            session.mail[seq] = word
 
     @for_a_task(lambda it: it.acts() and not it.cancelled)
     def cancel(self, task: Task) -> None:
@@ -364,6 +459,8 @@ class Facts(RuleBasedStateMachine):
         seq = self.post(TaskSettled(task.id, outcome))
         task.state, task.outcome = outcome.ending.value, outcome
         task.entered, task.heard = False, 0
+        task.questions.clear()
+        task.session.drop_commands_of(task)
         if task.detached and not task.session.closed:
             task.session.mail[seq] = f"({task.id})"
         assert task.parent is not None
@@ -379,8 +476,39 @@ class Facts(RuleBasedStateMachine):
         for session in self.sessions.values():
             session.door = None
         for task in self.tasks.values():
+            if task.acts():
+                # Whoever worked on it may have run what was approved before.
+                for question in task.questions.values():
+                    question.is_unheard = False
             if task.acts() or task.has_yet_to_settle():
                 task.state, task.entered = "interrupted", False
+
+    @precondition(lambda self: any(map(Task.acts, self.tasks.values())))
+    @rule(anew=st.booleans(), answer=st.sampled_from(Answer), crashes=st.integers(1, 2))
+    def restart_while_all_ask(self, anew: bool, answer: Answer, crashes: int) -> None:
+        """What becomes of questions has to be seen more often than chance would have it."""
+        asking = [
+            task
+            for task in self.tasks.values()
+            if task.acts() and len(task.questions) < len(CALLS)
+        ]
+        for task in asking:
+            self.ask_for_approval(task)
+        for crash in range(crashes):
+            self.restart()
+            for task in asking[crash::2]:
+                if task.open_questions():
+                    self.answer_a_question(task, answer, oldest=True)
+            self.go_on(anew)
+
+    def go_on(self, anew: bool) -> None:
+        for session in self.sessions.values():
+            if not session.closed:
+                self.open_door(session, PUSH)
+                if session.interrupted():
+                    self.resume_turn(session, anew)
+        for task in self.due():
+            self.start(self.tasks[task], anew)
 
     @precondition(lambda self: self.contradicted < len(self.entries))
     @rule(first=st.integers(0, 4))
@@ -410,6 +538,8 @@ class Facts(RuleBasedStateMachine):
             yield TurnStarted(session.id, session.turns + 2, PUSH, ())
             for seq in {*all_mail} - {*session.mail}:
                 yield TurnStarted(session.id, session.turns + 1, PUSH, (seq,))
+                yield ToolAnswered(root_of(session.id), FOUND, (seq,))
+            for seq in {*session.mail} - {*session.tellable()}:
                 yield ToolAnswered(root_of(session.id), FOUND, (seq,))
             if not session.door:
                 yield DoorClosed(session.id)
@@ -449,7 +579,34 @@ class Facts(RuleBasedStateMachine):
             yield Steered(task.id, id_, "again", "/editor")
             if seen:
                 yield SteeringSeen(task.id, (id_,))
+        yield from self.impossible_answers(task)
+        yield from self.impossible_commands(task)
         yield from self.impossible_now(task)
+
+    def impossible_answers(self, task: Task) -> Iterator[Event]:
+        yield ApprovalAnswered(task.id, NO_ASK, Answer.ONCE)
+        for question in task.questions.values():
+            yield ApprovalAsked(task.id, NO_ASK, question.call, "terminal", "x", 1.0)
+        for id_, (asker, question) in self.questions.items():
+            is_open = asker.questions.get(question.call) is question
+            if not (is_open and question.is_open and asker is task):
+                yield ApprovalAnswered(task.id, id_, Answer.DENY)
+            if is_open and question.is_open:
+                yield ApprovalAsked(task.id, id_, CallId("new"), "terminal", "x", 1.0)
+
+    def impossible_commands(self, task: Task) -> Iterator[Event]:
+        if task.parent or task.session.turn in {None, NONE}:
+            yield ProcessStarted(task.id, NO_COMMAND, "make", True)
+        known = [it for each in self.sessions.values() for it in each.commands.values()]
+        for command in (Command(NO_COMMAND, task, False), *known):
+            own = command.id in task.session.commands
+            if own:
+                yield ProcessStarted(task.id, command.id, "make", False)
+            is_own = own and command.task is task
+            if not (is_own and command.notify):
+                yield ProcessMatched(task.id, command.id, ("line",))
+            if not is_own:
+                yield ProcessEnded(task.id, command.id, "exit 0")
 
     def impossible_now(self, task: Task) -> Iterator[Event]:
         if not task.acts():
@@ -458,6 +615,8 @@ class Facts(RuleBasedStateMachine):
             yield ModelFailed(task.id, "no", Usage())
             yield ToolAnswered(task.id, FOUND)
             yield SteeringSeen(task.id, ())
+            yield ApprovalAsked(task.id, NO_ASK, CALLS[0], "terminal", "x", 1.0)
+            yield ProcessStarted(task.id, NO_COMMAND, "make", False)
         if not task.acts() or not task.parent:
             yield QuietChanged(task.id, True)
         if task.acts() or not task.has_yet_to_settle() or task.missing():

@@ -19,6 +19,7 @@ from delegation import (
     decode,
     encode,
 )
+from delegation.asking import Answer, ApprovalId
 from delegation.events import TaskSettled
 from tests.delegation.books import Task, ids
 from tests.delegation.facts import Facts
@@ -71,7 +72,7 @@ class CheckedFacts(Facts):
                 if isinstance(it, UserMessage) and not it.aside
             ]
             letters += [
-                mail.text if isinstance(mail, UserMessage) else mail.text()
+                mail.text if isinstance(mail, UserMessage) else mail.text(1_000)
                 for mail in record.mail.values()
             ]
             words = [*session.read.values(), *session.mail.values()]
@@ -80,6 +81,10 @@ class CheckedFacts(Facts):
             assert all(map(str.__contains__, letters, words))
             assert session.completions() == [
                 seq for seq, it in record.mail.items() if isinstance(it, Completion)
+            ]
+            assert session.completions() == [seq for seq, _ in record.completions()]
+            assert session.ended_commands() == [
+                seq for seq, _ in record.ended_processes()
             ]
             assert record.envelopes.keys() <= record.mail.keys()
 
@@ -90,6 +95,50 @@ class CheckedFacts(Facts):
             assert {
                 id_: not said.is_unseen for id_, said in steering.items()
             } == task.steering
+
+    @invariant()
+    def a_question_is_open_until_it_is_answered_or_its_call_is(self) -> None:
+        still_open: list[ApprovalId] = []
+        for task in self.tasks.values():
+            record = self.record(task)
+            assert {
+                call: (ask.id, ask.is_open, ask.is_unheard)
+                for call, ask in record.asks.items()
+            } == {
+                call: (it.id, it.is_open, it.is_unheard)
+                for call, it in task.questions.items()
+            }
+            assert record.approved == task.approved
+            assert record.is_asking is bool(task.open_questions())
+            still_open += [it.id for it in task.open_questions()]
+            for ask in record.asks.values():
+                assert ask.path == record.path
+                is_run = not (ask.is_open or ask.answer is Answer.DENY)
+                assert ask.is_held is not (is_run and not ask.is_unheard)
+        assert sorted(self.ledger.asks) == sorted(still_open)
+        asked = [ask.asked_at for ask in self.ledger.asks.values()]
+        assert asked == sorted(asked)
+        for session in self.sessions.values():
+            assert self.ledger.sessions[session.id].approved == session.approved
+
+    @invariant()
+    def whoever_can_be_told_can_be_asked(self) -> None:
+        for task in self.tasks.values():
+            session = task.session
+            is_told = session.turn not in {None, NONE}
+            is_apart = any(above.detached for above in task.line())
+            can_be = is_told or is_apart or session.attended
+            assert self.ledger.can_be_asked(task.id) is can_be
+
+    @invariant()
+    def a_command_is_known_until_it_ends(self) -> None:
+        for session in self.sessions.values():
+            record = self.ledger.sessions[session.id]
+            assert {
+                id_: (it.task, it.notify) for id_, it in record.processes.items()
+            } == {id_: (it.task.id, it.notify) for id_, it in session.commands.items()}
+            is_left = not (session.door or session.undelivered or session.commands)
+            assert record.at_rest is (record.idle and is_left)
 
     @invariant()
     def what_is_due_is_due(self) -> None:
@@ -191,13 +240,14 @@ class CheckedFacts(Facts):
         for session in self.sessions.values():
             record = self.ledger.sessions[session.id]
             waits_for = session.outstanding()
-            status = "waiting" if waits_for else session.last
+            status = "waiting" if session.awaits_news() else session.last
             if session.turn:
                 status = session.root.state
             assert record.tree[session.root.id]["status"] == status
             assert list(record.outstanding) == ids(waits_for)
             assert list(record.undelivered) == session.undelivered
-            assert record.idle is not bool(session.turn or session.mail or waits_for)
+            is_busy = session.turn or session.mail or session.awaits_news()
+            assert record.idle is not bool(is_busy)
 
     @invariant()
     def every_session_is_a_tree_whose_totals_are_sums(self) -> None:
@@ -243,5 +293,5 @@ def test_whatever_can_happen_happens_and_replay_agrees(snapshot: Snapshot) -> No
             super().__init__(snapshot)
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=80, stateful_step_count=70)
+        Machine, settings=settings(max_examples=100, stateful_step_count=70)
     )

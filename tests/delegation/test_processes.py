@@ -270,7 +270,8 @@ class TestNews:
 
         tell(ProcessMatched(ROOT, P, ("ready",)), ProcessEnded(ROOT, P, "stopped"))
 
-        assert session.mail == session.envelopes == {}
+        assert not session.mail
+        assert not session.envelopes
         assert session.processes == {}
 
     def test_the_answer_goes_where_the_message_came_from(
@@ -298,7 +299,8 @@ class TestToldByATool:
 
         tell(ToolAnswered(ROOT, LOOKED, (seq,)), TurnEnded(S, 1, DONE))
 
-        assert session.mail == session.envelopes == {}
+        assert not session.mail
+        assert not session.envelopes
         assert not ledger.wakeable
 
     def test_a_turn_that_begins_anew_is_told_again(
@@ -459,6 +461,12 @@ def only_text(what: str, command: str, left_out: int, *more: str) -> str:
             "Command: make\n"
             "1 more line that you watch for came too quickly, and is not told.",
             id="one line left out",
+        ),
+        pytest.param(
+            ProcessNews(process=P, command=501 * "x", ended="killed"),
+            "A command that runs in the background has ended: killed (p_1).\n"
+            f"Command: {500 * 'x'} [501 characters in all]",
+            id="a long command",
         ),
     ],
 )

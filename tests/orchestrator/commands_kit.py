@@ -8,11 +8,12 @@ import math
 import os
 import select
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
+import trio.testing
 
 from agents import (
     Agent,
@@ -36,6 +37,18 @@ from delegation.events import (
 from orchestrator import MemoryJournal, Orchestrator, Session, open_orchestrator
 from orchestrator.background import Command
 
+PATIENCE: Final = 30
+
+
+@contextmanager
+def patiently() -> Iterator[None]:
+    """Fail rather than wait for ever, unless a test makes time pass."""
+    if isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock):
+        yield
+        return
+    with trio.fail_after(PATIENCE):
+        yield
+
 
 class RefusedError(Exception):
     """A tool said that it will not."""
@@ -56,8 +69,10 @@ class Puppet:
 
     async def hear(self) -> str:
         """Wait until it is asked, and return what it was told since it spoke last."""
+        with patiently():
+            transcript = await self._asked.receive()
         told: list[str] = []
-        for message in reversed(await self._asked.receive()):
+        for message in reversed(transcript):
             if isinstance(message, AssistantMessage):
                 break
             told.insert(0, message.text)
@@ -66,7 +81,8 @@ class Puppet:
     async def call_all(self, *calls: ToolCall) -> list[Any]:
         """Make calls at the same time, and return what was answered, in their order."""
         self.begin_calls(*calls)
-        transcript = await self._asked.receive()
+        with patiently():
+            transcript = await self._asked.receive()
         said = transcript[-len(calls) - 1]
         assert isinstance(said, AssistantMessage)
         answers = {it.call: it for it in transcript if isinstance(it, ToolMessage)}
@@ -134,18 +150,36 @@ class Talk:
         self.session = session
         self.puppet = puppet
         self._nursery = nursery
+        self._replied = trio.Event()
 
     async def begin(self, text: str = "go") -> Puppet:
         """Say something, and return whose turn it is then."""
-        self._nursery.start_soon(self.session.ask, text)
+        self._replied = trio.Event()
+        self._nursery.start_soon(self._ask, text)
         assert (await self.puppet.hear()).endswith(text)
         return self.puppet
+
+    async def _ask(self, text: str) -> None:
+        await self.session.ask(text)
+        self._replied.set()
+
+    async def end(self) -> None:
+        """End the turn that was begun, and wait until its reply is there."""
+        self.puppet.end()
+        with patiently():
+            await self._replied.wait()
+
+    async def idle(self) -> None:
+        """Wait until the session has been told all that it will be told."""
+        with patiently():
+            await self.session.wait_idle()
 
     async def woken(self) -> str:
         """Wait for a turn that nobody asked for, end it, and return what it was told."""
         told = await self.puppet.hear()
         self.puppet.end()
-        await self.session.replies.receive()
+        with patiently():
+            await self.session.replies.receive()
         return told
 
     @property
@@ -193,6 +227,16 @@ async def in_a_run(
             puppet.end()
 
 
+async def let_pass(clock: trio.testing.MockClock, seconds: float) -> None:
+    """Let time pass as soon as somebody waits for no longer than that."""
+    waiting = trio.lowlevel.current_statistics
+    await trio.testing.wait_all_tasks_blocked()
+    while waiting().seconds_to_next_deadline > seconds:
+        # A thread may have to answer before that.
+        await trio.testing.wait_all_tasks_blocked(0.001)
+    clock.jump(seconds)
+
+
 class Pipe:
     """A named pipe: a command reads or writes it under this name, a test at this end."""
 
@@ -208,7 +252,7 @@ class Pipe:
 
     async def receive(self) -> str:
         """Wait for a line that a command writes."""
-        with trio.fail_after(60):
+        with patiently():
             while b"\n" not in self._held:
                 await trio.lowlevel.wait_readable(self._file)
                 self._held += os.read(self._file, 4096)
@@ -237,8 +281,8 @@ def is_alive(pid: int) -> bool:
     return fields[0] != "Z"
 
 
-def wait_dead(pid: int, seconds: float = 10) -> bool:
-    """Wait until a process has ended that is not ours; tell whether it has."""
+def has_ended(pid: int, seconds: float = 2) -> bool:
+    """Tell whether a process has ended; who has just been killed may still be about to."""
     try:
         file = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -251,11 +295,11 @@ def wait_dead(pid: int, seconds: float = 10) -> bool:
 
 def children() -> set[str]:
     """Return the children of this process, those that have ended and are not noticed included."""
-    return {
-        child
-        for task in Path("/proc/self/task").iterdir()
-        for child in (task / "children").read_text().split()
-    }
+    found: set[str] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found |= set((thread / "children").read_text().split())
+    return found
 
 
 def command_of(orchestrator: Orchestrator, session: str) -> Command:

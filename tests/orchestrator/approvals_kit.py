@@ -1,0 +1,145 @@
+"""What the tests of approvals share: a shell that runs nothing, and people who answer."""
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+import trio.testing
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    ScriptedModel,
+    Tool,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    tool,
+)
+from agents.approval import ApprovalRule
+from delegation.asking import Ask
+from orchestrator import Orchestrator, Session, open_orchestrator
+
+ANN = "Ann"
+
+
+class Shell:
+    """A tool that is called like a shell, and what it was told to run."""
+
+    def __init__(self, seconds: float = 0, *, idempotent: bool = False) -> None:
+        self.ran: list[str] = []
+
+        @tool(name="terminal", idempotent=idempotent)
+        async def terminal(command: str, workdir: str = ".") -> str:
+            """Run a command."""
+            self.ran.append(command)
+            await trio.sleep(seconds)
+            return f"ran {command[:99]} in {workdir}"
+
+        self.tool: Tool = terminal
+
+    def agent(
+        self,
+        *steps: Any,
+        rules: Iterable[ApprovalRule] = (),
+        name: str = "main",
+        **options: Any,
+    ) -> Agent:
+        """Return an agent that goes through steps, in every turn and task anew."""
+        return Agent(
+            name,
+            model=stepwise(*steps),
+            tools=[self.tool, *options.pop("tools", ())],
+            approve=rules,
+            **options,
+        )
+
+
+def run(command: str, **more: Any) -> ToolCall:
+    return ToolCall("terminal", {"command": command, **more})
+
+
+def heard(transcript: Transcript) -> str:
+    """Say what the tools of this turn have answered."""
+    return " | ".join(it.text for it in this_turn(transcript, ToolMessage))
+
+
+def stepwise(*steps: Any, seconds: float = 0) -> ScriptedModel:
+    """Return a model that goes through steps, in every turn and task anew."""
+
+    def say(transcript: Transcript) -> Any:
+        if this_turn(transcript, UserMessage)[0].text.startswith("A task that you"):
+            return "news"
+        step = steps[len(this_turn(transcript, AssistantMessage))]
+        return step(transcript) if callable(step) else step
+
+    return ScriptedModel.always(say, seconds)
+
+
+def this_turn(transcript: Transcript, kind: type[Any]) -> list[Any]:
+    last = max(i for i, it in enumerate(transcript) if isinstance(it, UserMessage))
+    return [it for it in transcript[last:] if isinstance(it, kind)]
+
+
+@asynccontextmanager
+async def talking(
+    agent: Agent, *, orchestrator: Orchestrator | None = None, says: str = "go"
+) -> AsyncGenerator["Talk"]:
+    """Say something to an agent, and go on while it takes its turn."""
+    if orchestrator is None:
+        async with (
+            open_orchestrator(":memory:") as opened,
+            talking(agent, orchestrator=opened, says=says) as talk,
+        ):
+            yield talk
+        return
+    async with orchestrator.open_session(agent) as session:
+        async with trio.open_nursery() as nursery:
+            talk = Talk(orchestrator, session)
+            nursery.start_soon(talk.say, says)
+            yield talk
+            await talk.said()
+
+
+class Talk:
+    """A turn that somebody waits for, and its questions."""
+
+    def __init__(self, orchestrator: Orchestrator, session: Session) -> None:
+        self.orchestrator = orchestrator
+        self.session = session
+        self._reply: str | None = None
+        self._over = trio.Event()
+
+    async def say(self, text: str) -> None:
+        self._reply = (await self.session.ask(text)).text
+        self._over.set()
+
+    async def said(self) -> str:
+        """Wait for the reply of the turn."""
+        await self._over.wait()
+        assert self._reply is not None
+        return self._reply
+
+    async def asked(self) -> Ask:
+        """Wait for the next question."""
+        return await self.session.asks.receive()
+
+    async def answer(self, answer: str = "once", reason: str = "") -> Ask:
+        """Wait for the next question, and answer it."""
+        ask = await self.asked()
+        await self.session.answer(ask.id, answer, reason=reason, by=ANN)
+        return ask
+
+    async def settled(self) -> None:
+        """Wait until everybody waits."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    def status(self, path: str) -> str:
+        tree = self.session.tree
+        return next(
+            str(tree[task]["status"])
+            for task in tree.graph
+            if tree[task]["path"] == path
+        )

@@ -1,0 +1,215 @@
+"""Commands whose orchestrator has died: they are ended, and their session is told, once."""
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
+from delegation import Ending, SessionId
+from delegation.events import (
+    Entry,
+    MessageReceived,
+    ProcessEnded,
+    ProcessStarted,
+    ReplyDelivered,
+    SessionClosed,
+    SessionOpened,
+    TurnEnded,
+)
+from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator.background import LOST
+from orchestrator.storage.journal import folded
+from orchestrator.storage.sqlite import read_sqlite_journal
+from tests.kit import facts
+from tests.orchestrator.commands_kit import (
+    background,
+    has_ended,
+    in_a_talk,
+    is_alive,
+    news,
+    pipe,
+    shell_user,
+    talking,
+    told,
+)
+
+pytestmark = pytest.mark.realtime
+
+ROOT = Path(__file__).parent.parent.parent
+
+# A session that waits for news of its command, and a run that has one and waits for another.
+PROGRAM = """
+import sys
+from pathlib import Path
+
+import trio
+
+from orchestrator import open_orchestrator
+from tests.orchestrator.commands_kit import Puppet, shell_user, talking
+
+COMMAND = "echo so far; setsid sh -c 'echo $$ >said; exec sleep 1000' & echo $$ >said; wait"
+
+async def main():
+    home = Path(sys.argv[1])
+    async with open_orchestrator(home / "journal.db", workspace=home) as orchestrator:
+        async with talking(orchestrator) as talk, trio.open_nursery() as nursery:
+            puppet = await talk.begin()
+            await puppet.start(COMMAND, notify_on_complete=True)
+            await talk.end()
+            runner = Puppet()
+            nursery.start_soon(orchestrator.run, shell_user(runner), "go")
+            await runner.hear()
+            await runner.start(COMMAND)
+            await runner.run(f"echo {talk.session.id} >ready; {COMMAND}")
+
+trio.run(main)
+"""
+
+
+async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """Grandchildren too, and those that have left the group: all carry the id of the command."""
+    file = tmp_path / "journal.db"
+    environ = {
+        # Who is killed cannot say what it has covered, and would only be slower.
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("COVERAGE")
+    }
+    with pipe(tmp_path / "said") as said, pipe(tmp_path / "ready") as ready:
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, env=environ
+        )
+        try:
+            id_ = await ready.receive()
+            pids = [int(await said.receive()) for _ in range(6)]
+        finally:
+            process.kill()
+            await process.wait()
+    assert all(map(is_alive, pids))
+
+    async with open_orchestrator(file, workspace=tmp_path) as orchestrator:
+        assert all(map(has_ended, pids))
+        async with talking(orchestrator, session=id_) as talk:
+            heard = await talk.woken()
+            await talk.idle()
+    async with open_orchestrator(file, workspace=tmp_path) as orchestrator:
+        async with talking(orchestrator, session=id_) as talk:
+            await talk.idle()
+
+    assert f"has ended: {LOST} (p_" in heard
+    entries = await read_sqlite_journal(file)
+    assert [it.how for it in facts(entries, ProcessEnded)] == [LOST, LOST]
+    assert sorted(told(entries)) == news(entries) != []
+    endings = [
+        (it.session == id_, it.outcome.ending) for it in facts(entries, TurnEnded)
+    ]
+    assert sorted(endings) == [
+        (False, Ending.LOST),
+        (True, Ending.SUCCEEDED),
+        (True, Ending.SUCCEEDED),
+    ]
+
+
+def builder() -> Agent:
+    """Return an agent that starts two commands, waits for the second, and tells what it heard.
+
+    Its model is a function of the transcript, so that it goes on wherever a crash left it.
+    """
+
+    def say(transcript: Transcript) -> Any:
+        answers = [it.text for it in transcript if isinstance(it, ToolMessage)]
+        if len(answers) < 2:
+            return [
+                background("echo hit; echo one", watch_patterns=["hit"]),
+                background("echo two", notify_on_complete=True),
+            ][len(answers)]
+        ids = re.findall(r'"id":"(p_\w+)"', answers[1])
+        if len(answers) == 2 and ids:
+            return ToolCall("process", {"action": "wait", "id": ids[0]})
+        heard = sum(it.text.startswith("A command that") for it in transcript)
+        return f"heard {heard}"
+
+    return shell_user(ScriptedModel.always(say), "builder")
+
+
+async def finish(entries: Sequence[Entry], workspace: Path) -> list[Entry]:
+    """Open a journal, say the message unless it was said, and wait until all is quiet."""
+    journal = MemoryJournal(entries)
+    opened = facts(entries, SessionOpened)
+    id_ = opened[0].session if opened else None
+    async with open_orchestrator(journal, workspace=workspace) as orchestrator:
+        async with orchestrator.open_session(builder(), session=id_) as session:
+            if not facts(entries, MessageReceived):
+                await session.ask("go")
+            await session.wait_idle()
+            with suppress(trio.WouldBlock):
+                while True:
+                    session.replies.receive_nowait()
+    return journal.entries
+
+
+def check(entries: Sequence[Entry], length: int) -> None:
+    """Require that every command ended once, and was told of once, and was never run again."""
+    started = facts(entries, ProcessStarted)
+    ended = Counter(it.id for it in facts(entries, ProcessEnded))
+    assert ended == Counter(it.id for it in started), length
+    assert len({it.command for it in started}) == len(started), length
+    assert sorted(told(entries)) == news(entries), length
+    (session,) = folded(entries, "journal").sessions.values()
+    assert session.at_rest, length
+    turns = facts(entries, TurnEnded)
+    assert {it.outcome.ending for it in turns} == {Ending.SUCCEEDED}, length
+    assert len(turns) == len(facts(entries, ReplyDelivered)), length
+
+
+async def test_a_crash_after_any_entry_loses_no_news_and_tells_none_twice(
+    tmp_path: Path,
+) -> None:
+    whole = await finish([], tmp_path)
+
+    check(whole, len(whole))
+    assert len(facts(whole, ProcessStarted)) == 2
+    assert len(news(whole)) == 3
+    for length in range(1, len(whole)):
+        check(await finish(whole[:length], tmp_path), length)
+
+
+async def test_crash_upon_crash_ends_well(tmp_path: Path) -> None:
+    """A journal that is cut again after every few entries still comes to its end."""
+    whole = await finish([], tmp_path)
+    for length in range(4, len(whole), 5):
+        cut = await finish(whole[:length], tmp_path)
+
+        check(await finish(cut[: length + 3], tmp_path), length)
+
+
+async def test_a_session_that_was_closed_for_good_is_told_nothing_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    """It dies after it was said that the session is closed, and before its command was ended."""
+    journal = MemoryJournal()
+    with pipe(tmp_path / "gate"):
+        async with in_a_talk(tmp_path, journal) as talk:
+            puppet = await talk.begin()
+            await puppet.start("read _ <gate", notify_on_complete=True)
+            await talk.end()
+            await talk.orchestrator.close_session(talk.session.id)
+    kinds = [type(entry.event) for entry in journal.entries]
+    cut = MemoryJournal(journal.entries[: kinds.index(SessionClosed) + 1])
+
+    async with open_orchestrator(cut, workspace=tmp_path) as orchestrator:
+        session = orchestrator._house.book.ledger.sessions[SessionId(talk.session.id)]
+
+        assert session.at_rest
+        assert not session.mail
+    assert [it.how for it in facts(cut.entries, ProcessEnded)] == [LOST]

@@ -1,0 +1,292 @@
+"""A promise to tell later is only made where it can be kept, and where it cannot, that is said.
+
+Whether a session can be told something after its turn is a matter of the door that the turn came
+through. Tools that would promise it (`terminal` with `notify_on_complete` or `watch_patterns`) look
+at that, and refuse a promise that nobody could keep: no watcher is registered that never fires.
+"""
+
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel, ToolCall, tool
+from delegation import DeliveryCapability
+from delegation.events import ProcessStarted, TurnStarted
+from delegation.session_context import (
+    async_delivery_supported,
+    bind_session,
+    clear_session_vars,
+    get_session_env,
+    reset_session_vars,
+    set_session_vars,
+)
+from orchestrator import MemoryJournal, Session, open_orchestrator
+from orchestrator.doors import one_shot
+from orchestrator.doors.door import Door
+from tests.kit import facts
+from tests.orchestrator.commands_kit import in_a_run, in_a_talk, pipe, talking
+from tests.orchestrator.test_cli import Shell
+
+PLATFORM = "ORCHESTRATOR_SESSION_PLATFORM"
+CHAT = "ORCHESTRATOR_SESSION_CHAT_ID"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests that are not async share one context."""
+    monkeypatch.delenv(PLATFORM, raising=False)
+    monkeypatch.delenv(CHAT, raising=False)
+    reset_session_vars()
+    yield
+    reset_session_vars()
+
+
+class TestAsyncDeliverySupported:
+    """The capability itself, as a tool asks for it."""
+
+    def test_who_was_never_told_can_be_told(self) -> None:
+        """A command line, cron, and whoever knows nothing of all this."""
+        assert async_delivery_supported() is True
+
+    def test_a_delivering_door_can(self) -> None:
+        tokens = set_session_vars(
+            platform="telegram",
+            chat_id="123",
+            session_key="telegram:private:123",
+            async_delivery=True,
+        )
+        try:
+            assert async_delivery_supported() is True
+            assert get_session_env(PLATFORM) == "telegram"
+        finally:
+            clear_session_vars(tokens)
+
+    def test_a_stateless_door_cannot(self) -> None:
+        tokens = set_session_vars(
+            platform="api_server",
+            chat_id="sess1",
+            session_key="sess1",
+            async_delivery=False,
+        )
+        try:
+            assert async_delivery_supported() is False
+            # Who answers is known all the same: for routing, and to look for faults.
+            assert get_session_env(PLATFORM) == "api_server"
+        finally:
+            clear_session_vars(tokens)
+
+    def test_who_says_nothing_of_it_can(self) -> None:
+        tokens = set_session_vars(platform="discord", chat_id="9")
+        try:
+            assert async_delivery_supported() is True
+        finally:
+            clear_session_vars(tokens)
+
+    def test_what_was_cleared_is_not_a_stateless_door(self) -> None:
+        tokens = set_session_vars(
+            platform="api_server", session_key="s1", async_delivery=False
+        )
+        assert async_delivery_supported() is False
+
+        clear_session_vars(tokens)
+
+        assert async_delivery_supported() is True
+
+
+def looking(seen: list[tuple[bool, str]]) -> Agent:
+    """Return an agent whose tool sees whether more can be told later, and to whom."""
+
+    @tool
+    async def look() -> str:
+        await trio.lowlevel.checkpoint()
+        seen.append((async_delivery_supported(), get_session_env(PLATFORM)))
+        return "looked"
+
+    return Agent(
+        "lead",
+        model=ScriptedModel([ToolCall("look"), "ok", ToolCall("look"), "ok"]),
+        tools=[look],
+    )
+
+
+class TestDoors:
+    """Each door says what it can do; the turns that come through it are bound to that."""
+
+    def test_no_door_goes_without_saying(self) -> None:
+        """The port has no default: whoever writes a door has to think of it."""
+        capability = vars(Door)["capability"]
+
+        assert isinstance(capability, property)
+        assert capability.fget is not None
+        assert capability.fget(object()) is None
+        assert "capability" in vars(Session)
+
+    def test_a_session_can_be_told_later(self) -> None:
+        assert Session.capability is DeliveryCapability.PUSH
+
+    def test_a_run_cannot(self) -> None:
+        assert one_shot.CAPABILITY is DeliveryCapability.NONE
+
+    async def test_no_caller_of_a_run_can_say_otherwise(self) -> None:
+        """There is nothing to pass: the door alone decides, whatever is bound around it."""
+        seen: list[tuple[bool, str]] = []
+        async with open_orchestrator(":memory:") as orchestrator:
+            with bind_session(platform="api_server", async_delivery=True):
+                await orchestrator.run(looking(seen), "go")
+                assert async_delivery_supported() is True
+
+        assert seen == [(False, "api_server")]
+        assert "capability" not in inspect.signature(orchestrator.run).parameters
+        assert "async_delivery" not in inspect.signature(orchestrator.run).parameters
+
+    async def test_it_does_not_outlive_the_turn(self) -> None:
+        """The same session behind a delivering door can be told: nothing stuck to it."""
+        seen: list[tuple[bool, str]] = []
+        agent = looking(seen)
+        journal = MemoryJournal()
+        async with open_orchestrator(journal) as orchestrator:
+            with bind_session(platform="api_server"):
+                run = await orchestrator.run(agent, "go")
+            async with orchestrator.open_session(agent, session=run.id) as session:
+                with bind_session(platform="telegram"):
+                    await session.ask("again")
+
+        assert seen == [(False, "api_server"), (True, "telegram")]
+        assert [it.capability for it in facts(journal.entries, TurnStarted)] == [
+            DeliveryCapability.NONE,
+            DeliveryCapability.PUSH,
+        ]
+
+
+COMMAND = "read _ <gate; echo DONE"
+AGENTS = f"""
+from agents import Agent, ScriptedModel, ToolCall, ToolMessage
+from agents.tools.terminal import process, terminal
+
+def say(transcript):
+    last = transcript[-1]
+    if isinstance(last, ToolMessage):
+        return last.text
+    if last.text.startswith("A command"):
+        return "told: " + last.text.replace(chr(10), " ")
+    arguments = {{"command": {COMMAND!r}, "background": True, "notify_on_complete": True}}
+    return ToolCall("terminal", arguments)
+
+coder = Agent("coder", model=ScriptedModel.always(say), tools=[terminal, process])
+"""
+
+
+@pytest.mark.realtime
+class TestTerminalNotifyGate:
+    """`terminal(background=True, notify_on_complete=True)` behind each of the three doors."""
+
+    async def test_nobody_to_tell_no_watcher_and_a_note(self, tmp_path: Path) -> None:
+        journal = MemoryJournal()
+        with (
+            pipe(tmp_path / "gate") as gate,
+            bind_session(platform="api_server", chat_id="s1", session_key="s1"),
+        ):
+            async with in_a_run(tmp_path, journal) as puppet:
+                started = await puppet.start(COMMAND, notify_on_complete=True)
+                # What it is told to do instead works.
+                before = await puppet.look("poll", started)
+                gate.send()
+                after = await puppet.look("wait", started)
+
+        assert started["notify_on_complete"] is False
+        assert "poll" in started["notify_unsupported"].lower()
+        assert registered(journal) == []
+        assert before["status"] == "running"
+        assert after["output"] == "DONE\n"
+
+    async def test_a_session_that_can_be_told_gets_one_watcher(
+        self, tmp_path: Path
+    ) -> None:
+        journal = MemoryJournal()
+        with pipe(tmp_path / "gate") as gate:
+            async with in_a_talk(tmp_path, journal) as talk:
+                with bind_session(
+                    platform="telegram",
+                    chat_id="123",
+                    thread_id="7",
+                    user_id="u1",
+                    session_key="telegram:private:123",
+                ):
+                    puppet = await talk.begin()
+                started = await puppet.start(COMMAND, notify_on_complete=True)
+                await talk.end()
+                gate.send()
+                heard = await puppet.hear()
+                seen = await puppet.run(f"echo ${PLATFORM} ${CHAT}")
+                puppet.end()
+                await talk.session.replies.receive()
+
+        assert started["notify_on_complete"] is True
+        assert "notify_unsupported" not in started
+        assert registered(journal) == [started["id"]]
+        assert heard.endswith("DONE\n")
+        # It answers where the message came from.
+        assert seen["output"] == "telegram 123\n"
+
+    async def test_one_session_behind_one_door_after_the_other(
+        self, tmp_path: Path
+    ) -> None:
+        """A run is promised nothing. Opened as a session, it is promised all."""
+        journal = MemoryJournal()
+        with pipe(tmp_path / "gate"):
+            async with in_a_run(tmp_path, journal) as puppet:
+                stateless = await puppet.start(COMMAND, notify_on_complete=True)
+            async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+                (run,) = orchestrator.runs
+                async with talking(orchestrator, session=run) as talk:
+                    puppet = await talk.begin()
+                    pushed = await puppet.start(COMMAND, notify_on_complete=True)
+
+        assert "notify_unsupported" in stateless
+        assert pushed["notify_on_complete"] is True
+        assert registered(journal) == [pushed["id"]]
+
+    def test_the_command_line_talks_and_can_be_told(self, tmp_path: Path) -> None:
+        """A real `orchestrator chat`: the promise is made, and kept while nobody types."""
+        shell = Shell(tmp_path)
+        file = shell.write("team.py", AGENTS)
+        with pipe(tmp_path / "gate") as gate, shell.start("chat", file) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("build it\n")
+            process.stdin.flush()
+            started = answer_in(iter(process.stdout.readline, ""))
+            gate.send()
+            told = next(it for it in iter(process.stdout.readline, "") if "told:" in it)
+            process.communicate("", timeout=60)
+
+        assert started["notify_on_complete"] is True
+        assert "notify_unsupported" not in started
+        assert f"has ended: exit code 0 ({started['id']})" in told
+        assert told.rstrip().endswith("DONE")
+        assert process.returncode == 0
+
+    def test_the_command_line_that_runs_once_cannot(self, tmp_path: Path) -> None:
+        shell = Shell(tmp_path)
+        file = shell.write("team.py", AGENTS)
+        with pipe(tmp_path / "gate"):
+            out, _ = shell.run("run", file, "build it", "--quiet")
+
+        started = answer_in(iter(out.splitlines()))
+        assert started["notify_on_complete"] is False
+        assert "poll" in started["notify_unsupported"].lower()
+
+
+def registered(journal: MemoryJournal) -> list[str]:
+    """Return the commands whose end somebody was promised to be told."""
+    return [it.id for it in facts(journal.entries, ProcessStarted) if it.notify]
+
+
+def answer_in(lines: Iterator[str]) -> dict[str, Any]:
+    line = next(it for it in lines if "{" in it)
+    return dict(json.loads(line[line.index("{") :]))
