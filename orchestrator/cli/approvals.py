@@ -1,17 +1,22 @@
 """Asking whoever sits at the terminal for approval, and understanding the answer."""
 
-import sys
+import os
+from contextlib import suppress
 from typing import Final, NoReturn
 
+import msgspec
+import trio
 from rich.text import Text
 
+from agents import raising_one_error
 from delegation import one_line, printable
 from delegation.asking import Answer, Ask
-from orchestrator.cli.lines import Lines
+from orchestrator.cli.lines import STDIN, Lines
 from orchestrator.cli.terminal import Terminal
 from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator
 
+STDERR: Final = 2
 WORDS: Final = {
     "y": Answer.ONCE,
     "yes": Answer.ONCE,
@@ -22,6 +27,7 @@ WORDS: Final = {
     "n": Answer.DENY,
     "no": Answer.DENY,
 }
+NOBODY_THERE: Final = (Answer.DENY, "nobody is there to answer")
 TOO_LATE: Final = (
     "That is over: it was answered, its time has passed, or its task has ended."
 )
@@ -29,22 +35,35 @@ TOO_LATE: Final = (
 
 def is_attended() -> bool:
     """Tell whether somebody sits there who can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    return os.isatty(STDIN) and os.isatty(STDERR)
 
 
 def show_ask(ask: Ask, console: Terminal, *, slash: str = "") -> None:
     """Show what somebody is asked to approve, and how to answer."""
     console.print(Text(f"{ask.path} asks for approval", style="bold yellow"))
     line = Text(f"  {ask.tool}: ", style="yellow")
-    line.append(printable(ask.subject), style="not bold")
+    # What it says cannot pass for what we say: it stays in its own column.
+    subject = printable(ask.subject).replace("\n", "\n    ")
+    line.append(subject, style="not bold")
     console.print(line, soft_wrap=True)
-    if ask.details and ask.subject not in ask.details:
+    if not _says_no_more(ask):
         console.print(Text(f"  {one_line(ask.details)}", style="dim"), soft_wrap=True)
     hint = (
         f"  {slash}y once · {slash}t the same in this task · {slash}s the same in this"
         f" session · {slash}n no, and why"
     )
     console.print(Text(hint, style="dim"), soft_wrap=True)
+
+
+def _says_no_more(ask: Ask) -> bool:
+    """Tell whether there is nothing in a call but what is asked about."""
+    if ask.details == ask.subject:
+        return True
+    try:
+        said = msgspec.json.decode(ask.details, type=dict[str, object])
+    except msgspec.DecodeError:
+        return False  # it was cut
+    return list(said.values()) in ([], [ask.subject])
 
 
 def understood(line: str) -> tuple[Answer, str] | None:
@@ -54,33 +73,62 @@ def understood(line: str) -> tuple[Answer, str] | None:
     return None if answer is None else (answer, reason.strip())
 
 
+async def wait_over(orchestrator: Orchestrator, ask: Ask) -> None:
+    """Wait until a question was answered, or nobody can answer it any more."""
+    seen = 0
+    await trio.lowlevel.checkpoint()
+    with trio.move_on_after(max(0, ask.deadline - orchestrator.now())):
+        await trio.lowlevel.checkpoint()
+        while any(it.id == ask.id for it in orchestrator.approvals):
+            seen = await orchestrator.wait_changed(after=seen)
+
+
 async def answer_in_terminal(orchestrator: Orchestrator, console: Terminal) -> NoReturn:
     """Ask for each approval as it comes, until cancelled."""
+    if console.quiet:
+        console = Terminal(stderr=True)  # a question that nobody sees is none
     lines = Lines()
+    # Those who asked before are in sessions that others talk to.
+    shown = {ask.id for ask in orchestrator.approvals}
     seen = 0
     while True:
-        while asks := orchestrator.approvals:
-            await _answer_one(orchestrator, asks[0], lines, console)
-        seen = await orchestrator.wait_changed(after=seen)
+        new = [ask for ask in orchestrator.approvals if ask.id not in shown]
+        if new:
+            shown.add(new[0].id)
+            await _answer_one(orchestrator, new[0], lines, console)
+        else:
+            seen = await orchestrator.wait_changed(after=seen)
 
 
 async def _answer_one(
     orchestrator: Orchestrator, ask: Ask, lines: Lines, console: Terminal
 ) -> None:
+    # What was typed before the question is no answer to it.
+    lines.forget_typed()
     show_ask(ask, console)
+    with trio.CancelScope() as waiting, raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_give_up, orchestrator, ask, waiting)
+            answer = await _read_answer(lines, console)
+            nursery.cancel_scope.cancel(reason="somebody has answered")
+        with suppress(UnknownIdError):
+            word, reason = answer
+            await orchestrator.answer(ask.id, word, reason=reason, by="the user")
+            return
+    console.print(Text(f"  {TOO_LATE}", style="dim"))
+
+
+async def _give_up(
+    orchestrator: Orchestrator, ask: Ask, waiting: trio.CancelScope
+) -> None:
+    await wait_over(orchestrator, ask)
+    waiting.cancel(reason="nobody needs an answer any more")
+
+
+async def _read_answer(lines: Lines, console: Terminal) -> tuple[Answer, str]:
     while True:
         line = await lines.read()
-        if line is None:
-            answer: tuple[Answer, str] | None = (
-                Answer.DENY,
-                "nobody is there to answer",
-            )
-        else:
-            answer = understood(line)
+        answer = NOBODY_THERE if line is None else understood(line)
         if answer is not None:
-            break
+            return answer
         console.print(Text("  y, t, s, or n and why", style="dim"))
-    try:
-        await orchestrator.answer(ask.id, answer[0], reason=answer[1], by="the user")
-    except UnknownIdError:
-        console.print(Text(f"  {TOO_LATE}", style="dim"))

@@ -1,7 +1,10 @@
 """Standard input, line by line, in a wait that can be cancelled."""
 
 import os
+import termios
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -25,13 +28,20 @@ class Lines:
             return self._put_back.popleft()
         return await self._next()
 
-    async def read_command(self) -> str | None:
-        """Return the next line that begins with a slash. Those before it are for `read`."""
+    async def read_command(self, is_command: Callable[[str], bool]) -> str | None:
+        """Return the next line that is a command. Those before it are for `read`."""
         while True:
             line = await self._next()
-            if line is None or line.startswith("/"):
+            if line is None or is_command(line):
                 return line
             self._put_back.append(line)
+
+    def forget_typed(self) -> None:
+        """Forget what was typed by now, and nobody has read."""
+        self._unread = b""
+        self._put_back.clear()
+        with suppress(termios.error):  # it is no terminal
+            termios.tcflush(STDIN, termios.TCIFLUSH)
 
     async def _next(self) -> str | None:
         await trio.lowlevel.checkpoint()

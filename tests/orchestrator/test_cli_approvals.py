@@ -1,0 +1,379 @@
+"""Approvals on the command line: real processes in terminals, and people who type there."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from delegation import TaskId
+from delegation.asking import Answer, ApprovalId, Ask
+from orchestrator.cli.approvals import show_ask, understood
+from orchestrator.cli.lines import Lines
+from orchestrator.cli.terminal import Terminal
+from tests.orchestrator.ptys import terminal
+
+TEAM = """
+from pathlib import Path
+
+from agents import Agent, AssistantMessage, ScriptedModel, ToolCall, ToolMessage
+from agents import UserMessage, ask, tool
+
+
+@tool(name="terminal")
+async def shell(command: str) -> str:
+    '''Run a command.'''
+    with Path("ran.txt").open("a") as file:
+        file.write(command + "\\n")
+    return f"ran {command}"
+
+
+def run(*commands):
+    return [ToolCall("terminal", {"command": it}) for it in commands]
+
+
+def say(transcript):
+    last = max(i for i, it in enumerate(transcript) if isinstance(it, UserMessage))
+    heard = [it.text for it in transcript[last:] if isinstance(it, ToolMessage)]
+    text = transcript[last].text
+    if heard:
+        return "heard: " + " & ".join(sorted(heard))
+    if text.startswith("A task"):
+        return "news: " + text.partition("Output:")[2].strip()
+    if text.startswith("apart"):
+        return ToolCall("delegate_task", {"goal": "run x", "background": True})
+    if text.startswith("run"):
+        return run(*text.split()[1:])
+    return "you said " + text
+
+
+child = Agent("child", model=ScriptedModel.always(say), tools=[shell])
+main = Agent(
+    "main",
+    model=ScriptedModel.always(say),
+    tools=[shell],
+    delegates=[child],
+    approve=[ask("terminal", seconds=SECONDS)],
+)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    write_team(tmp_path)
+    return tmp_path
+
+
+def write_team(home: Path, seconds: float = 600) -> None:
+    (home / "team.py").write_text(TEAM.replace("SECONDS", str(seconds)))
+
+
+def ran(home: Path) -> list[str]:
+    file = home / "ran.txt"
+    return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+def piped(home: Path, *arguments: str, says: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=home,
+        env={**os.environ, "ORCHESTRATOR_HOME": str(home / "state")},
+    )
+
+
+# A chat.
+
+
+def test_whoever_chats_answers_while_the_turn_waits(home: Path) -> None:
+    with terminal(home, "chat", "team.py:main") as chat:
+        chat.wait_for("Ctrl-D ends it")
+        chat.type("/y\n")
+        chat.wait_for("Nothing waits for an approval.")
+        chat.type("y\n")
+        chat.wait_for("you said y")
+        chat.type("run make\n")
+        chat.wait_for("/main asks for approval\n  terminal: make\n")
+        chat.wait_for("/y once")
+        chat.type("/maybe\n")
+        chat.wait_for("There is no /maybe. /y, /t, /s and /n answer")
+        assert ran(home) == []
+        chat.type("/y\n")
+        chat.wait_for("heard: ran make")
+
+        chat.type("run rm\n")
+        chat.wait_for("terminal: rm\n")
+        # What is said meanwhile is for the next turn, and is no answer.
+        chat.type("hello\n")
+        chat.type("/n not today\n")
+        chat.wait_for("heard: terminal was denied by the user: not today.")
+        chat.wait_for("you said hello")
+
+        # Somebody who is asked may leave out the slash.
+        chat.type("run test\n")
+        chat.wait_for("terminal: test\n  /y once")
+        chat.type("Yes\n")
+        chat.wait_for("heard: ran test")
+        chat.type("\x04")
+        assert chat.wait() == 0
+
+    assert ran(home) == ["make", "test"]
+
+
+def test_whoever_chats_is_asked_one_thing_at_a_time(home: Path) -> None:
+    """So an answer is to what was shown last. Who leaves denies what the turn waits for."""
+    with terminal(home, "chat", "team.py:main") as chat:
+        chat.wait_for("Ctrl-D ends it")
+        chat.type("run a b\n")
+        shown = chat.wait_for("/n no, and why")
+        first, second = ("a", "b") if "terminal: a\n" in shown else ("b", "a")
+        assert f"terminal: {second}" not in shown
+        chat.type("/s\n")
+        chat.wait_for(f"terminal: {second}\n  /y once")
+        chat.type("\x04")
+        chat.wait_for("terminal was denied by the user: nobody is there to answer")
+        assert chat.wait() == 0
+
+    assert ran(home) == [first]
+
+
+def test_a_chat_without_a_terminal_denies_when_its_input_has_ended(home: Path) -> None:
+    with piped(home, "chat", "team.py:main") as chat:
+        out, _ = chat.communicate("run make\n", timeout=30)
+
+    assert "nobody is there to answer" in out
+    assert ran(home) == []
+
+
+def test_a_question_of_the_background_waits_for_whoever_comes_back(home: Path) -> None:
+    """Also when a run in the same journal was asked, denied, and left in between."""
+    with terminal(home, "chat", "team.py:main") as chat:
+        chat.wait_for("Ctrl-D ends it")
+        chat.type("apart\n")
+        chat.wait_for("/main/child[1] asks for approval\n  terminal: x\n")
+        chat.wait_for("heard: ")
+        chat.type("\x04")
+        chat.wait_for("1 tasks go on when you come back")
+        assert chat.wait() == 0
+        session = chat.text.partition("--session ")[2].split()[0]
+
+    for progress in ("plain", "live"):
+        arguments = ("run", "team.py:main", "run make", "--progress", progress)
+        with terminal(home, *arguments) as other:
+            shown = other.wait_for("make", anywhere=True)
+            other.wait_for("y once", anywhere=True)
+            assert "terminal: x" not in shown
+            other.type("\x04" if progress == "plain" else "n\r")
+            other.wait_for("heard: terminal was denied by the user", anywhere=True)
+            assert other.wait() == 0
+
+    with terminal(home, "chat", "team.py:main", "--session", session) as chat:
+        chat.wait_for("/main/child[1] asks for approval\n  terminal: x\n")
+        chat.type("/y\n")
+        chat.wait_for("news: heard: ran x")
+        chat.type("\x04")
+        assert chat.wait() == 0
+
+    assert ran(home) == ["x"]
+
+
+# A run.
+
+
+def test_a_run_asks_whoever_sits_there_also_without_a_picture(home: Path) -> None:
+    """What was typed before the question is no answer to it."""
+    arguments = ("run", "team.py:main", "run a b", "--progress", "plain")
+    with terminal(home, *arguments) as run:
+        run.type("y\ny\n")
+        run.wait_for("n no, and why", anywhere=True)
+        run.type("hm\n")
+        run.wait_for("y, t, s, or n and why")
+        assert ran(home) == []
+        run.type("n not that one\n")
+        second = "b" if "terminal: a\n" in run.text else "a"
+        run.wait_for(f"terminal: {second}\n  y once", anywhere=True)
+        run.type("y\n")
+        assert run.wait() == 0
+
+    assert len(ran(home)) == 1
+    assert "heard: ran " in run.text
+
+
+def test_a_quiet_run_asks_all_the_same(home: Path) -> None:
+    """A question that nobody sees would only wait until it is denied."""
+    with terminal(home, "run", "team.py:main", "run make", "--quiet") as run:
+        run.wait_for("/main asks for approval")
+        run.wait_for("n no, and why")
+        run.type("y\n")
+        assert run.wait() == 0
+
+    assert ran(home) == ["make"]
+
+
+def test_a_run_goes_on_when_nobody_has_answered_in_time(home: Path) -> None:
+    write_team(home, seconds=0.3)
+    arguments = ("run", "team.py:main", "run make", "--progress", "plain")
+    with terminal(home, *arguments) as run:
+        run.wait_for("That is over", anywhere=True)
+        assert run.wait() == 0
+
+    assert "nobody has answered within 0.3 seconds" in run.text
+    assert ran(home) == []
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_without_a_terminal_nobody_is_asked(home: Path, closed: bool) -> None:
+    """Also where there is no input at all."""
+    command = ["orchestrator", "run", "team.py:main", "run make"]
+    done = subprocess.run(
+        [
+            *("sh", "-c", f'exec "$@" {"0<&-" if closed else "</dev/null"}', "sh"),
+            *(sys.executable, "-m", *command),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=home,
+        env={**os.environ, "ORCHESTRATOR_HOME": str(home / "state")},
+        timeout=30,
+        check=True,
+    )
+
+    assert "terminal needs an approval, and nobody can be asked here" in done.stdout
+    assert ran(home) == []
+
+
+# What is shown.
+
+
+QUESTION = Ask(
+    id=ApprovalId("a_1"),
+    task=TaskId("t"),
+    path="/main",
+    call=attrs.NOTHING,  # type: ignore[arg-type]
+    tool="terminal",
+    subject="make",
+    details='{"command":"make"}',
+    asked_at=1.0,
+    deadline=2.0,
+)
+
+
+def shown(capsys: pytest.CaptureFixture[str], question: Ask) -> list[str]:
+    show_ask(question, Terminal(width=200))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_question_shows_who_what_and_how_to_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert shown(capsys, QUESTION) == [
+        "/main asks for approval",
+        "  terminal: make",
+        "  y once · t the same in this task · s the same in this session · n no, and why",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("subject", "details", "more"),
+    [
+        ("a.txt", '{"content":"rm -rf","path":"a.txt"}', '"content":"rm -rf"'),
+        ("make", '{"background":true,"command":"make"}', '"background":true'),
+        ("make", '{"command":"make"', '{"command":"make"'),
+        ('{"to":"x"}', '{"to":"x"}', None),
+        ("{}", "{}", None),
+        (".", "{}", None),
+    ],
+)
+def test_what_else_a_call_says_is_shown(
+    capsys: pytest.CaptureFixture[str], subject: str, details: str, more: str | None
+) -> None:
+    """Nobody approves a file without a look at what is written into it."""
+    lines = shown(capsys, attrs.evolve(QUESTION, subject=subject, details=details))
+
+    assert lines[1] == f"  terminal: {subject}"
+    assert len(lines) == (3 if more is None else 4)
+    assert more is None or more in lines[2]
+
+
+def test_a_command_cannot_pass_for_what_we_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forged = "ls\n/main asks for approval\n  terminal: ls\x1b[2J\x1b[31m\u202e[bold]"
+    lines = shown(capsys, attrs.evolve(QUESTION, subject=forged, details=forged))
+
+    assert lines[1:4] == [
+        "  terminal: ls",
+        "    /main asks for approval",
+        "      terminal: ls [2J [31m [bold]",
+    ]
+    assert sum(line.startswith("/main") for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("y", (Answer.ONCE, "")),
+        ("/y", (Answer.ONCE, "")),
+        ("  YES \r", (Answer.ONCE, "")),
+        ("/t", (Answer.TASK, "")),
+        ("session", (Answer.SESSION, "")),
+        ("/n  not today ", (Answer.DENY, "not today")),
+        ("no", (Answer.DENY, "")),
+        ("", None),
+        ("/", None),
+        ("yellow", None),
+        ("//y", None),
+    ],
+)
+def test_an_answer_is_understood(line: str, answer: tuple[Answer, str] | None) -> None:
+    assert understood(line) == answer
+
+
+@pytest.fixture
+def stdin() -> Iterator[int]:
+    """What writes to the standard input of this very process."""
+    ours, theirs = os.pipe()
+    before = os.dup(0)
+    os.dup2(ours, 0)
+    try:
+        yield theirs
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (ours, theirs, before):
+            os.close(descriptor)
+
+
+@pytest.mark.realtime
+async def test_commands_are_read_before_what_is_said(stdin: int) -> None:
+    lines = Lines()
+    os.write(stdin, b"one\n/y\ntwo\n/n\n")
+
+    with trio.fail_after(5):
+        assert await lines.read_command(lambda it: it.startswith("/")) == "/y"
+        assert await lines.read() == "one"
+        assert await lines.read_command(lambda it: it.startswith("/")) == "/n"
+        assert await lines.read() == "two"
+
+
+@pytest.mark.realtime
+async def test_what_was_typed_before_can_be_forgotten(stdin: int) -> None:
+    lines = Lines()
+    os.write(stdin, b"one\ntwo\nthree\n")
+
+    with trio.fail_after(5):
+        assert await lines.read_command(lambda it: it == "two") == "two"
+        lines.forget_typed()
+        os.write(stdin, b"four\n")
+        assert await lines.read() == "four"
+        # A wait that is cancelled loses nothing.
+        with trio.move_on_after(0.01):
+            await lines.read()
+        os.write(stdin, b"five\n")
+        assert await lines.read() == "five"
