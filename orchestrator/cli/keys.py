@@ -8,7 +8,6 @@ import codecs
 import os
 import re
 import signal
-import sys
 import termios
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -169,6 +168,6 @@ def raw_terminal(descriptor: int = STDIN) -> Generator[RawTerminal]:
 
 def modes_of_terminal() -> Callable[[], None]:
     """Return what puts the terminal back as it is now, for whoever leaves without cleaning up."""
-    if not sys.stdin.isatty():
+    if not os.isatty(STDIN):
         return lambda: None
     return RawTerminal(STDIN).give_back

@@ -78,6 +78,8 @@ class LiveView:
         self._note = ""
         self._answered: set[str] = set()
         """What was answered here."""
+        # Those who asked before are in sessions that others talk to.
+        self._others = {ask.id for ask in orchestrator.approvals}
 
     @contextmanager
     def shown(self) -> Generator[None]:
@@ -108,7 +110,7 @@ class LiveView:
         console = self._console
         sight = Sight(
             tree=tree,
-            asks=self._orchestrator.approvals,
+            asks=self._asks(),
             calls=self._orchestrator.calls,
             now=self._orchestrator.now(),
             active_at=self._active_at,
@@ -122,6 +124,10 @@ class LiveView:
         )
         picture = draw(sight, paper, below=self._attend(sight.asks))
         self._live.update(Group(*picture.lines), refresh=True)
+
+    def _asks(self) -> list[Ask]:
+        asks = self._orchestrator.approvals
+        return [ask for ask in asks if ask.id not in self._others]
 
     def _attend(self, asks: Sequence[Ask]) -> list[Text]:
         """Turn to the oldest question, and return it with what is typed so far."""
@@ -151,7 +157,7 @@ class LiveView:
             self.draw()
         seen = 0
         while True:
-            for ask in self._orchestrator.approvals:
+            for ask in self._asks():
                 await self._answer(ask, Answer.DENY, "nobody is there to answer")
             seen = await self._orchestrator.wait_changed(after=seen)
 

@@ -4,8 +4,8 @@ What is seen comes from the journal. What is done is done by the process that ru
 be talked to.
 """
 
+import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager, suppress
@@ -42,7 +42,7 @@ async def watch_run(path: Path, run: str | None) -> int:
         path: the journal.
         run: how its id begins; None is the newest one.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (os.isatty(0) and os.isatty(1)):
         raise CommandError(
             "watch needs a terminal; elsewhere: orchestrator tree RUN, or"
             " orchestrator run --progress=json"
