@@ -132,7 +132,8 @@ class Orchestrator:
             targets += sessions[SessionId(task)].outstanding
         await self._house.delegator.cancel(targets)
         if tree:
-            await self._house.background.end_of(targets[0], STOPPED)
+            background = self._house.background
+            await background.end(background.of(targets[0]), STOPPED)
 
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
         """Tell a task something while it works: it reads that before its next model call.

@@ -1,20 +1,31 @@
 """Approvals on the command line: real processes in terminals, and people who type there."""
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr
+from functools import partial
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
 
+from agents import ask
 from delegation import TaskId
 from delegation.asking import Answer, ApprovalId, Ask
-from orchestrator.cli.approvals import show_ask, understood
+from orchestrator import open_orchestrator
+from orchestrator.cli.approvals import (
+    answer_in_terminal,
+    is_attended,
+    show_ask,
+    understood,
+)
 from orchestrator.cli.lines import Lines
 from orchestrator.cli.terminal import Terminal
+from tests.orchestrator.approvals_kit import Shell, heard, run
 from tests.orchestrator.ptys import terminal
 
 TEAM = """
@@ -57,19 +68,15 @@ main = Agent(
     model=ScriptedModel.always(say),
     tools=[shell],
     delegates=[child],
-    approve=[ask("terminal", seconds=SECONDS)],
+    approve=[ask("terminal")],
 )
 """
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    write_team(tmp_path)
+    (tmp_path / "team.py").write_text(TEAM)
     return tmp_path
-
-
-def write_team(home: Path, seconds: float = 600) -> None:
-    (home / "team.py").write_text(TEAM.replace("SECONDS", str(seconds)))
 
 
 def ran(home: Path) -> list[str]:
@@ -153,7 +160,7 @@ def test_a_chat_without_a_terminal_denies_when_its_input_has_ended(home: Path) -
 
 
 def test_a_question_of_the_background_waits_for_whoever_comes_back(home: Path) -> None:
-    """Also when a run in the same journal was asked, denied, and left in between."""
+    """Whoever runs something else in the same journal is not asked for it."""
     with terminal(home, "chat", "team.py:main") as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("apart\n")
@@ -164,15 +171,13 @@ def test_a_question_of_the_background_waits_for_whoever_comes_back(home: Path) -
         assert chat.wait() == 0
         session = chat.text.partition("--session ")[2].split()[0]
 
-    for progress in ("plain", "live"):
-        arguments = ("run", "team.py:main", "run make", "--progress", progress)
-        with terminal(home, *arguments) as other:
-            shown = other.wait_for("make", anywhere=True)
-            other.wait_for("y once", anywhere=True)
-            assert "terminal: x" not in shown
-            other.type("\x04" if progress == "plain" else "n\r")
-            other.wait_for("heard: terminal was denied by the user", anywhere=True)
-            assert other.wait() == 0
+    with terminal(home, "run", "team.py:main", "run make") as other:
+        shown = other.wait_for("approve? ", anywhere=True)
+        assert "terminal: make" in shown
+        assert "terminal: x" not in shown
+        other.type("n\r")
+        other.wait_for("heard: terminal was denied by the user", anywhere=True)
+        assert other.wait() == 0
 
     with terminal(home, "chat", "team.py:main", "--session", session) as chat:
         chat.wait_for("/main/child[1] asks for approval\n  terminal: x\n")
@@ -190,63 +195,182 @@ def test_a_question_of_the_background_waits_for_whoever_comes_back(home: Path) -
 def test_a_run_asks_whoever_sits_there_also_without_a_picture(home: Path) -> None:
     """What was typed before the question is no answer to it."""
     arguments = ("run", "team.py:main", "run a b", "--progress", "plain")
-    with terminal(home, *arguments) as run:
-        run.type("y\ny\n")
-        run.wait_for("n no, and why", anywhere=True)
-        run.type("hm\n")
-        run.wait_for("y, t, s, or n and why")
+    with terminal(home, *arguments) as it:
+        it.type("y\ny\n")
+        it.wait_for("n no, and why", anywhere=True)
+        it.type("hm\n")
+        it.wait_for("y, t, s, or n and why")
         assert ran(home) == []
-        run.type("n not that one\n")
-        second = "b" if "terminal: a\n" in run.text else "a"
-        run.wait_for(f"terminal: {second}\n  y once", anywhere=True)
-        run.type("y\n")
-        assert run.wait() == 0
+        it.type("n not that one\n")
+        second = "b" if "terminal: a\n" in it.text else "a"
+        it.wait_for(f"terminal: {second}\n  y once", anywhere=True)
+        it.type("y\n")
+        assert it.wait() == 0
 
     assert len(ran(home)) == 1
-    assert "heard: ran " in run.text
+    assert "heard: ran " in it.text
 
 
-def test_a_quiet_run_asks_all_the_same(home: Path) -> None:
-    """A question that nobody sees would only wait until it is denied."""
-    with terminal(home, "run", "team.py:main", "run make", "--quiet") as run:
-        run.wait_for("/main asks for approval")
-        run.wait_for("n no, and why")
-        run.type("y\n")
-        assert run.wait() == 0
-
-    assert ran(home) == ["make"]
-
-
-def test_a_run_goes_on_when_nobody_has_answered_in_time(home: Path) -> None:
-    write_team(home, seconds=0.3)
-    arguments = ("run", "team.py:main", "run make", "--progress", "plain")
-    with terminal(home, *arguments) as run:
-        run.wait_for("That is over", anywhere=True)
-        assert run.wait() == 0
-
-    assert "nobody has answered within 0.3 seconds" in run.text
-    assert ran(home) == []
-
-
-@pytest.mark.parametrize("closed", [False, True])
-def test_without_a_terminal_nobody_is_asked(home: Path, closed: bool) -> None:
-    """Also where there is no input at all."""
-    command = ["orchestrator", "run", "team.py:main", "run make"]
+def test_without_a_terminal_nobody_is_asked(home: Path) -> None:
+    """Here there is no input at all."""
+    command = [sys.executable, "-m", "orchestrator", "run", "team.py:main", "run make"]
     done = subprocess.run(
-        [
-            *("sh", "-c", f'exec "$@" {"0<&-" if closed else "</dev/null"}', "sh"),
-            *(sys.executable, "-m", *command),
-        ],
+        ["sh", "-c", 'exec "$@" 0<&-', "sh", *command],
         capture_output=True,
         text=True,
         cwd=home,
         env={**os.environ, "ORCHESTRATOR_HOME": str(home / "state")},
         timeout=30,
-        check=True,
+        check=False,
     )
 
+    assert done.returncode == 0, done.stderr
     assert "terminal needs an approval, and nobody can be asked here" in done.stdout
     assert ran(home) == []
+
+
+# The same without a process.
+
+
+@pytest.fixture
+def stdin() -> Iterator[int]:
+    """What writes to the standard input of this very process."""
+    ours, theirs = os.pipe()
+    before = os.dup(0)
+    os.dup2(ours, 0)
+    try:
+        yield theirs
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (ours, theirs, before):
+            os.close(descriptor)
+
+
+class Screen(io.StringIO):
+    """What is shown, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = trio.Event()
+
+    def write(self, text: str) -> int:
+        self._news.set()
+        self._news = trio.Event()
+        return super().write(text)
+
+    async def wait_for(self, words: str) -> str:
+        with trio.fail_after(5):
+            while words not in self.getvalue():
+                await self._news.wait()
+        return self.getvalue()
+
+
+class Desk:
+    """Somebody who sits in front of a run."""
+
+    def __init__(self, stdin: int, screen: Screen) -> None:
+        self.shell = Shell()
+        self.said = ""
+        self.wait_for = screen.wait_for
+        self.seeing = partial(redirect_stderr, screen)
+        self._stdin = stdin
+
+    async def run(
+        self, *commands: str, seconds: float = 600, quiet: bool = False
+    ) -> None:
+        rules = [ask("terminal", seconds=seconds)]
+        agent = self.shell.agent(*map(run, commands), heard, rules=rules)
+        console = Terminal(stderr=True, quiet=quiet, width=200)
+        async with open_orchestrator(":memory:") as orchestrator:
+            with self.seeing():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(answer_in_terminal, orchestrator, console)
+                    done = await orchestrator.run(agent, "go", attended=True)
+                    self.said = done.output
+                    nursery.cancel_scope.cancel()
+
+    def type(self, line: str) -> None:
+        os.write(self._stdin, line.encode())
+
+
+@pytest.fixture
+def desk(stdin: int) -> Desk:
+    return Desk(stdin, Screen())
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("quiet", [False, True])
+async def test_a_question_is_shown_also_where_nothing_else_is(
+    desk: Desk, quiet: bool
+) -> None:
+    """A question that nobody sees would only wait until it is denied."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(desk.run, "make", quiet=quiet))
+        await desk.wait_for("/main asks for approval\n  terminal: make\n  y once")
+        desk.type("hm\n")
+        await desk.wait_for("y, t, s, or n and why")
+        assert desk.shell.ran == []
+        desk.type("y\n")
+
+    assert desk.shell.ran == ["make"]
+
+
+@pytest.mark.realtime
+async def test_a_run_goes_on_when_nobody_has_answered_in_time(desk: Desk) -> None:
+    """What is typed then is no answer to the next question."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(desk.run, "a", "b", seconds=0.2))
+        await desk.wait_for("That is over")
+        await desk.wait_for("terminal: b\n  y once")
+
+    assert desk.said.count("nobody has answered within 0.2 seconds") == 2
+    assert desk.shell.ran == []
+
+
+@pytest.mark.realtime
+async def test_where_the_input_has_ended_all_is_denied(desk: Desk, stdin: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    with trio.fail_after(5):
+        await desk.run("a", "b")
+
+    assert desk.said.count("denied by the user: nobody is there to answer") == 2
+    assert desk.shell.ran == []
+
+
+@pytest.mark.realtime
+async def test_whoever_runs_something_is_not_asked_for_others(desk: Desk) -> None:
+    """An older question is for whoever opens its session again."""
+    shell = Shell()
+    agent = shell.agent(run("other"), heard, rules=[ask("terminal")])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with (
+            trio.open_nursery() as nursery,
+            orchestrator.open_session(agent) as it,
+        ):
+            nursery.start_soon(it.ask, "go")
+            await it.asks.receive()
+            console = Terminal(stderr=True, width=200)
+            nursery.start_soon(answer_in_terminal, orchestrator, console)
+            nursery.start_soon(partial(orchestrator.run, agent, "go", attended=True))
+            with desk.seeing():
+                shown = await desk.wait_for("y once")
+            assert shown.count("asks for approval") == 1
+            desk.type("y\n")
+            seen = 0
+            while not shell.ran:
+                seen = await orchestrator.wait_changed(after=seen)
+            assert [ask.id for ask in it.open_asks] == [orchestrator.approvals[0].id]
+            nursery.cancel_scope.cancel()
+
+    assert shell.ran == ["other"]
+
+
+def test_nobody_attends_where_there_is_no_terminal(stdin: int) -> None:
+    assert not is_attended()
+    os.close(0)
+    assert not is_attended()
 
 
 # What is shown.
@@ -334,20 +458,6 @@ def test_a_command_cannot_pass_for_what_we_say(
 )
 def test_an_answer_is_understood(line: str, answer: tuple[Answer, str] | None) -> None:
     assert understood(line) == answer
-
-
-@pytest.fixture
-def stdin() -> Iterator[int]:
-    """What writes to the standard input of this very process."""
-    ours, theirs = os.pipe()
-    before = os.dup(0)
-    os.dup2(ours, 0)
-    try:
-        yield theirs
-    finally:
-        os.dup2(before, 0)
-        for descriptor in (ours, theirs, before):
-            os.close(descriptor)
 
 
 @pytest.mark.realtime
