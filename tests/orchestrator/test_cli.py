@@ -236,7 +236,7 @@ def test_the_version_is_told(shell: Shell) -> None:
         (["run", "none.py:editor", "go"], "there is no file none.py"),
         (["run", "syntax.py", "go"], "syntax.py, line 1: '(' was never closed"),
         (["run", "raises.py", "go"], "raises.py, line 2: ZeroDivisionError"),
-        (["run", "empty.py", "go"], "it defines no Agent"),
+        (["run", "empty.py", "go"], "defines no Agent at its top level"),
         (["run", "team.py:nobody", "go"], "no agent 'nobody'; it has: editor, helper"),
         (["run", "two.py", "go"], "say which agent"),
         (["run", "keyless.py", "go"], "OPENAI_API_KEY"),

@@ -149,7 +149,7 @@ const LEARN = {
   TaskStarted(session, body, at) {
     if (body.afresh) session.dropAsks(body.task);
     const first = session.of(body.task, 'started');
-    session.mark(body.task, { status: 'running', started: first ?? at });
+    session.mark(body.task, { status: session.working(body.task), started: first ?? at });
     session.acting.add(body.task);
   },
   ModelAnswered(session, body) {
@@ -161,7 +161,7 @@ const LEARN = {
     session.model.spend(session.model.numbers.get(body.task), usageOf(body.usage));
   },
   ToolAnswered(session, body) {
-    session.asks.get(body.task)?.delete(body.message.call);
+    if (session.asks.get(body.task)?.delete(body.message.call)) asked(session, body.task);
     session.mark(body.task, { tools: session.of(body.task, 'tools') + 1 });
   },
   Steered() {},
