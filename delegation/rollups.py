@@ -85,13 +85,6 @@ class Branch:
         """How many children it has."""
         return sum(len(group.members) for group in self.groups.values())
 
-    def children(self) -> "list[Branch]":
-        """Return the children in the order in which they were asked for."""
-        if len(self.groups) == 1:
-            return [*next(iter(self.groups.values())).members.values()]
-        members = (group.members.values() for group in self.groups.values())
-        return [*heapq.merge(*members, key=_place)]
-
 
 class Siblings:
     """The children of one task that are of one agent."""

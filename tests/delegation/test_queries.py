@@ -229,6 +229,28 @@ def test_the_critical_path_follows_needs() -> None:
     assert tree.slack() == {"s": 0, "a": 0, "b": 0, "c": 1}
 
 
+def test_of_several_needs_the_last_to_end_is_on_the_critical_path() -> None:
+    tree = planned(
+        ("a", "s", Mode.JOINED, 2, 2, 5),
+        ("b", "s", Mode.JOINED, 2, 2, 4),
+        ("c", "s", Mode.JOINED, 2, 5, 9, "a", "b"),
+        turns=[(0, 10)],
+    )
+
+    assert [it.task for it in tree.critical_path().segments] == ["s", "a", "c", "s"]
+    assert tree.slack() == {"s": 0, "a": 0, "b": 1, "c": 0}
+
+
+def test_of_a_part_of_a_tree_turns_of_the_session_do_not_matter() -> None:
+    tree = planned(
+        ("a", "s", Mode.JOINED, 2, 2, 9),
+        ("d", "a", Mode.DETACHED, 3, 3, 6),
+        turns=[(0, 10)],
+    )
+
+    assert tree.slack(TaskId("a")) == {"a": 0, "d": 3}
+
+
 def test_a_detached_task_that_ends_last_is_what_took_so_long() -> None:
     """Nobody waits for it, so the session has all the time until then."""
     tree = planned(("d", "s", Mode.DETACHED, 2, 3, 20), turns=[(0, 5)])

@@ -64,6 +64,7 @@ def test_a_tree_is_a_graph_that_anybody_can_query(tree: Tree) -> None:
 def test_a_tree_tells_its_size_and_its_order(tree: Tree) -> None:
     """Children are in the order they were asked for."""
     assert len(tree) == 4
+    assert list(tree) == [ROOT, A, B, C]
     assert repr(tree) == "<Tree s: 4 tasks>"
     assert tree.root == ROOT
     assert tree.children(ROOT) == [A, C]
