@@ -28,13 +28,17 @@ from orchestrator.errors import UnknownIdError
 SHOWN: Final = 2_000
 """How many characters of a call people are shown."""
 WITH_A_COMMAND: Final = frozenset(
-    {"command", "workdir", "background", "timeout", "notify_on_complete"}
-    | {"watch_patterns"}
+    [
+        *("command", "workdir", "background", "timeout"),
+        *("notify_on_complete", "watch_patterns"),
+    ]
 )
 """What a call may say besides its command, and is still about that very command."""
 WITH_A_FILE: Final = frozenset(
-    {"path", "content", "old", "new", "all", "offset", "limit", "pattern", "glob"}
-    | {"ignore_case", "hidden"}
+    [
+        *("path", "content", "old", "new", "all", "offset", "limit"),
+        *("pattern", "glob", "ignore_case", "hidden"),
+    ]
 )
 """What a call may say besides its file, and is still about that very file."""
 
@@ -129,14 +133,12 @@ class CallGate:
 
     def _words(self, call: ToolCall, subject: Subject, redactor: Redactor) -> str:
         said = call.arguments.keys()
-        if subject.command is not None and said <= WITH_A_COMMAND:
+        if subject.command is not None:
             command = redactor.text(subject.command)
             _require_seen(call, subject.command, command)
-            workdir = call.arguments.get("workdir", ".")
-            folder, _ = _names(str(workdir), self._workspace())
-            return (
-                command if folder == "." else f"cd {shlex.quote(folder)} && ({command})"
-            )
+            if said <= WITH_A_COMMAND:
+                workdir = str(call.arguments.get("workdir", "."))
+                return _in_folder(_names(workdir, self._workspace())[0], command)
         if subject.path is not None and said <= WITH_A_FILE:
             return subject.path
         return _as_text(redactor.tree(call.arguments))
@@ -197,6 +199,14 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a call means by leaving something out."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {name: it["default"] for name, it in properties.items() if "default" in it}
+
+
+def _in_folder(folder: str, command: str) -> str:
+    """Return a command as a shell would be told where to run it.
+
+    So it is the same only as what does the same: nobody can write a command that passes for it.
+    """
+    return command if folder == "." else f"cd {shlex.quote(folder)} && ({command})"
 
 
 def _require_seen(call: ToolCall, command: str, shown: str) -> None:

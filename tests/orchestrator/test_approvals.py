@@ -1059,6 +1059,15 @@ async def test_nothing_hides_behind_what_looks_like_a_secret(line: str) -> None:
     assert shell.ran == []
 
 
+async def test_nothing_hides_in_a_call_that_says_more_than_a_command() -> None:
+    shell = Shell()
+    line = "curl -u ann:x;rm${IFS}-rf${IFS}x http://example.com"
+    agent = shell.agent(run(line, host="test"), heard, rules=ASKS)
+
+    async with talking(agent) as talk:
+        assert "nobody can see all of it" in await talk.said()
+
+
 async def test_a_huge_command_is_asked_about_in_short_and_is_no_other() -> None:
     shell = Shell()
     begin = "echo " + "x" * 1_000_000
