@@ -1,6 +1,5 @@
 """`orchestrator watch`, and the picture of `orchestrator run`: real processes, real terminals."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -147,26 +146,6 @@ def test_a_run_that_has_ended_is_looked_at_read_only(home: Path) -> None:
         watch.type("\x1b")
         watch.type(UP + "q")
 
-        assert watch.wait() == 0
-        _check_left(watch)
-
-
-def test_ctrl_z_gives_the_terminal_back_and_fg_draws_anew(home: Path) -> None:
-    with terminal(home, "demo", "--seconds", "0.01") as demo:
-        assert demo.wait() == 0
-    with terminal(home, "watch") as watch:
-        watch.wait_for("ended")
-        watch.type("\x1a")
-        _, status = os.waitpid(watch.process.pid, os.WUNTRACED)
-
-        assert os.WIFSTOPPED(status)
-        watch.drain()
-        assert LEAVES_SCREEN in watch.all
-        assert watch.is_as_before()
-        watch.process.send_signal(signal.SIGCONT)
-        watch.type("f")
-        watch.wait_for("nothing has failed")
-        watch.type("q")
         assert watch.wait() == 0
         _check_left(watch)
 
