@@ -79,13 +79,19 @@ class Terminal:
         """All that was ever shown."""
         return SEQUENCE.sub("", self.all)
 
-    def wait_for(self, words: str, *, anywhere: bool = False) -> str:
-        """Wait until some words are shown, and return what is."""
+    def wait_for(self, *words: str, anywhere: bool = False) -> str:
+        """Wait until all these words are shown, and return what is.
+
+        A picture may arrive in pieces: name whatever you look for in it.
+        """
         until = time.monotonic() + SECONDS
-        while words not in (shown := self.text if anywhere else self.screen):
+        while True:
+            shown = self.text if anywhere else self.screen
+            missing = [wanted for wanted in words if wanted not in shown]
+            if not missing:
+                return shown
             self._read(0.1)
-            assert time.monotonic() < until, f"no {words!r} in:\n{shown}"
-        return shown
+            assert time.monotonic() < until, f"no {missing!r} in:\n{shown}"
 
     def wait(self) -> int:
         """Wait until the process has ended, and return its code."""

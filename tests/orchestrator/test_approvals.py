@@ -302,9 +302,10 @@ async def test_a_file_is_approved_whatever_is_written_into_it(tmp_path: Path) ->
         approve=[ask("write_file")],
         workspace=tmp_path,
     )
-    async with talking(agent) as talk:
-        first = await talk.answer("task")
-        second = await talk.answer("deny")
+    with trio.fail_after(10):
+        async with talking(agent) as talk:
+            first = await talk.answer("task")
+            second = await talk.answer("deny")
 
     assert (first.subject, second.subject) == ("a", "b")
     assert '"content":"1"' in first.details

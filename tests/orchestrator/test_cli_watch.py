@@ -53,8 +53,7 @@ def test_a_watcher_approves_denies_tells_and_cancels(home: Path) -> None:
         run.wait_for("needs you (2)", anywhere=True)
         run.wait_for(" watch r_", anywhere=True)
         with terminal(home, "watch") as watch:
-            shown = watch.wait_for("needs you (2)")
-            assert "! worker[1]  staging" in shown
+            shown = watch.wait_for("needs you (2)", "! worker[1]  staging", "q leave")
             assert "read-only" not in shown
 
             watch.type(DOWN)
@@ -66,8 +65,9 @@ def test_a_watcher_approves_denies_tells_and_cancels(home: Path) -> None:
             watch.wait_for("✓ worker[2]")
 
             watch.type("\r")
-            shown = watch.wait_for("said: deployed staging")
-            assert "the user, at another terminal says once" in shown
+            watch.wait_for(
+                "said: deployed staging", "the user, at another terminal says once"
+            )
             watch.type("\x1b")
             watch.wait_for("q leave")
 
@@ -163,8 +163,7 @@ def test_a_run_whose_process_was_killed_is_not_shown_as_running(home: Path) -> N
         with terminal(home, "watch") as watch:
             watch.wait_for("1 running")
             run.process.kill()
-            shown = watch.wait_for("read-only: nobody runs it")
-            assert "◌ slow" in shown
+            watch.wait_for("read-only: nobody runs it", "◌ slow")
             watch.type("q")
             assert watch.wait() == 0
 

@@ -36,6 +36,7 @@ from delegation.events import (
 )
 from orchestrator import ClosedError, MemoryJournal, open_orchestrator
 from tests.kit import facts, hand_on, worker
+from tests.orchestrator.ptys import terminal
 
 
 def on_its_way(transcript: Transcript) -> Any:
@@ -514,32 +515,14 @@ def test_sigterm_stops_the_demonstration(home: Path) -> None:
 
 def test_a_terminal_gets_its_cursor_back(home: Path) -> None:
     """The tree that grows hides it, and a signal is no excuse."""
-    controller, terminal = os.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "run", "slow.py", "go"],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        cwd=home,
-        env={**os.environ, "ORCHESTRATOR_HOME": str(home), "TERM": "xterm"},
-    ) as process:
-        os.close(terminal)
-        shown = b""
-        while b"running" not in shown:
-            shown += os.read(controller, 4096)
-        process.send_signal(signal.SIGINT)
-        while b"again to stop at once" not in shown:
-            shown += os.read(controller, 4096)
-        process.send_signal(signal.SIGINT)
-        try:
-            while more := os.read(controller, 4096):
-                shown += more
-        except OSError:
-            pass  # the other end is closed
-    os.close(controller)
+    with terminal(home, "run", "slow.py", "go") as run:
+        run.wait_for("1 running", anywhere=True)
+        run.process.send_signal(signal.SIGINT)
+        run.wait_for("again to stop at once", anywhere=True)
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait() == 130
 
-    assert process.returncode == 130
-    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+    assert run.all.rindex("\x1b[?25h") > run.all.rindex("\x1b[?25l")
 
 
 def has_ended_by(number: signal.Signals, process: subprocess.Popen[str]) -> bool:
