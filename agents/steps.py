@@ -84,6 +84,11 @@ class Steps:
         if again:
             await self.run_calls(again)
 
+    def run_elsewhere(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Return those of some calls that are for whoever asked to run."""
+        tools = self._tools
+        return [it for it in calls if it.name in tools and tools[it.name].elsewhere]
+
     async def run_calls(self, calls: Sequence[ToolCall]) -> None:
         """Run calls at the same time, and keep each answer as it comes."""
         if len(calls) == 1:

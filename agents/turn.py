@@ -48,6 +48,7 @@ async def take_turn(
     hear: Callable[[], Sequence[UserMessage]] = hear_nothing,
     gate: Gate | None = None,
     wanted: Mapping[str, Any] | None = None,
+    besides: str = "",
     task: str = "",
     path: str = "",
 ) -> str:
@@ -65,6 +66,7 @@ async def take_turn(
         hear: returns what was said to the agent meanwhile. It is asked before each model call.
         gate: decides about each call before it is run.
         wanted: the JSON schema that whoever asked wants the final answer to fit.
+        besides: what holds for this turn, besides the agent's own instructions.
         task: names the work for ever; the keys of its calls begin with it.
         path: where in its tree the agent is.
     """
@@ -80,6 +82,8 @@ async def take_turn(
     history = steps.history
     goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
     instructions = agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))
+    if besides:
+        instructions = f"{instructions}\n\n{besides}" if instructions else besides
     promised = output_schema(agent.output) or wanted
     if interrupted := unanswered_calls(history):
         await steps.mend(interrupted)
@@ -108,6 +112,9 @@ async def take_turn(
         kept = steps.take(answer)
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
+            if theirs := steps.run_elsewhere(answer.calls):
+                await steps.run_calls([it for it in answer.calls if it not in theirs])
+                return kept.text
             await steps.run_calls(answer.calls)
         elif not (complaint := _complaint(agent, wanted, kept, history)):
             return kept.text

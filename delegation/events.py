@@ -31,6 +31,7 @@ from delegation.task import (
     Mode,
     Outcome,
     Reason,
+    Said,
     SessionId,
     TaskId,
     TaskRequest,
@@ -59,6 +60,10 @@ class SessionOpened:
     """The run that it goes on from in another way, and the task at which they part: RUN/TASK."""
     attended: bool = False
     """Somebody is there to be asked for approval, also where nobody can be told anything later."""
+    history: tuple[Said, ...] = ()
+    """What was said elsewhere before."""
+    labels: Mapping[str, str] = EMPTY
+    """What whoever opened it wrote on it, to know it again. Nobody else reads that."""
 
 
 @attrs.frozen
@@ -81,6 +86,8 @@ class SessionClosed:
     session: SessionId
     dropped: tuple[int, ...] = ()
     """The mail that nobody will read."""
+    deleted: bool = False
+    """It is shown to nobody any more. That can be said of one that is closed already."""
 
 
 @attrs.frozen
@@ -96,6 +103,10 @@ class MessageReceived:
     """Where it comes from: the strings of `delegation.session_context`, by their short names."""
     grants: tuple[Grant, ...] = ()
     """The budgets under which it was said: they hold for the turn that reads it."""
+    instructions: str = ""
+    """What holds for the turn that reads it, besides what its agent is told always."""
+    silent: bool = False
+    """It says nothing: the history of its session ends with what there is to go on with."""
 
 
 @attrs.frozen

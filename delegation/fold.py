@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, assert_never
 
 import attrs
 
-from agents import MessageId, UserMessage
+from agents import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    ToolMessage,
+    UserMessage,
+)
 from delegation import fold_machine as machine
 from delegation import fold_tasks as tasks
 from delegation.errors import ImpossibleEventError, require
@@ -53,7 +60,7 @@ from delegation.records import (
     Turn,
 )
 from delegation.room import Room
-from delegation.task import DeliveryCapability, Grant, Mode, Status, root_of
+from delegation.task import DeliveryCapability, Grant, Mode, Said, Status, root_of
 
 if TYPE_CHECKING:
     from delegation.ledger import Ledger
@@ -152,6 +159,10 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     session = SessionRecord(event.session, root, ledger.rules)
     session.forked_from = event.forked_from
     session.attended = event.attended
+    session.labels = event.labels
+    root.transcript += [
+        _told(said, number) for number, said in enumerate(event.history)
+    ]
     session.tree.add(
         root.id,
         parent=None,
@@ -167,6 +178,17 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))
     root.accounts = session.accounts = accounts_under(ledger, root, grants, at)
+
+
+def _told(said: Said, number: int) -> Message:
+    id_ = MessageId(f"h_{number}")
+    match said.role:
+        case "user":
+            return UserMessage(said.text, said.parts, id=id_)
+        case "assistant":
+            return AssistantMessage(said.text, said.calls, id=id_)
+        case "tool":
+            return ToolMessage(CallId(said.call), said.text, id=id_)
 
 
 def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:
@@ -191,10 +213,12 @@ def _door_closed(ledger: "Ledger", event: DoorClosed) -> None:
 
 def _session_closed(ledger: "Ledger", event: SessionClosed) -> None:
     session = _session(ledger, event)
-    require(not session.closed, event, "it was closed already")
+    is_new = event.deleted and not session.deleted
+    require(is_new or not session.closed, event, "it was closed already")
     is_all = event.dropped == tuple(session.mail)
     require(is_all, event, f"the mail is {list(session.mail)}")
     session.closed = True
+    session.deleted = event.deleted
     session.mail.clear()
     session.envelopes.clear()
     session.undelivered.clear()
@@ -206,7 +230,9 @@ def _message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> Non
     require(not session.closed, event, "it was closed for good")
     message = UserMessage(event.text, event.parts, id=event.id or MessageId(f"m_{seq}"))
     session.mail[seq] = message
-    session.envelopes[seq] = Envelope(event.context, event.grants)
+    session.envelopes[seq] = Envelope(
+        event.context, event.grants, event.instructions, event.silent
+    )
     if not session.tree[session.root.id]["goal"]:
         session.tree.mark(session.root.id, goal=event.text)
     _review(ledger, session)
@@ -241,11 +267,16 @@ def _read_mail(
     share = share_of(news, event.characters or READ_AT_ONCE)
     # A message says better than news where the answer goes.
     contexts: dict[bool, Mapping[str, str]] = {}
+    instructions: list[str] = []
     for seq in event.mail:
         mail, envelope = session.mail.pop(seq), session.envelopes.pop(seq)
-        root.transcript.append(tasks.read(mail, seq, share))
+        if not envelope.silent:
+            root.transcript.append(tasks.read(mail, seq, share))
         contexts[not isinstance(mail, UserMessage)] = envelope.context
         root.accounts = accounts_under(ledger, root, envelope.grants, at)
+        if envelope.instructions:
+            instructions.append(envelope.instructions)
+    root.instructions = "\n\n".join(instructions)
     root.context = contexts.get(False, contexts.get(True, root.context))
 
 
@@ -284,6 +315,7 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         }
     root.acting = root.cancel_requested = False
     root.accounts = session.accounts
+    root.instructions = ""
     root.approved = NOTHING_APPROVED
     tasks.drop_asks(ledger, root)
     if turn.capability is DeliveryCapability.NONE:

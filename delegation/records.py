@@ -90,6 +90,7 @@ class TaskRecord:
         "depth",
         "has_room",
         "id",
+        "instructions",
         "interrupted",
         "mode",
         "needed_by",
@@ -137,6 +138,8 @@ class TaskRecord:
         self.children = NO_CHILDREN
         self.context: Mapping[str, str] = {} if parent is None else parent.context
         """Where the message came from that it works for: `delegation.session_context`."""
+        self.instructions = ""
+        """What it is told for this turn, besides what its agent is told always."""
         self.accounts: tuple[Account, ...] = ()
         """The budgets that all it uses is booked on, its own last."""
         self.needs: Collection[TaskId] = ()
@@ -218,6 +221,8 @@ class Envelope:
 
     context: Mapping[str, str]
     grants: tuple[Grant, ...]
+    instructions: str = ""
+    silent: bool = False
 
 
 Mail: TypeAlias = UserMessage | Completion | ProcessNews
@@ -233,10 +238,12 @@ class SessionRecord:
         "approved",
         "attended",
         "closed",
+        "deleted",
         "door",
         "envelopes",
         "forked_from",
         "id",
+        "labels",
         "last_outcome",
         "mail",
         "outstanding",
@@ -268,6 +275,10 @@ class SessionRecord:
         """The run and the task that it goes on from: RUN/TASK."""
         self.closed = False
         """Whoever talked to it has ended it for good."""
+        self.deleted = False
+        """Whoever owned it wants it shown to nobody any more."""
+        self.labels: Mapping[str, str] = {}
+        """What whoever opened it wrote on it."""
         self.door: DeliveryCapability | None = None
         """What the door that is open now can do."""
         self.mail: dict[int, Mail] = {}

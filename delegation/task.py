@@ -2,11 +2,11 @@
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Final, NewType
+from typing import Any, Final, Literal, NewType
 
 import attrs
 
-from agents import Budget
+from agents import Budget, Part, ToolCall
 
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)
@@ -102,10 +102,26 @@ class Outcome:
     """Where the final answer does not fit what was asked for, if that is what ended it."""
     note: str = ""
     """What whoever asked has to know besides, such as where the work lies."""
+    retry_after: float | None = None
+    """After how many seconds a provider that failed wants to be asked again, if it said so."""
 
     @property
     def succeeded(self) -> bool:
         return self.ending is Ending.SUCCEEDED
+
+
+@attrs.frozen(kw_only=True)
+class Said:
+    """A message of a conversation that was led elsewhere before."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+    """What a user sent with it."""
+    calls: tuple[ToolCall, ...] = ()
+    """What an assistant called."""
+    call: str = ""
+    """What a tool answers."""
 
 
 @attrs.frozen(kw_only=True)

@@ -305,6 +305,7 @@ class Acting:
             hear=partial(self._heard, record),
             gate=self._gate_of(record, agent),
             wanted=None if record.request is None else record.request.output_schema,
+            besides=record.instructions,
             task=record.name,
             path=record.path,
         )

@@ -48,15 +48,24 @@ class Listeners:
 
     def __init__(self) -> None:
         self._listeners: set[_Listener] = set()
+        self._of_a_task: dict[TaskId, set[_Listener]] = {}
 
     @contextmanager
-    def listen(self) -> Generator[trio.MemoryReceiveChannel[Heard]]:
+    def listen(
+        self, task: TaskId | None = None
+    ) -> Generator[trio.MemoryReceiveChannel[Heard]]:
+        """Hear one task, or all of them, as long as the block lasts."""
         listener = _Listener()
-        self._listeners.add(listener)
+        among = (
+            self._listeners if task is None else self._of_a_task.setdefault(task, set())
+        )
+        among.add(listener)
         try:
             yield listener.receive
         finally:
-            self._listeners.remove(listener)
+            among.remove(listener)
+            if task is not None and not among:
+                del self._of_a_task[task]
             listener.send.close()
 
     def teller(self, task: TaskId) -> Callable[[ModelEvent], None]:
@@ -65,4 +74,6 @@ class Listeners:
 
     def _tell(self, task: TaskId, event: ModelEvent) -> None:
         for listener in self._listeners:
+            listener.hear(task, event)
+        for listener in self._of_a_task.get(task, ()):
             listener.hear(task, event)

@@ -46,7 +46,7 @@ def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
             ended = unfinished(
                 record, Ending.FAILED, words_of(exc), partial=exc.partial
             )
-            return attrs.evolve(ended, kind=exc.kind.value)
+            return attrs.evolve(ended, kind=exc.kind.value, retry_after=exc.retry_after)
         case OverBudgetError():
             ended = unfinished(
                 record, Ending.OVER_BUDGET, words_of(exc), partial=exc.partial

@@ -322,10 +322,18 @@ class _Stage:
         if entry.seq in self._torn_down:
             self._asking.cancel(reason="whoever asked was cancelled")
         match entry.event:
-            case SessionOpened(id_, grants=grants):
+            case SessionOpened(id_) as event:
                 agent = self._agent
                 self._roster.enter(id_, agent)
-                self._book.post(SessionOpened(id_, agent.name, agent.budget, grants))
+                self._book.post(
+                    attrs.evolve(
+                        event,
+                        agent=agent.name,
+                        budget=agent.budget,
+                        forked_from="",
+                        attended=False,
+                    )
+                )
             case DoorOpened() as event:
                 door = _Door(event.capability, house.turns)
                 house.turns.attach(event.session, door)

@@ -27,11 +27,11 @@ from agents.environment import scrubbed
 from agents.secrets import Redactor, secrets_of
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
 from delegation.asking import Ask
-from delegation.events import SessionClosed
 from orchestrator.acting import STOPPED
 from orchestrator.approving import answer as answer_ask
 from orchestrator.approving import open_asks
 from orchestrator.bookkeeper import Bookkeeper
+from orchestrator.doors.closing import close_for_good
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
 from orchestrator.draining import abandon, drain, working
@@ -63,6 +63,11 @@ class Orchestrator:
 
     def __init__(self, house: House) -> None:
         self._house = house
+
+    @property
+    def house(self) -> House:
+        """Its parts, for whoever builds a door."""
+        return self._house
 
     async def run(
         self,
@@ -163,12 +168,7 @@ class Orchestrator:
         await book.recall(id_)
         if id_ not in book.ledger.sessions:
             raise UnknownIdError(f"there is no session {session!r}")
-        record = book.ledger.sessions[id_]
-        if not record.closed:
-            book.post(SessionClosed(id_, tuple(record.mail)))
-        self._house.turns.hang_up_on(id_)
-        await self._house.delegator.cancel([record.root.id, *record.outstanding])
-        await self._house.background.end_of(record.root.id, "its session was closed")
+        await close_for_good(self._house, book.ledger.sessions[id_])
 
     @property
     def approvals(self) -> list[Ask]:

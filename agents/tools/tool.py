@@ -66,6 +66,8 @@ class Tool:
     """Safe to run again when a crash leaves it unknown whether it ran."""
     keyed: bool = False
     """It is handed the key of its call, and runs when that is known for ever."""
+    elsewhere: bool = False
+    """Whoever asked runs it: a call of it ends the turn, and nobody here answers it."""
 
 
 @overload

@@ -8,19 +8,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from agents import (
-    Agent,
-    Part,
-    Pipeline,
-    Usage,
-    UserMessage,
-    read_output,
-    well_formed,
-)
-from delegation import DeliveryCapability, Outcome, SessionId, Tree
-from delegation.events import MessageReceived, SessionOpened
+from agents import Agent, Part, Usage, read_output
+from delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
 from delegation.session_context import session_strings
-from orchestrator.budgets import current_grants
+from orchestrator.doors.asked import Asked, enter, message_of
 from orchestrator.errors import RunFailedError
 from orchestrator.house import House
 from orchestrator.performing import performing_nothing
@@ -65,25 +56,22 @@ async def run_once(
     attended: bool = False,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree has ended."""
-    house.book.require_taking()
-    # Somebody who asks a model says something; a pipeline may take any value.
-    text = agent.as_goal(goal) if isinstance(agent, Pipeline) else goal
-    message = UserMessage(well_formed(text), parts)
-    id_ = house.new_session_id()
-    house.roster.enter(id_, agent)
-    house.book.post(
-        SessionOpened(
-            id_, agent.name, agent.budget, current_grants(), attended=attended
-        )
+    asked = Asked(
+        agent=agent,
+        message=attrs.evolve(message_of(agent, goal), parts=parts),
+        context=session_strings(),
+        attended=attended,
     )
-    house.book.post(
-        MessageReceived(id_, message.text, message.parts, message.id, session_strings())
-    )
-    session = house.book.ledger.sessions[id_]
+    session = enter(house, asked, house.new_session_id())
+    outcome = await take_only_turn(house, session)
+    return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
+
+
+async def take_only_turn(house: House, session: SessionRecord) -> Outcome:
+    """Take the turn of a session that nobody can tell anything later, and see it end."""
     house.turns.begin(session, CAPABILITY)
     try:
         with performing_nothing():
-            outcome = await house.turns.take(session)
+            return await house.turns.take(session)
     finally:
-        house.roster.leave(id_)
-    return Run(id=id_, agent=agent, outcome=outcome, tree=session.tree)
+        house.roster.leave(session.id)

@@ -1,0 +1,197 @@
+"""The HTTP door: the only place where a request is given what it can be told later.
+
+* It waits for its response   NONE   nobody listens afterwards, so everything is joined
+* It comes back for it        POLL   children detach, and the session ends with its tree
+* There is a webhook          PUSH   the same, and whoever registered it is called
+
+No route says which: it calls one of the methods below, and the capability ends with the request or
+with the session that it opened.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import trio
+
+from agents import Agent
+from delegation import (
+    DeliveryCapability,
+    Outcome,
+    Reply,
+    SessionId,
+    SessionRecord,
+)
+from delegation.events import DoorClosed, DoorOpened, SessionOpened
+from orchestrator.budgets import current_grants
+from orchestrator.doors.asked import Asked, enter, say
+from orchestrator.doors.closing import close_for_good
+from orchestrator.doors.one_shot import take_only_turn
+from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.house import House
+
+Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
+"""Tells somebody of a reply, or raises."""
+
+KIND: Final = "http"
+"""The label of every session that came in here: `run`, `response`, `chat` or `session`."""
+CONVERSATION: Final = "session"
+"""The kind that goes on until somebody closes it; any other ends with what it was asked."""
+
+
+class HttpDoor:
+    """Lets requests in, and looks after the sessions that outlive theirs."""
+
+    def __init__(
+        self,
+        house: House,
+        agents: Mapping[str, Agent[Any]],
+        nursery: trio.Nursery,
+        push: Push | None = None,
+    ) -> None:
+        self._house = house
+        self._agents = agents
+        self._nursery = nursery
+        self._push = push
+        self._kept: set[SessionId] = set()
+        """The sessions that somebody looks after now."""
+
+    def enter(self, asked: Asked, id_: SessionId | None = None) -> SessionRecord:
+        """Open a session that ends with its request: `take` its turn, or leave that to `start`."""
+        return enter(self._house, asked, id_ or self._house.new_session_id())
+
+    async def take(self, session: SessionRecord) -> Outcome:
+        """Take the only turn of a session. Whoever cancels this cancels its tree."""
+        return await take_only_turn(self._house, session)
+
+    def start(self, session: SessionRecord) -> None:
+        """Take the only turn of a session, also if whoever asked hangs up."""
+        self._nursery.start_soon(self.take, session)
+
+    def keep(self, asked: Asked, id_: SessionId | None = None) -> SessionRecord:
+        """Open a session that outlives its request, and ends with its tree."""
+        session = enter(self._house, asked, id_ or self._house.new_session_id())
+        self._attend(session)
+        return session
+
+    def converse(
+        self,
+        agent: Agent[Any],
+        labels: Mapping[str, str],
+        id_: SessionId | None = None,
+    ) -> SessionRecord:
+        """Open a session that somebody will `tell` things."""
+        book = self._house.book
+        book.require_taking()
+        id_ = id_ or self._house.new_session_id()
+        self._house.roster.enter(id_, agent)
+        try:
+            book.post(
+                SessionOpened(
+                    id_,
+                    agent.name,
+                    agent.budget,
+                    current_grants(),
+                    labels={**labels, KIND: CONVERSATION},
+                )
+            )
+        finally:
+            self._house.roster.leave(id_)
+        return book.ledger.sessions[id_]
+
+    def tell(self, session: SessionRecord, asked: Asked) -> int:
+        """Let a session have a message, and return the number of the fact that says so."""
+        self._house.book.require_taking()
+        if session.closed:
+            raise ClosedError(f"session {session.id!r} was closed for good")
+        if session.id not in self._kept:
+            self._house.roster.enter(session.id, asked.agent)
+        seq = say(self._house, asked, session.id)
+        if session.id not in self._kept:
+            self._attend(session)
+        return seq
+
+    def take_up(self) -> None:
+        """Go on with the sessions that an earlier process has left unfinished."""
+        for session in list(self._house.book.ledger.sessions.values()):
+            is_left = not session.idle or (self._push and session.undelivered)
+            agent = self._agents.get(session.root.agent)
+            if session.labels.get(KIND) and not session.closed and is_left and agent:
+                self._house.roster.enter(session.id, agent)
+                self._attend(session)
+
+    async def find(self, session: str) -> SessionRecord:
+        """Return a session, which may be at rest, unless its owner has deleted it."""
+        id_ = SessionId(session)
+        await self._house.book.recall(id_)
+        record = self._house.book.ledger.sessions.get(id_)
+        if record is None or record.deleted:
+            raise UnknownIdError(f"there is no {session!r}")
+        return record
+
+    async def wait_over(self, session: SessionRecord) -> None:
+        """Wait until nothing of a session is left to be done, and all of that is durable."""
+        await trio.lowlevel.checkpoint()
+        book = self._house.book
+        while not is_over(session):
+            if book.closed:
+                raise ClosedError("the server has stopped")
+            await book.wait_stirred_in(session.id)
+        await book.wait_durable()
+
+    async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
+        """End a session for good, and return when all of it has ended."""
+        await close_for_good(self._house, session, deleted=deleted)
+        await self._house.book.wait_durable()
+
+    def _attend(self, session: SessionRecord) -> None:
+        """Look after a session as long as there is something to do in it."""
+        door = _Kept(self._house, session, self._push)
+        self._kept.add(session.id)
+        self._house.turns.attach(session.id, door)
+        self._house.book.post(DoorOpened(session.id, door.capability))
+        self._nursery.start_soon(self._look_after, session)
+
+    async def _look_after(self, session: SessionRecord) -> None:
+        await trio.lowlevel.checkpoint()
+        book, turns = self._house.book, self._house.turns
+        try:
+            await turns.deliver(session)
+            while not (is_over(session) and turns.has_handed_all(session)):
+                await book.wait_stirred_in(session.id)
+        finally:
+            self._kept.remove(session.id)
+            turns.detach(session.id)
+            self._house.roster.leave(session.id)
+            if not book.closed:
+                book.post(DoorClosed(session.id))
+
+
+def is_over(session: SessionRecord) -> bool:
+    """Tell whether nothing of a session is left to be done."""
+    return session.closed or (session.idle and session.turns > 0)
+
+
+class _Kept:
+    """The door of a session that outlives its request."""
+
+    def __init__(self, house: House, session: SessionRecord, push: Push | None) -> None:
+        self._turns = house.turns
+        self._session = session
+        self._push = push
+
+    @property
+    def capability(self) -> DeliveryCapability:
+        return (
+            DeliveryCapability.POLL if self._push is None else DeliveryCapability.PUSH
+        )
+
+    async def deliver(self, reply: Reply) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._push is not None:
+            await self._push(self._session, reply)
+        elif self._session.labels.get(KIND) == CONVERSATION:
+            return  # it waits in the inbox until somebody has taken it
+        self._turns.delivered(reply)
+
+    def hang_up(self) -> None:
+        """Do nothing: nobody waits here."""

@@ -1,0 +1,64 @@
+"""What a client is told when something is wrong, in OpenAI's shape."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+JSON: Final = "application/json"
+INVALID: Final = "invalid_request_error"
+NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    """What is wrong."""
+
+    message: str
+    type: str
+    param: str | None = None
+    """Which part of the request it is about."""
+    code: str | None = None
+    """The same for programs."""
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of every answer with a status of 400 or more."""
+
+    error: Problem
+
+
+class HttpError(Exception):
+    """Something that a client is told, with its status."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        type: str = INVALID,  # noqa: A002 (the word of the protocol)
+        param: str | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = Problem(message=message, type=type, param=param, code=code)
+        self.headers = headers
+
+    def response(self) -> Response:
+        return Response(
+            msgspec.json.encode(ErrorBody(self.problem)),
+            self.status,
+            headers=dict(self.headers),
+            media_type=JSON,
+        )
+
+
+def not_found(message: str) -> HttpError:
+    return HttpError(404, message, code="not_found")
+
+
+def refused(message: str, *, param: str, code: str = "unsupported") -> HttpError:
+    """Return that something cannot be asked for here."""
+    return HttpError(400, message, param=param, code=code)

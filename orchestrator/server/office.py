@@ -1,0 +1,52 @@
+"""What all routes share: whom they talk to, and how this server was set up."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from agents import Agent
+from orchestrator.doors.http import HttpDoor
+from orchestrator.runtime import Orchestrator
+from orchestrator.server.errors import HttpError
+from orchestrator.server.feeds import Feeds
+from orchestrator.server.metrics import Metrics
+
+BODY_LIMIT: Final = 10_000_000
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """How a server was set up."""
+
+    token: str
+    hosts: frozenset[str] | None = None
+    """The names that it answers to; None is any."""
+    body_limit: int = BODY_LIMIT
+    """How many bytes a request may have."""
+
+
+@attrs.define(kw_only=True)
+class Office:
+    """One server, as its routes see it."""
+
+    orchestrator: Orchestrator
+    agents: Mapping[str, Agent[Any]]
+    """Who can be talked to, by the name of the model that clients say."""
+    door: HttpDoor
+    feeds: Feeds
+    metrics: Metrics
+    settings: Settings
+    is_stopping: bool = False
+    """Nothing new is begun."""
+
+    def agent(self, model: str) -> Agent[Any]:
+        """Return the agent that a client means by the name of a model."""
+        if model not in self.agents:
+            raise HttpError(
+                404,
+                f"there is no model {model!r}; there are: {', '.join(self.agents)}",
+                code="model_not_found",
+                param="model",
+            )
+        return self.agents[model]

@@ -1,0 +1,201 @@
+"""A route in one value: what it takes, what it gives, and who does it."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+
+import attrs
+import msgspec
+import trio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from agents import DefinitionError
+from delegation import DelegationError, SessionId
+from orchestrator.errors import (
+    ClosedError,
+    OrchestratorError,
+    SessionOpenError,
+    UnknownIdError,
+)
+from orchestrator.server.errors import JSON, HttpError, not_found
+
+if TYPE_CHECKING:
+    from orchestrator.server.office import Office
+
+T = TypeVar("T")
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Handler: TypeAlias = "Callable[[Call], Awaitable[Response]]"
+EVENTS: Final = "text/event-stream"
+LONGEST_KEY: Final = 255
+SOON: Final = {"retry-after": "1"}
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What a route may give."""
+
+    words: str
+    body: Any = None
+    """The type of its JSON; None has no body."""
+    media: tuple[str, ...] = (JSON,)
+    """What else than JSON it may be, by its media type."""
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """One method of one path. `app.py` has them all."""
+
+    method: Method
+    path: str
+    handle: Handler
+    summary: str
+    answers: Mapping[int, Answer]
+    body: Any = None
+    """The type of the JSON that it takes."""
+    query: type | None = None
+    """The type of what stands behind the question mark: attrs, its fields with defaults."""
+    fails: tuple[int, ...] = ()
+    """The statuses of the errors that are its own; all have those of the gate."""
+    is_open: bool = False
+    """It needs no token."""
+    is_keyed: bool = False
+    """It takes an Idempotency-Key."""
+
+    @property
+    def name(self) -> str:
+        return getattr(self.handle, "__name__", "")
+
+
+class Call:
+    """One request on its way through a route."""
+
+    def __init__(
+        self, office: "Office", operation: Operation, request: Request, body: bytes
+    ) -> None:
+        self.office = office
+        self.request = request
+        self.raw = body
+        self._operation = operation
+
+    def body(self, kind: type[T]) -> T:
+        """Return the JSON that was sent."""
+        try:
+            return msgspec.json.decode(self.raw, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            said = str(exc)
+            _, _, where = said.partition(" - at `$")
+            param = where.rstrip("`").lstrip(".") or None
+            raise HttpError(
+                400, f"the body is wrong: {said}", code="invalid_body", param=param
+            ) from exc
+
+    def query(self, kind: type[T]) -> T:
+        """Return what stands behind the question mark."""
+        given = dict(self.request.query_params)
+        try:
+            return msgspec.convert(given, kind, strict=False)
+        except msgspec.ValidationError as exc:
+            raise HttpError(
+                400, f"the query is wrong: {exc}", code="invalid_query"
+            ) from exc
+
+    def path(self, name: str) -> str:
+        return cast("str", self.request.path_params[name])
+
+    def keyed_id(self, prefix: str) -> str | None:
+        """Return the id that an Idempotency-Key means, which is the same for the same key.
+
+        So a request that is sent again finds what the first one has made, also after a restart.
+        """
+        key = self.request.headers.get("idempotency-key")
+        if key is None:
+            return None
+        if not key or len(key) > LONGEST_KEY:
+            raise HttpError(
+                400,
+                f"an Idempotency-Key has 1 to {LONGEST_KEY} characters",
+                code="invalid_idempotency_key",
+            )
+        named = f"{self._operation.path}\n{self.request.url.path}\n{key}"
+        return f"{prefix}{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+
+    def keyed_session(self) -> SessionId | None:
+        id_ = self.keyed_id("r_")
+        return None if id_ is None else SessionId(id_)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells whether the same was sent with the same key."""
+        return hashlib.sha256(self.raw).hexdigest()[:32]
+
+
+def reply(body: Any, status: int = 200, **headers: str) -> Response:
+    """Return an answer in JSON."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(msgspec.json.encode(body), status, headers=named, media_type=JSON)
+
+
+def endpoint(
+    office: "Office", operation: Operation
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return what starlette calls for a route."""
+
+    async def serve(request: Request) -> Response:
+        office.metrics.began(operation)
+        try:
+            response = await _served(office, operation, request)
+        except trio.Cancelled:
+            office.metrics.ended(operation, 499)
+            raise
+        office.metrics.ended(operation, response.status_code)
+        return response
+
+    return serve
+
+
+async def _served(office: "Office", operation: Operation, request: Request) -> Response:
+    await trio.lowlevel.checkpoint()
+    try:
+        raw = await _read(request, office.settings.body_limit)
+        return await operation.handle(Call(office, operation, request, raw))
+    except ClientDisconnect:
+        return Response(status_code=499)
+    except HttpError as exc:
+        return exc.response()
+    except (OrchestratorError, DelegationError, DefinitionError) as exc:
+        return explained(exc, is_stopping=office.is_stopping).response()
+
+
+def explained(exc: Exception, *, is_stopping: bool) -> HttpError:
+    """Return what a client is told of an error of the house."""
+    match exc:
+        case UnknownIdError():
+            return not_found(str(exc))
+        case ClosedError() if is_stopping:
+            return HttpError(
+                503, str(exc), code="stopping", type="server_error", headers=SOON
+            )
+        case ClosedError() | SessionOpenError():
+            return HttpError(409, str(exc), code="conflict")
+        case _:
+            return HttpError(500, str(exc), code="internal", type="server_error")
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    """Return the body, as long as it is not too long."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise too_large(limit)
+    return bytes(body)
+
+
+def too_large(limit: int) -> HttpError:
+    return HttpError(
+        413,
+        f"the body has more than {limit:,} bytes, which is the limit; send less, or start the"
+        " server with a larger --body-limit",
+        code="body_too_large",
+    )

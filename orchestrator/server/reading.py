@@ -1,0 +1,111 @@
+"""What a session looks like from outside: how far it is, what it said, why it failed."""
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from agents import AssistantMessage, ToolCall, unanswered_calls
+from delegation import Ending, Outcome, SessionRecord
+from orchestrator.doors.http import is_over
+
+State: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+
+# Of a provider that failed: what clients know such an error by, and its status.
+_PROVIDER: Final = {
+    "rate_limit": ("rate_limit", 429),
+    "overloaded": ("provider", 503),
+    "timeout": ("provider", 504),
+    "connection": ("provider", 502),
+    "malformed": ("provider", 502),
+    "auth": ("auth", 502),
+    "quota": ("quota", 429),
+    "context_too_long": ("context", 400),
+    "bad_request": ("provider", 502),
+    "refused": ("provider", 502),
+    "cut_off": ("provider", 502),
+    "other": ("provider", 502),
+}
+_ENDINGS: Final = {
+    Ending.OVER_BUDGET: ("tool_limit", 500),
+    Ending.TIMED_OUT: ("tool_limit", 504),
+    Ending.CANCELLED: ("cancelled", 499),
+    Ending.LOST: ("internal", 500),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Failing:
+    """Why a session did not succeed, for clients."""
+
+    code: str
+    """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `cancelled` or
+    `internal`."""
+    message: str
+    status: int
+    """Of the response, where the client waits for it."""
+    retry_after: float | None = None
+
+
+def state_of(session: SessionRecord) -> State:
+    """Return how far a session is."""
+    if not is_over(session):
+        has_begun = session.turn is not None or session.turns > 0
+        return "in_progress" if has_begun else "queued"
+    outcome = session.last_outcome
+    if session.closed or outcome is None or outcome.ending is Ending.CANCELLED:
+        return "cancelled"
+    return "completed" if outcome.succeeded else "failed"
+
+
+def failing(outcome: Outcome) -> Failing | None:
+    """Return why something failed; None if it did not."""
+    if outcome.succeeded:
+        return None
+    if outcome.ending is Ending.FAILED:
+        code, status = _PROVIDER.get(outcome.kind, ("internal", 500))
+    else:
+        code, status = _ENDINGS.get(outcome.ending, ("internal", 500))
+    return Failing(
+        code=code,
+        message=f"{outcome.ending}: {outcome.error}",
+        status=status,
+        retry_after=outcome.retry_after,
+    )
+
+
+@attrs.frozen
+class Spoken:
+    """One thing that an agent said to whoever asked."""
+
+    id: str
+    text: str
+
+
+def spoken(session: SessionRecord) -> list[Spoken]:
+    """Return all that the agent of a session said, oldest first.
+
+    The last one is its answer once it has succeeded; those before it were said on the way.
+    """
+    said = [
+        Spoken(message.id, message.text)
+        for message in session.root.transcript
+        if isinstance(message, AssistantMessage)
+        and message.text
+        and not message.id.startswith("h_")
+    ]
+    outcome = session.last_outcome
+    if is_over(session) and outcome is not None and outcome.succeeded:
+        last = said[-1].text if said else ""
+        if outcome.output != last:
+            # A program said it, and no model.
+            said.append(Spoken(f"m_{session.id}", outcome.output))
+    return said
+
+
+def handed_back(session: SessionRecord) -> Sequence[ToolCall]:
+    """Return the calls that whoever asked is to run."""
+    outcome = session.last_outcome
+    if session.turn is not None or outcome is None or not outcome.succeeded:
+        return ()
+    return unanswered_calls(session.root.transcript)

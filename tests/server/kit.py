@@ -1,0 +1,73 @@
+"""A real server on a free port of loopback, in the process of the test, and clients for it."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import httpx2
+import openai
+
+from agents import Agent
+from delegation import Rules
+from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.server.office import Settings
+from orchestrator.server.serving import Listening, Server, open_server
+
+TOKEN = "a-token-of-the-tests"
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """A server, and how to talk to it."""
+
+    server: Server
+    orchestrator: Orchestrator
+    http: httpx2.AsyncClient
+    """Sends the token."""
+    openai: openai.AsyncOpenAI
+    """The official client, which asks once and not again."""
+
+    @property
+    def url(self) -> str:
+        return self.server.addresses[0]
+
+
+@asynccontextmanager
+async def serving(
+    *agents: Agent[Any],
+    journal: str | Path = ":memory:",
+    rules: Rules | None = None,
+    environ: Mapping[str, str] | None = None,
+    workspace: Path | None = None,
+    settings: Settings | None = None,
+    **given: Any,
+) -> AsyncGenerator[Served]:
+    """Serve agents as long as the block lasts."""
+    async with (
+        open_orchestrator(
+            journal, rules=rules, environ=environ or {}, workspace=workspace
+        ) as orchestrator,
+        open_server(
+            orchestrator,
+            {agent.name: agent for agent in agents},
+            settings or Settings(token=TOKEN),
+            Listening(port=0),
+            **given,
+        ) as server,
+    ):
+        url = server.addresses[0]
+        async with (
+            httpx2.AsyncClient(
+                base_url=url,
+                headers={"authorization": f"Bearer {TOKEN}"},
+                timeout=30,
+            ) as http,
+            openai.AsyncOpenAI(
+                base_url=f"{url}/v1", api_key=TOKEN, max_retries=0, timeout=30
+            ) as client,
+        ):
+            yield Served(
+                server=server, orchestrator=orchestrator, http=http, openai=client
+            )
