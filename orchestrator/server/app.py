@@ -1,6 +1,7 @@
 """All routes, and the application that serves them."""
 
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import trio
 from starlette.applications import Starlette
@@ -14,7 +15,20 @@ from orchestrator.server import approvals, health, inbox, models, runs, sessions
 from orchestrator.server.errors import HttpError, not_found
 from orchestrator.server.gate import Gate
 from orchestrator.server.office import Office
-from orchestrator.server.operations import Operation, endpoint
+from orchestrator.server.openapi import document
+from orchestrator.server.operations import Answer, Call, Operation, endpoint, reply
+
+
+async def openapi(call: Call) -> Response:
+    await trio.lowlevel.checkpoint()
+    del call
+    return reply(_document())
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return document(OPERATIONS)
+
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *models.OPERATIONS,
@@ -24,6 +38,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *sessions.OPERATIONS,
     *inbox.OPERATIONS,
     *health.OPERATIONS,
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        handle=openapi,
+        summary="This document",
+        answers={200: Answer(words="In version 3.1", body=dict[str, Any])},
+        is_open=True,
+    ),
 )
 _OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_open)
 
@@ -53,8 +75,20 @@ async def _explain(request: Request, exc: Exception) -> Response:
             405,
             f"{path} does not take {request.method}",
             code="method_not_allowed",
-            headers=exc.headers or {},
+            headers={"allow": ", ".join(_methods_of(request))},
         ).response()
     return not_found(
         f"there is nothing at {path}; /openapi.json says what is there"
     ).response()
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Return what a path takes, whichever of its routes starlette had in mind."""
+    routes = request.app.routes
+    found = {
+        method
+        for route in routes
+        if isinstance(route, Route) and route.path_regex.match(request.url.path)
+        for method in route.methods or ()
+    }
+    return sorted(found)
