@@ -25,7 +25,7 @@ DELEGATION = """
     Account Assignment Children Completion Controller DelegationError Delegator
     DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
     Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Room Row
-    Rules SHARED Said SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
+    Rules SHARED SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
     Turn UnreadableFactError UnwritableFactError Verdict amounts_of call_key
     control_tool decide decode delegate_tool dispatched_answer encode forget
     has_room_for in_order joined_answer one_line printable readable recall
