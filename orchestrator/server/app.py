@@ -11,7 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from orchestrator.server import approvals, health, inbox, models, runs, sessions, tasks
+from orchestrator.server import (
+    approvals,
+    events,
+    health,
+    inbox,
+    models,
+    runs,
+    sessions,
+    tasks,
+)
 from orchestrator.server.errors import HttpError, not_found
 from orchestrator.server.gate import Gate
 from orchestrator.server.office import Office
@@ -37,6 +46,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *approvals.OPERATIONS,
     *sessions.OPERATIONS,
     *inbox.OPERATIONS,
+    *events.OPERATIONS,
     *health.OPERATIONS,
     Operation(
         method="GET",
@@ -55,7 +65,10 @@ def application(office: Office) -> ASGIApp:
     routes = [
         Route(it.path, endpoint(office, it), methods=[it.method]) for it in OPERATIONS
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _explain})
+    app = Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: _explain, Exception: _apologize},
+    )
     return Gate(
         app=app,
         token=office.settings.token,
@@ -79,6 +92,18 @@ async def _explain(request: Request, exc: Exception) -> Response:
         ).response()
     return not_found(
         f"there is nothing at {path}; /openapi.json says what is there"
+    ).response()
+
+
+async def _apologize(request: Request, exc: Exception) -> Response:
+    """Say no more of a fault of ours than that there is one: starlette raises it once more."""
+    await trio.lowlevel.checkpoint()
+    return HttpError(
+        500,
+        f"{request.method} {request.url.path} met a fault of the server"
+        f" ({type(exc).__name__}); it is no fault of yours, and was not repeated",
+        code="internal",
+        type="server_error",
     ).response()
 
 

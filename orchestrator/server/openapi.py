@@ -1,9 +1,9 @@
 """What is served, as OpenAPI says it: made of the very table that the routes are made of."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -83,10 +83,10 @@ def _types(operation: Operation) -> Iterator[Any]:
         yield from _bodies(answer)
 
 
-def _bodies(answer: Answer) -> tuple[Any, ...]:
-    if answer.body is None:
-        return ()
-    return answer.body if isinstance(answer.body, tuple) else (answer.body,)
+def _bodies(answer: Answer) -> Sequence[Any]:
+    if isinstance(answer.body, tuple):
+        return cast("tuple[Any, ...]", answer.body)
+    return () if answer.body is None else (answer.body,)
 
 
 def _operation(
