@@ -277,7 +277,7 @@ class Background:
         self._commands.pop(task, None)
 
     def news_of(self, command: Command) -> list[int]:
-        """Return the unread news that a command has ended."""
+        """Return the unread news of a command that has ended."""
         session = self._book.ledger.tasks[command.task].session
         news = self._book.ledger.sessions[session].ended_processes()
         return [seq for seq, process in news if process == command.id]
