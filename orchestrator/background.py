@@ -375,10 +375,15 @@ class ProcessesOf:
         assert process is not None, "it has begun"
         await process.close_stdin()
 
-    def unread(self, command: BackgroundCommand) -> str:
+    def unread(
+        self, command: BackgroundCommand, *, but: int, context: int
+    ) -> tuple[str, str]:
         own = self._own(command)
-        text, own.mark = own.output.since(own.mark)
-        return text
+        before = own.output.before(own.mark, context)
+        text, total = own.output.since(own.mark)
+        held = min(but, len(text))
+        own.mark = total - held
+        return before, text[: len(text) - held]
 
     def telling(self, command: BackgroundCommand, call: CallId) -> None:
         news = self._background.news_of(self._own(command))
