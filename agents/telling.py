@@ -65,12 +65,16 @@ _STAND_IN: Final = re.compile(
     r"|(?!.{40}\Z)(?:(?:~|\.{1,2})?/|[A-Za-z]:[\\/])[\w.@ \\/-]*",
     re.DOTALL,
 )
-WORDS: Final = frozenset(
+_TYPES: Final = frozenset(
+    [
+        *("str", "string", "bytes", "bytearray", "text", "int", "integer"),
+        *("number", "bool", "boolean", "any", "object", "float", "dict", "list"),
+    ]
+)
+WORDS: Final = _TYPES | frozenset(
     [
         *("none", "null", "nil", "true", "false", "yes", "no", "on", "off"),
-        *("undefined", "str", "string", "bytes", "bytearray", "text", "int"),
-        *("integer", "number", "bool", "boolean", "any", "object", "optional"),
-        *("required", "final", "self"),
+        *("undefined", "optional", "required", "final", "self"),
     ]
 )
 # A bracket, a call or a look at something, and a union of types.
@@ -94,6 +98,27 @@ _OWN_TOKEN: Final = re.compile(
 _OTHER_TOKEN: Final = re.compile(
     r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z",
     ANY_CASE,
+)
+# Settings, as in YAML, have lines around them that are settings. The text may be JSON, or in it.
+_BREAK: Final = re.compile(r"\r?\n|\r|(?:\\+r)?\\+n|\\+r")
+_OPENED: Final = re.compile(r".*[\[:,][ ]?\\*\"", re.DOTALL)
+_CLOSED: Final = re.compile(r"\\*\"\s*(?:[,}\]].*)?\Z", re.DOTALL)
+_NUMBER: Final = r"(?:[ ]*[0-9]+(?:\t|\\+t))?"
+_LEAD: Final = re.compile(rf"{_NUMBER}[ \t]*(?:-[ \t]+)?")
+_FOUND_IN_YAML: Final = re.compile(r"\S+\.ya?ml[:-](?:[0-9]+[:-])?[ \t]*(?:-[ \t]+)?")
+_SETTING: Final = re.compile(
+    rf"{_NUMBER}[ \t]*(?:---|#.*|-[ \t].*|(?:-[ \t]+)?[\w./-]+:(?:[ \t]+(?P<value>\S.*?))?)?[ \t]*"
+)
+_AROUND: Final = 300
+"""In how many characters the lines around are looked for."""
+# What is a type in source code, more often than a password.
+_CAMELS: Final = re.compile(r"(?:[A-Z][a-z]+)+")
+# What is said of a password, and is none.
+_REMARKS: Final = frozenset(
+    [
+        *("missing", "invalid", "incorrect", "wrong", "expired", "empty", "unset"),
+        *("set", "hidden", "changed", "unchanged", "unknown", "given", "ok"),
+    ]
 )
 _LOGIN: Final = re.compile(r"\blogin[ \t]+\S{1,80}[ \t]+\Z", ANY_CASE)
 _SCHEME_FIRST: Final = re.compile(_SCHEME, ANY_CASE)
@@ -229,10 +254,44 @@ def _is_by_itself(found: re.Match[str], before: str, value: str) -> bool:
             ",",
         }
         return is_first or is_loud or not is_in_call
+    is_word = said.startswith(": ") and found["name"].lower() != "token"
+    if is_word and _could_be_word_of_settings(value) and _is_setting(text, start, end):
+        return True
     if not said.startswith(":") or text[end : end + 1] not in {"", "\n", "\r", "\\"}:
         return False
     is_header = is_first and found["name"].lower() == "authorization"
     return is_header or (is_loud and value.islower())
+
+
+def _is_setting(text: str, start: int, end: int) -> bool:
+    """Tell whether what stands there is a line of settings, and not of code or prose."""
+    *earlier, own = _BREAK.split(text[max(0, start - _AROUND) : start])
+    rest, *later = _BREAK.split(text[end : end + _AROUND], maxsplit=2)
+    if not earlier:
+        own = _OPENED.sub("", own)
+    if _CLOSED.sub("", rest).strip():
+        return False
+    if _FOUND_IN_YAML.fullmatch(own):
+        return True
+    if not _LEAD.fullmatch(own):
+        return False
+    before = earlier[-1] if earlier else ""
+    if len(earlier) == 1:
+        before = _OPENED.sub("", before)
+    after = later[0] if later and not rest.strip() else ""
+    return all(map(_could_be_setting, (before, _CLOSED.sub("", after))))
+
+
+def _could_be_setting(line: str) -> bool:
+    found = _SETTING.fullmatch(line)
+    value = "" if found is None else found["value"] or ""
+    is_code = value.lower() in _TYPES or value.endswith((",", ";", "{", "("))
+    return found is not None and not is_code
+
+
+def _could_be_word_of_settings(value: str) -> bool:
+    is_remark = value.lower() in _REMARKS or _SPOKEN_OF.search(value.replace("_", " "))
+    return not is_remark and _CAMELS.fullmatch(value) is None
 
 
 def is_no_stand_in(text: str) -> bool:
