@@ -42,7 +42,7 @@ async def show_live(
     with _keys(attended) as terminal, view.shown(), raising_one_error():
         async with trio.open_nursery() as nursery:
             if terminal is not None:
-                nursery.start_soon(
+                await nursery.start(
                     terminal.stop_with_ctrl_z, view.take_away, view.put_back
                 )
                 nursery.start_soon(view.answer_forever, Keys())

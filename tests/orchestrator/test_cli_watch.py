@@ -150,6 +150,38 @@ def test_a_run_that_has_ended_is_looked_at_read_only(home: Path) -> None:
         _check_left(watch)
 
 
+def test_ctrl_z_gives_the_terminal_back_and_fg_draws_anew(home: Path) -> None:
+    with terminal(home, "demo", "--seconds", "0.01") as demo:
+        assert demo.wait() == 0
+    with terminal(home, "watch") as watch:
+        watch.wait_for("ended")
+        watch.type("\x1a")
+        watch.wait_stopped()
+
+        _check_left(watch)
+        watch.process.send_signal(signal.SIGCONT)
+        watch.type("f")
+        watch.wait_for("nothing has failed")
+        assert not watch.is_as_before()
+        watch.type("q")
+        assert watch.wait() == 0
+        _check_left(watch)
+
+
+def test_ctrl_z_stops_also_who_runs_it(home: Path) -> None:
+    """The picture goes with it, and comes back with the work."""
+    with terminal(home, "run", "team.py:boss", "go") as run:
+        run.wait_for("needs you (2)", "approve? ", anywhere=True)
+        run.type("\x1a")
+        run.wait_stopped()
+
+        assert run.is_as_before()
+        assert run.all.rfind(SHOWS_CURSOR) > run.all.rfind("\x1b[?25l")
+        run.process.send_signal(signal.SIGCONT)
+        run.type("y\r")
+        run.wait_for("— once", anywhere=True)
+
+
 def test_a_run_that_is_not_there_is_a_mistake(home: Path) -> None:
     with terminal(home, "watch", "r_none") as watch:
         assert watch.wait() == 2
