@@ -15,7 +15,7 @@ from rich.text import Text
 from agents import raising_one_error
 from delegation import Tree, printable
 from delegation.asking import Answer, Ask
-from orchestrator.cli.approvals import understood
+from orchestrator.cli.approvals import pending, understood
 from orchestrator.cli.frame import Paper, Sight, draw
 from orchestrator.cli.keys import Keys, Line, RawTerminal, raw_terminal
 from orchestrator.cli.looks import is_ascii
@@ -78,8 +78,7 @@ class LiveView:
         self._note = ""
         self._answered: set[str] = set()
         """What was answered here."""
-        # Those who asked before are in sessions that others talk to.
-        self._others = {ask.id for ask in orchestrator.approvals}
+        self._others = pending(orchestrator)
 
     @contextmanager
     def shown(self) -> Generator[None]:

@@ -111,6 +111,29 @@ def test_the_one_who_runs_it_answers_below_the_picture(home: Path) -> None:
         assert run.all.rfind(SHOWS_CURSOR) > run.all.rfind("\x1b[?25l")
 
 
+BROKEN = """
+from rich.console import Console
+
+Console.height = property(lambda console: 1 / 0)
+"""
+
+
+def test_a_mistake_in_the_picture_ends_no_work(home: Path) -> None:
+    """It is said once, and whoever is needed is asked without a picture."""
+    (home / "broken.py").write_text(TEAM.replace("1000", "0") + BROKEN)
+    with terminal(home, "run", "broken.py:boss", "go") as run:
+        run.wait_for("asks for approval", "n no, and why", anywhere=True)
+        run.type("y\r")
+        run.wait_for("staging", "production", anywhere=True)
+        run.type("n not today\r")
+
+        assert run.wait() == 0
+        assert "all done" in run.text
+        assert run.text.count("cannot be shown (ZeroDivisionError") == 1
+        assert "the work goes on without that" in run.text
+        assert run.is_as_before()
+
+
 def test_two_watch_and_one_is_told_of_what_the_other_does(home: Path) -> None:
     with terminal(home, "run", "team.py:boss", "go") as run:
         run.wait_for("needs you (2)", anywhere=True)
