@@ -104,12 +104,13 @@ class FanOut(
         self, program: Callable[[Hands, Any], Any], output: Any
     ) -> Pipeline[Any, Any]:
         # Not by `attrs.evolve`: what comes of it is no fan-out, and has nothing more to ask.
-        alike = {
+        alike: dict[str, Any] = {
             field.name: getattr(self, field.name)
             for field in attrs.fields(Pipeline)
             if field.init
         }
-        return Pipeline(**{**alike, "program": program, "output": output})
+        alike |= {"program": program, "output": output}
+        return Pipeline(**alike)
 
 
 @overload
