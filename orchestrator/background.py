@@ -36,6 +36,8 @@ REMEMBERED: Final = 32
 PAUSE: Final = 15.0
 """How many seconds pass at least between two lines that are told; each time twice as many."""
 LONGEST_PAUSE: Final = 900.0
+LEAVING_SECONDS: Final = 0.5
+"""How long what was killed may start others, if the process is about to leave."""
 CLOSED: Final = "stopped, because the orchestrator was closed"
 NEVER_BEGUN: Final = "it was never begun"
 LOST: Final = (
@@ -319,8 +321,10 @@ class Background:
         for command in live:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(command.pid, signal.SIGKILL)
-        if live:
-            end_leftovers(*(command.id for command in live), seconds=0)
+        # What somebody waits for had its grace, and may have ignored that.
+        tags = [*(command.id for command in live), *self._open_calls()]
+        if tags:
+            end_leftovers(*tags, seconds=LEAVING_SECONDS)
 
 
 class ProcessesOf:

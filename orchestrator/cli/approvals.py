@@ -62,8 +62,8 @@ def _says_no_more(ask: Ask) -> bool:
         return True
     try:
         said = msgspec.json.decode(ask.details, type=dict[str, object])
-    except msgspec.DecodeError:
-        return False  # it was cut
+    except (msgspec.DecodeError, RecursionError):
+        return False  # it was cut, or somebody tries what we can bear
     return list(said.values()) in ([], [ask.subject])
 
 

@@ -675,6 +675,19 @@ class TestWhileNobodyTalks:
         assert told_once(journal)
 
 
+async def test_who_leaves_in_a_hurry_leaves_nothing_that_somebody_waits_for(
+    tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal
+) -> None:
+    """A second Ctrl-C leaves no time for the grace that a command has."""
+    command = "trap '' TERM; echo $$ >said; read _ <gate"
+    async with in_a_talk(tmp_path, journal) as talk:
+        puppet = await talk.begin()
+        puppet.begin_calls(ToolCall("terminal", {"command": command}))
+        pid = int(await said.receive())
+        await talk.orchestrator.abandon()
+        assert has_ended(pid)
+
+
 async def test_two_hundred_run_at_once_and_all_report(
     tmp_path: Path, gate: Pipe, journal: MemoryJournal
 ) -> None:
