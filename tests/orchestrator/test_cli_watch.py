@@ -134,6 +134,35 @@ def test_a_mistake_in_the_picture_ends_no_work(home: Path) -> None:
         assert run.is_as_before()
 
 
+LONG = """
+from agents import Agent, ScriptedModel, ToolCall
+from agents.approval import ask
+from agents.tools.terminal import terminal
+
+command = "echo " + "harmless " * 20 + "\\nrm -rf the-end-of-it"
+model = ScriptedModel([ToolCall("terminal", {"command": command}), "all done"])
+coder = Agent("coder", model=model, tools=[terminal], approve=[ask("terminal")])
+"""
+
+
+def test_whoever_approves_sees_all_of_it(home: Path) -> None:
+    """A command may be longer than a line, and have two: what is cut off would be approved, too."""
+    (home / "long.py").write_text(LONG)
+    with terminal(home, "run", "long.py", "go", columns=70) as run:
+        run.wait_for("approve? ", anywhere=True)
+        assert " ".join(run.text.split()).count("harmless") >= 20
+        assert "         rm -rf the-end-of-it" in run.text
+        with terminal(home, "watch", columns=70) as watch:
+            watch.wait_for("needs you (1)")
+            watch.type("a")
+            shown = watch.wait_for("Approve /coder", "the-end-of-it?", "y once")
+            assert "         rm -rf the-end-of-it?" in shown
+            watch.type("n")
+            watch.type("dno\r")
+            watch.wait_for("ended")
+        assert run.wait() == 0
+
+
 def test_two_watch_and_one_is_told_of_what_the_other_does(home: Path) -> None:
     with terminal(home, "run", "team.py:boss", "go") as run:
         run.wait_for("needs you (2)", anywhere=True)
