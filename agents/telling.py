@@ -99,18 +99,22 @@ _OTHER_TOKEN: Final = re.compile(
     r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z",
     ANY_CASE,
 )
-# Settings, as in YAML, have lines around them that are settings. The text may be JSON, or in it.
-_BREAK: Final = re.compile(r"\r?\n|\r|(?:\\+r)?\\+n|\\+r")
-_OPENED: Final = re.compile(r".*[\[:,][ ]?\\*\"", re.DOTALL)
-_CLOSED: Final = re.compile(r"\\*\"\s*(?:[,}\]].*)?\Z", re.DOTALL)
+# Settings, as in YAML, have lines around them that are settings. The text may be JSON, or in it:
+# then its lines begin behind a quote, and end with letters that stand for a line end.
 _NUMBER: Final = r"(?:[ ]*[0-9]+(?:\t|\\+t))?"
-_LEAD: Final = re.compile(rf"{_NUMBER}[ \t]*(?:-[ \t]+)?")
-_FOUND_IN_YAML: Final = re.compile(r"\S+\.ya?ml[:-](?:[0-9]+[:-])?[ \t]*(?:-[ \t]+)?")
-_SETTING: Final = re.compile(
-    rf"{_NUMBER}[ \t]*(?:---|#.*|-[ \t].*|(?:-[ \t]+)?[\w./-]+:(?:[ \t]+(?P<value>\S.*?))?)?[ \t]*"
+_BEGIN: Final = re.compile(
+    rf"(?P<after>\A|\n|\r|\\[nr]|[\[:,][ ]?\\*\"){_NUMBER}[ \t]*(?:-[ \t]+)?\Z"
 )
-_AROUND: Final = 300
-"""In how many characters the lines around are looked for."""
+_END: Final = re.compile(r"[ \t]*(?:\Z|(?P<before>\r?\n|\r|(?:\\+r)?\\+n)|\\*\")")
+_FOUND_IN_YAML: Final = re.compile(r"\.ya?ml[:-](?:[0-9]+[:-])?[ \t]*(?:-[ \t]+)?\Z")
+_OPENED: Final = re.compile(r"[\[:,][ ]?\\*\"")
+_CLOSED: Final = re.compile(r"\\*\"\s*(?:[,}\]]|\Z)")
+_SETTING: Final = re.compile(
+    rf"{_NUMBER}[ \t]*(?:---|#.*|-[ \t].*|(?:-[ \t]+)?[\w./-]+:(?:[ \t]+(?P<value>\S.*))?)?[ \t]*"
+)
+_LEAD: Final = 60
+_LINE: Final = 300
+"""How many characters are looked at before a name, and of the lines around."""
 # What is a type in source code, more often than a password.
 _CAMELS: Final = re.compile(r"(?:[A-Z][a-z]+)+")
 # What is said of a password, and is none.
@@ -265,26 +269,41 @@ def _is_by_itself(found: re.Match[str], before: str, value: str) -> bool:
 
 def _is_setting(text: str, start: int, end: int) -> bool:
     """Tell whether what stands there is a line of settings, and not of code or prose."""
-    *earlier, own = _BREAK.split(text[max(0, start - _AROUND) : start])
-    rest, *later = _BREAK.split(text[end : end + _AROUND], maxsplit=2)
-    if not earlier:
-        own = _OPENED.sub("", own)
-    if _CLOSED.sub("", rest).strip():
+    ends = _END.match(text, end)
+    if ends is None:
         return False
-    if _FOUND_IN_YAML.fullmatch(own):
-        return True
-    if not _LEAD.fullmatch(own):
-        return False
-    before = earlier[-1] if earlier else ""
-    if len(earlier) == 1:
-        before = _OPENED.sub("", before)
-    after = later[0] if later and not rest.strip() else ""
-    return all(map(_could_be_setting, (before, _CLOSED.sub("", after))))
+    begins = _BEGIN.search(text, max(0, start - _LEAD), start)
+    if begins is None:
+        return _FOUND_IN_YAML.search(text, max(0, start - _LEAD), start) is not None
+    before = _line_before(text, begins.start(), begins["after"])
+    after = _line_after(text, ends.end()) if ends["before"] else ""
+    return _could_be_setting(before) and _could_be_setting(after)
+
+
+def _line_before(text: str, end: int, after: str) -> str:
+    """Return the line that ends where another begins, behind a line end or a quote."""
+    if after not in {"\n", "\r", "\\n", "\\r"}:
+        return ""
+    line = text[max(0, end - _LINE) : end].rstrip("\r\\")
+    line = line.removesuffix("\\r").rstrip("\\")
+    broken = line.rfind(after)
+    if broken >= 0:
+        return line[broken + len(after) :]
+    *_, opened = (0, *(found.end() for found in _OPENED.finditer(line)))
+    return line[opened:]
+
+
+def _line_after(text: str, begin: int) -> str:
+    line = text[begin : begin + _LINE]
+    for broken in ("\n", "\r", "\\n", "\\r"):
+        line = line.partition(broken)[0]
+    closed = _CLOSED.search(line)
+    return (line if closed is None else line[: closed.start()]).rstrip("\\")
 
 
 def _could_be_setting(line: str) -> bool:
     found = _SETTING.fullmatch(line)
-    value = "" if found is None else found["value"] or ""
+    value = "" if found is None else (found["value"] or "").rstrip()
     is_code = value.lower() in _TYPES or value.endswith((",", ";", "{", "("))
     return found is not None and not is_code
 
