@@ -65,18 +65,8 @@ async def open_server(
         push: tells whoever registered a webhook.
     """
     over = trio.Event()
-    with raising_one_error():
-        # Outlives the connections: what was begun for them may still be under way.
-        async with trio.open_nursery() as kept:
-            office = Office(
-                orchestrator=orchestrator,
-                agents=agents,
-                door=HttpDoor(orchestrator.house, agents, kept, push),
-                feeds=Feeds(orchestrator),
-                metrics=Metrics(),
-                settings=settings,
-            )
-            office.door.take_up()
+    async with opened_office(orchestrator, agents, settings, push) as office:
+        with raising_one_error():
             async with trio.open_nursery() as serving:
                 addresses: Sequence[str] = await serving.start(
                     partial(
@@ -91,6 +81,32 @@ async def open_server(
                     yield Server(office, addresses)
                 finally:
                     over.set()
+
+
+@asynccontextmanager
+async def opened_office(
+    orchestrator: Orchestrator,
+    agents: Mapping[str, Agent[Any]],
+    settings: Settings,
+    push: Push | None = None,
+) -> AsyncGenerator[Office]:
+    """Give what routes need, and go on with what an earlier server has left unfinished.
+
+    What was begun for connections lives as long as this block, and not as they do.
+    """
+    with raising_one_error():
+        async with trio.open_nursery() as kept:
+            office = Office(
+                orchestrator=orchestrator,
+                agents=agents,
+                door=HttpDoor(orchestrator.house, agents, kept, push),
+                feeds=Feeds(orchestrator.house.book),
+                metrics=Metrics(),
+                settings=settings,
+            )
+            kept.start_soon(office.feeds.run)
+            office.door.take_up()
+            yield office
             kept.cancel_scope.cancel(reason="the server is closed")
 
 
