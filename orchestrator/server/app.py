@@ -17,6 +17,7 @@ from orchestrator.server import (
     health,
     inbox,
     models,
+    responses,
     runs,
     sessions,
     tasks,
@@ -47,6 +48,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *sessions.OPERATIONS,
     *inbox.OPERATIONS,
     *events.OPERATIONS,
+    *responses.OPERATIONS,
     *health.OPERATIONS,
     Operation(
         method="GET",
