@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from orchestrator.server import health, models
+from orchestrator.server import chat, health, models
 from orchestrator.server.errors import HttpError, not_found
 from orchestrator.server.gate import Gate
 from orchestrator.server.office import Office
@@ -18,6 +18,7 @@ from orchestrator.server.operations import Operation, endpoint
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *models.OPERATIONS,
+    *chat.OPERATIONS,
     *health.OPERATIONS,
 )
 _OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_open)
