@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from orchestrator.server import (
     approvals,
+    chat,
     events,
     health,
     inbox,
@@ -49,6 +50,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *inbox.OPERATIONS,
     *events.OPERATIONS,
     *responses.OPERATIONS,
+    *chat.OPERATIONS,
     *health.OPERATIONS,
     Operation(
         method="GET",

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from agents import Agent, Failure, ModelError, ToolCall
 from tests.kit import hand_on, worker
-from tests.server.kit import Served, serving
+from tests.server.kit import serving
 from tests.server.speaker import speaker
 
 pytestmark = pytest.mark.realtime
