@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from delegation import SessionId
-from orchestrator.cli.errors import CommandError
+from orchestrator.cli.output_file import require_a_place, write_out
 from orchestrator.cli.past import fold_run, read_facts
 from orchestrator.exporting import Format, drawn, report_of
 
@@ -29,16 +29,13 @@ def export_run(
         wanted: what for.
         output: the file, which is replaced if it is there; None is stdout.
     """
+    if output is not None:
+        require_a_place(output, journal)
     run, text, tasks = _exported(journal, prefix, wanted)
     if output is None:
         print(text)
         return
-    try:
-        output.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as exc:
-        raise CommandError(
-            f"{output} cannot be written: {exc.strerror or exc}; say another file with -o"
-        ) from exc
+    write_out(output, f"{text}\n")
     folded = ", folded into at most 120 boxes" if wanted in FOLDED else ""
     size = f"{len(text.encode()) / 1000:,.0f} kB"
     print(f"run {run}: {tasks:,} tasks{folded}, {size}: {output}", file=sys.stderr)

@@ -13,10 +13,12 @@ from starlette.types import ASGIApp
 
 from orchestrator.server import (
     approvals,
+    chat,
     events,
     health,
     inbox,
     models,
+    responses,
     runs,
     sessions,
     tasks,
@@ -47,6 +49,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *sessions.OPERATIONS,
     *inbox.OPERATIONS,
     *events.OPERATIONS,
+    *responses.OPERATIONS,
+    *chat.OPERATIONS,
     *health.OPERATIONS,
     Operation(
         method="GET",
