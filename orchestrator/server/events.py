@@ -134,7 +134,8 @@ async def get_session_events(call: Call) -> Response:
 
 def _streamed(call: Call, seen: Seen) -> Response:
     query = call.query(EventsQuery)
-    after = _last_event(call) if query.after is None else query.after
+    last_event = _last_event(call)
+    after = last_event if query.after is None else query.after
     last = call.office.orchestrator.house.book.ledger.last_seq
     if after > last:
         raise HttpError(

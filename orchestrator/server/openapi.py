@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from orchestrator.server.errors import JSON, ErrorBody
-from orchestrator.server.operations import LONGEST_KEY, Answer, Operation
+from orchestrator.server.operations import EVENTS, LONGEST_KEY, Answer, Operation
 
 VERSION: Final = "3.1.0"
 REF: Final = "#/components/schemas/{name}"
@@ -21,6 +21,16 @@ OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is 
 Where a request comes from is said in headers `x-session-platform`, `-source`, `-chat-id`,
 `-chat-name`, `-thread-id`, `-user-id`, `-user-name`, `-key`, `-message-id`, `-workspace`.
 """
+_EVENT: Final[Mapping[str, Any]] = {
+    "description": "One event of the stream.",
+    "type": "object",
+    "properties": {
+        "event": {"type": "string"},
+        "id": {"type": "string"},
+        "data": {"type": "string", "description": "JSON, in one line."},
+    },
+    "required": ["data"],
+}
 _GATE: Final = (401, 421)
 _OF_A_BODY: Final = (400, 413, 415)
 _WORDS: Final[Mapping[int, str]] = {
@@ -50,6 +60,9 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     for operation in operations:
         methods = paths.setdefault(operation.path, {})
         methods[operation.method.lower()] = _operation(operation, schemas, components)
+    # What stands behind a question mark is said field by field, where it is taken.
+    for query in {it.query for it in operations} - {None}:
+        del components[_name(schemas[query])]
     return {
         "openapi": VERSION,
         "info": {
@@ -125,8 +138,8 @@ def _parameters(
             "schema": {"type": "string", "minLength": 1},
         }
     if operation.query is not None:
-        (name,) = re.findall(r"\w+$", schemas[operation.query]["$ref"])
-        fields: Mapping[str, dict[str, Any]] = components[name]["properties"]
+        said = components[_name(schemas[operation.query])]
+        fields: Mapping[str, dict[str, Any]] = said["properties"]
         for field, schema in fields.items():
             yield {"name": field, "in": "query", "schema": _without_null(schema)}
     if operation.is_keyed:
@@ -139,8 +152,13 @@ def _parameters(
         yield _header(
             "Last-Event-ID",
             "The id of the last event that you have; `after` counts more.",
-            {"type": "string", "pattern": "^[0-9]{1,15}$"},
+            {"type": "string", "pattern": "^[0-9]{0,15}$"},
         )
+
+
+def _name(schema: Mapping[str, Any]) -> str:
+    """Return which component a schema refers to."""
+    return str(schema["$ref"]).removeprefix(REF.format(name=""))
 
 
 def _header(name: str, words: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,7 +206,9 @@ def _answer(answer: Answer, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, 
     bodies = [schemas[kind] for kind in _bodies(answer)]
     content: dict[str, Any] = {}
     for media in answer.media:
-        if media != JSON:
+        if media == EVENTS:
+            content[media] = {"schema": _EVENT}
+        elif media != JSON:
             content[media] = {"schema": {"type": "string"}}
         elif bodies:
             one = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}

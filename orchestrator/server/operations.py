@@ -100,13 +100,20 @@ class Call:
 
     def query(self, kind: type[T]) -> T:
         """Return what stands behind the question mark."""
-        given = dict(self.request.query_params)
+        given = self.request.query_params
+        fields = {it.name for it in attrs.fields(cast("Any", kind))}
+        for name in fields:
+            if len(given.getlist(name)) > 1:
+                raise _wrong_query(f"{name} is there more than once", name)
         try:
-            return msgspec.convert(given, kind, strict=False)
+            said = msgspec.convert(dict(given), kind, strict=False)
         except msgspec.ValidationError as exc:
-            raise HttpError(
-                400, f"the query is wrong: {exc}", code="invalid_query"
-            ) from exc
+            raise _wrong_query(str(exc)) from exc
+        for name in fields & given.keys():
+            # The word null would do for nothing; whoever means that leaves it out.
+            if getattr(said, name) is None:
+                raise _wrong_query(f"{name} is null; leave it out instead", name)
+        return said
 
     def path(self, name: str) -> str:
         return cast("str", self.request.path_params[name])
@@ -138,6 +145,12 @@ class Call:
         return hashlib.sha256(self.raw).hexdigest()[:32]
 
 
+def _wrong_query(message: str, param: str | None = None) -> HttpError:
+    return HttpError(
+        400, f"the query is wrong: {message}", code="invalid_query", param=param
+    )
+
+
 def reply(body: Any, status: int = 200, **headers: str) -> Response:
     """Return an answer in JSON."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -166,7 +179,12 @@ async def _served(office: "Office", operation: Operation, request: Request) -> R
     await trio.lowlevel.checkpoint()
     try:
         raw = await _read(request, office.settings.body_limit)
-        return await operation.handle(Call(office, operation, request, raw))
+        call = Call(office, operation, request, raw)
+        if operation.is_keyed:
+            call.keyed_id(
+                ""
+            )  # a wrong one is refused also where it makes no difference
+        return await operation.handle(call)
     except ClientDisconnect:
         return Response(status_code=499)
     except HttpError as exc:

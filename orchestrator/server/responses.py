@@ -22,7 +22,7 @@ from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.server.context import context_of
-from orchestrator.server.errors import INVALID, JSON, HttpError, refused
+from orchestrator.server.errors import INVALID, JSON, HttpError, not_found
 from orchestrator.server.office import Office
 from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
 from orchestrator.server.reading import Failing, failing, state_of
@@ -287,9 +287,7 @@ async def list_input_items(call: Call) -> Response:
     ids = [item.id for item in items]
     if asked.after:
         if asked.after not in ids:
-            raise refused(
-                f"there is no item {asked.after!r}", param="after", code="invalid_value"
-            )
+            raise not_found(f"there is no item {asked.after!r} to go on after")
         del items[: ids.index(asked.after) + 1]
     page = items[: asked.limit]
     return reply(

@@ -29,7 +29,7 @@ from agents import (
     unanswered_calls,
     well_formed,
 )
-from delegation import Said
+from delegation.events import Said
 from orchestrator.recorded import OURS
 from orchestrator.server.errors import HttpError, refused
 from orchestrator.server.responses_wire import (
@@ -71,7 +71,7 @@ def require_possible(wanted: CreateResponse) -> None:
     if wanted.top_logprobs or LOGPROBS in (wanted.include or ()):
         param = "top_logprobs" if wanted.top_logprobs else "include"
         raise refused("the probabilities of tokens are not known here", param=param)
-    if wanted.tool_choice not in {None, "auto", "none"}:
+    if wanted.tool_choice not in (None, "auto", "none"):
         raise refused(
             "an agent decides by itself what it calls: 'tool_choice' can be 'auto' or 'none'",
             param="tool_choice",
