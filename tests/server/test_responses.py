@@ -211,7 +211,7 @@ async def test_a_function_of_the_client_is_called_and_its_answer_told() -> None:
     async with serving(Agent("agent", model=model)) as served:
         create = served.openai.responses.create
         first = await create(model="agent", input="Rain?", tools=[WEATHER])  # type: ignore[list-item]
-        said, *calls = first.output
+        _, *calls = first.output
         assert phases(first) == [("commentary", "I ask.")]
         assert {(it.type, it.name) for it in calls} == {("function_call", "weather")}  # type: ignore[union-attr]
         assert calls[0].arguments == '{"place": "Bären"}'  # type: ignore[union-attr]

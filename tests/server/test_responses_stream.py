@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from agents import Agent, Failure, ModelError, ToolCall
 from tests.kit import hand_on, worker
-from tests.server.kit import Served, serving
+from tests.server.kit import serving
 from tests.server.speaker import speaker
 
 pytestmark = pytest.mark.realtime
@@ -239,13 +239,12 @@ async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
     async with serving(Agent("agent", model=model)) as served:
         ledger = served.orchestrator.house.book.ledger
         for store in (False, True):
-            stream = await served.openai.responses.create(
-                model="agent", input="?", stream=True, store=store
-            )
-            async for event in stream:
-                if event.type == "response.output_text.delta":
-                    break
-            await stream.close()
+            async with trio.open_nursery() as nursery:
+                stream = await served.openai.responses.create(
+                    model="agent", input="?", stream=True, store=store
+                )
+                await nursery.start(read_until, "response.output_text.delta", stream)
+                nursery.cancel_scope.cancel()
         unkept, kept = ledger.sessions.values()
         await served.server.office.door.wait_over(unkept)
         gate.set()
@@ -257,6 +256,16 @@ async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
         "cancelled",
         "succeeded",
     ]
+
+
+async def read_until(
+    name: str,
+    stream: AsyncIterator[Any],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    async for event in stream:
+        if event.type == name:
+            task_status.started()
 
 
 async def test_a_stream_with_the_same_key_is_attached_to() -> None:
