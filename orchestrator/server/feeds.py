@@ -47,6 +47,8 @@ class _Shared:
         """The journal was read: all that came before is known."""
         self.reading = trio.Lock()
         self.readers = 0
+        self.posted = 0
+        """The number of the last fact that was posted since somebody reads, safe or not."""
         self.grown = trio.lowlevel.ParkingLot()
 
     def begin_with(self, facts: Sequence[Fact]) -> None:
@@ -87,20 +89,24 @@ class Feeds:
         try:
             while True:
                 await self._has_posted.wait()
+                # What is posted while we wait is not safe by then.
+                until = self._book.ledger.last_seq
                 await self._book.wait_durable()
-                self._hand_on(len(self._posted))
+                self._hand_on(until)
         finally:
             self._book.followers.remove(self._post)
 
     def _post(self, entry: Entry, encoded: Encoded) -> None:
         for hear in self._hearing.get(entry.session, ()):
             hear(entry)
-        if entry.session in self._shared:
+        shared = self._shared.get(entry.session)
+        if shared is not None:
+            shared.posted = entry.seq
             self._posted.append((entry, encoded))
             self._has_posted.set()
 
-    def _hand_on(self, count: int) -> None:
-        for _ in range(count):
+    def _hand_on(self, until: int) -> None:
+        while self._posted and self._posted[0][0].seq <= until:
             entry, encoded = self._posted.popleft()
             shared = self._shared.get(entry.session)
             if shared is not None:
@@ -161,13 +167,21 @@ class Feed:
         self.seq = after
         """The number of the last fact that was read."""
 
-    async def next(self) -> Sequence[Fact]:
-        """Wait for facts that were not read, and return some: at least one."""
+    async def next(
+        self, *, is_over: Callable[[], bool] = lambda: False
+    ) -> Sequence[Fact]:
+        """Wait for facts that were not read, and return some: none if there will be no more.
+
+        Args:
+            is_over: tells whether the facts so far are all; only those of this session change it.
+        """
         await self._share()
         while not (facts := self._known()):
             if self.seq < self._shared.since:
                 every = await self._feeds.read(self._session)
                 self._missed = [fact for fact in every if fact.seq > self.seq][::-1]
+            elif is_over() and self._shared.posted <= self.seq:
+                return ()
             else:
                 await self._shared.grown.park()
         self.seq = facts[-1].seq

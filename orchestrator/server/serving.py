@@ -1,5 +1,6 @@
 """Running the server: it listens, serves until it is told to stop, and then lets work finish."""
 
+import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any, Final, cast
 import attrs
 import trio
 from anycorn import serve  # pyright: ignore[reportUnknownVariableType]
-from anycorn.config import Config
+from anycorn.config import Config, Sockets
 
 from agents import Agent, raising_one_error
 from orchestrator.doors.http import HttpDoor, Push
@@ -19,6 +20,7 @@ from orchestrator.server.feeds import Feeds
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.office import Office, Settings
 from orchestrator.server.sayings import Sayings
+from orchestrator.server.stream import WRITE_SECONDS
 
 HANG_UP_SECONDS: Final = 1
 """How long connections that say nothing any more are kept when the server ends."""
@@ -113,8 +115,27 @@ async def opened_office(
             kept.cancel_scope.cancel(reason="the server is closed")
 
 
+class _Impatient(Config):
+    """Has the kernel end connections on which nothing can be sent for too long.
+
+    Nobody else can: the server below shields what it sends, so a reader that has stopped reading
+    would hold its response for ever, and the end of the server with it.
+    """
+
+    def create_sockets(self) -> Sockets:
+        sockets = super().create_sockets()
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            for listening in (*sockets.secure_sockets, *sockets.insecure_sockets):
+                listening.setsockopt(
+                    socket.IPPROTO_TCP,
+                    socket.TCP_USER_TIMEOUT,
+                    round(WRITE_SECONDS * 1000),
+                )
+        return sockets
+
+
 def _configured(listening: Listening) -> Config:
-    config = Config()
+    config = _Impatient()
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
     config.bind = [f"{host}:{listening.port}"]
     config.graceful_timeout = HANG_UP_SECONDS
