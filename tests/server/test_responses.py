@@ -494,7 +494,7 @@ async def test_the_same_key_is_the_same_response() -> None:
         with pytest.raises(openai.UnprocessableEntityError) as caught:
             await create(model="agent", input="!", extra_headers=headers)
         await served.openai.responses.delete(first.id)
-        with pytest.raises(openai.ConflictError):
+        with pytest.raises(openai.NotFoundError):
             await create(model="agent", input="?", extra_headers=headers)
 
     assert again == first
