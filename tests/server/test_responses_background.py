@@ -103,6 +103,33 @@ async def test_cancel_returns_when_everybody_has_ended() -> None:
     assert found.completed_at is None
 
 
+async def test_what_was_answered_before_is_not_said_again_when_it_is_cancelled() -> (
+    None
+):
+    model = speaker(
+        hand_on("a", background=True),
+        "I wait.",
+        ("So,", hand_on("b", background=False)),
+    )
+    helper = Agent("helper", model=speaker("a", (trio.Event(),)))
+    agent = Agent("editor", model=model, delegates=[helper])
+    async with serving(agent) as served:
+        responses = served.openai.responses
+        begun = await responses.create(model="editor", input="?", background=True)
+        assert isinstance(helper.model, Speaker)
+        await helper.model.wait_asked(2)
+        stream = await responses.retrieve(begun.id, stream=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(responses.cancel, begun.id)
+            events = [event async for event in stream]
+        found = await responses.retrieve(begun.id)
+
+    assert found.output_text == "I wait.\n\nSo,"
+    assert events[-1].type == "response.failed"
+    assert events[-1].response == found
+    assert sum(it.type == "response.output_item.done" for it in events) == 2
+
+
 async def test_what_is_complete_cannot_be_cancelled_and_stays_what_it_is() -> None:
     async with serving(worker(says="42")) as served:
         responses = served.openai.responses

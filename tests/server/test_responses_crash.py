@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel
+from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, ToolCall
 from delegation.events import Entry, MessageReceived, TaskSettled, TurnEnded
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
@@ -17,7 +17,11 @@ from tests.server.kit import Served, serving
 pytestmark = pytest.mark.realtime
 
 NEVER = 10_000
-SCRIPT = [hand_on("look", background=True), "I wait.", "It is 42."]
+SCRIPT: list[str | ToolCall] = [
+    hand_on("look", background=True),
+    "I wait.",
+    "It is 42.",
+]
 
 
 class ByWhatItHears:

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 import trio
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import FunctionToolParam, Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from agents import Agent, Failure, ModelError, ToolCall
@@ -17,7 +17,12 @@ from tests.server.speaker import speaker
 pytestmark = pytest.mark.realtime
 
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
-LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+LOOK: FunctionToolParam = {
+    "type": "function",
+    "name": "look",
+    "parameters": {"type": "object"},
+    "strict": False,
+}
 
 
 async def told(stream: AsyncIterator[Any]) -> list[dict[str, Any]]:
@@ -84,9 +89,7 @@ async def test_the_client_puts_a_stream_together_by_itself() -> None:
     model = speaker(("It", " is", ToolCall("look")))
     async with serving(Agent("agent", model=model)) as served:
         async with served.openai.responses.stream(
-            model="agent",
-            input="?",
-            tools=[LOOK],  # type: ignore[list-item]
+            model="agent", input="?", tools=[LOOK]
         ) as stream:
             response = await stream.get_final_response()
 
@@ -98,10 +101,7 @@ async def test_calls_of_functions_are_told_like_texts() -> None:
     model = speaker(("I", " look", ToolCall("look", {"at": "it"}), ToolCall("look")))
     async with serving(Agent("agent", model=model)) as served:
         stream = await served.openai.responses.create(
-            model="agent",
-            input="?",
-            stream=True,
-            tools=[LOOK],  # type: ignore[list-item]
+            model="agent", input="?", stream=True, tools=[LOOK]
         )
         response = require_whole(await told(stream))
 
