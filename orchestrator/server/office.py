@@ -11,6 +11,7 @@ from orchestrator.runtime import Orchestrator
 from orchestrator.server.errors import HttpError
 from orchestrator.server.feeds import Feeds
 from orchestrator.server.metrics import Metrics
+from orchestrator.server.sayings import Sayings
 
 BODY_LIMIT: Final = 10_000_000
 
@@ -35,6 +36,7 @@ class Office:
     """Who can be talked to, by the name of the model that clients say."""
     door: HttpDoor
     feeds: Feeds
+    sayings: Sayings
     metrics: Metrics
     settings: Settings
     is_stopping: bool = False

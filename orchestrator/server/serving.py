@@ -19,6 +19,7 @@ from orchestrator.server.app import application
 from orchestrator.server.feeds import Feeds
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.office import Office, Settings
+from orchestrator.server.sayings import Sayings
 from orchestrator.server.stream import WRITE_SECONDS
 
 HANG_UP_SECONDS: Final = 1
@@ -103,12 +104,14 @@ async def opened_office(
                 agents=agents,
                 door=HttpDoor(orchestrator.house, agents, kept, push),
                 feeds=Feeds(orchestrator.house.book),
+                sayings=Sayings(orchestrator.house),
                 metrics=Metrics(),
                 settings=settings,
             )
             kept.start_soon(office.feeds.run)
-            office.door.take_up()
-            yield office
+            with office.sayings.following():
+                office.door.take_up()
+                yield office
             kept.cancel_scope.cancel(reason="the server is closed")
 
 
