@@ -1,5 +1,6 @@
 """Running the server: it listens, serves until it is told to stop, and then lets work finish."""
 
+import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any, Final, cast
 import attrs
 import trio
 from anycorn import serve  # pyright: ignore[reportUnknownVariableType]
-from anycorn.config import Config
+from anycorn.config import Config, Sockets
 
 from agents import Agent, raising_one_error
 from orchestrator.doors.http import HttpDoor, Push
@@ -18,6 +19,7 @@ from orchestrator.server.app import application
 from orchestrator.server.feeds import Feeds
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.office import Office, Settings
+from orchestrator.server.stream import WRITE_SECONDS
 
 HANG_UP_SECONDS: Final = 1
 """How long connections that say nothing any more are kept when the server ends."""
@@ -65,18 +67,8 @@ async def open_server(
         push: tells whoever registered a webhook.
     """
     over = trio.Event()
-    with raising_one_error():
-        # Outlives the connections: what was begun for them may still be under way.
-        async with trio.open_nursery() as kept:
-            office = Office(
-                orchestrator=orchestrator,
-                agents=agents,
-                door=HttpDoor(orchestrator.house, agents, kept, push),
-                feeds=Feeds(orchestrator),
-                metrics=Metrics(),
-                settings=settings,
-            )
-            office.door.take_up()
+    async with opened_office(orchestrator, agents, settings, push) as office:
+        with raising_one_error():
             async with trio.open_nursery() as serving:
                 addresses: Sequence[str] = await serving.start(
                     partial(
@@ -91,11 +83,56 @@ async def open_server(
                     yield Server(office, addresses)
                 finally:
                     over.set()
+
+
+@asynccontextmanager
+async def opened_office(
+    orchestrator: Orchestrator,
+    agents: Mapping[str, Agent[Any]],
+    settings: Settings,
+    push: Push | None = None,
+) -> AsyncGenerator[Office]:
+    """Give what routes need, and go on with what an earlier server has left unfinished.
+
+    What was begun for connections lives as long as this block, and not as they do.
+    """
+    with raising_one_error():
+        async with trio.open_nursery() as kept:
+            office = Office(
+                orchestrator=orchestrator,
+                agents=agents,
+                door=HttpDoor(orchestrator.house, agents, kept, push),
+                feeds=Feeds(orchestrator.house.book),
+                metrics=Metrics(),
+                settings=settings,
+            )
+            kept.start_soon(office.feeds.run)
+            office.door.take_up()
+            yield office
             kept.cancel_scope.cancel(reason="the server is closed")
 
 
+class _Impatient(Config):
+    """Has the kernel end connections on which nothing can be sent for too long.
+
+    Nobody else can: the server below shields what it sends, so a reader that has stopped reading
+    would hold its response for ever, and the end of the server with it.
+    """
+
+    def create_sockets(self) -> Sockets:
+        sockets = super().create_sockets()
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            for listening in (*sockets.secure_sockets, *sockets.insecure_sockets):
+                listening.setsockopt(
+                    socket.IPPROTO_TCP,
+                    socket.TCP_USER_TIMEOUT,
+                    round(WRITE_SECONDS * 1000),
+                )
+        return sockets
+
+
 def _configured(listening: Listening) -> Config:
-    config = Config()
+    config = _Impatient()
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
     config.bind = [f"{host}:{listening.port}"]
     config.graceful_timeout = HANG_UP_SECONDS

@@ -85,6 +85,9 @@ class EventStream(Response):
                 "headers": self.raw_headers,
             }
         )
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body"})
+            return
         outlet = Outlet(send)
         with raising_one_error():
             async with trio.open_nursery() as nursery:
