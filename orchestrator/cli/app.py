@@ -14,7 +14,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 from agents import DefinitionError
-from orchestrator.cli import doing, looking
+from orchestrator.cli import doing, looking, serving
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import FAILED, USAGE
 from orchestrator.errors import OrchestratorError
@@ -33,6 +33,7 @@ for _command in (
     doing.demo,
     doing.run,
     doing.chat,
+    serving.serve,
     looking.runs,
     looking.watch,
     looking.doctor,

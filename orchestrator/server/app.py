@@ -35,6 +35,7 @@ def application(office: Office) -> ASGIApp:
         hosts=office.settings.hosts,
         body_limit=office.settings.body_limit,
         is_open=_OPEN.__contains__,
+        over=office.over,
     )
 
 

@@ -32,6 +32,8 @@ class Gate:
     body_limit: int
     is_open: Callable[[str], bool]
     """Tells whether a path needs no token."""
+    over: trio.Event
+    """Set when the server ends."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -42,7 +44,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         id_ = _request_id(headers.get("x-request-id", ""))
-        scope.setdefault("state", {})["request_id"] = id_
+        scope.setdefault("state", {}).update(request_id=id_, over=self.over)
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -3,35 +3,25 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, cast
 
-import attrs
 import trio
 from anycorn import serve  # pyright: ignore[reportUnknownVariableType]
 from anycorn.config import Config
 
 from agents import Agent, raising_one_error
-from orchestrator.doors.http import HttpDoor, Push
+from delegation import DeliveryCapability
+from orchestrator.doors.http import KIND, HttpDoor, Push
+from orchestrator.house import House
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
 from orchestrator.server.feeds import Feeds
+from orchestrator.server.listening import BACKLOG, Listening, bind, require_certificate
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.office import Office, Settings
 
 HANG_UP_SECONDS: Final = 1
-"""How long connections that say nothing any more are kept when the server ends."""
-
-
-@attrs.frozen(kw_only=True)
-class Listening:
-    """Where a server listens."""
-
-    host: str = "127.0.0.1"
-    port: int = 8642
-    """0 is any that is free."""
-    certificate: Path | None = None
-    key: Path | None = None
+"""How long clients have to take their answers when the server ends."""
 
 
 class Server:
@@ -41,10 +31,6 @@ class Server:
         self.office = office
         self.addresses = addresses
         """Where it can be reached: URLs."""
-
-    def stop_taking(self) -> None:
-        """Begin nothing new; what was begun goes on."""
-        self.office.is_stopping = True
 
 
 @asynccontextmanager
@@ -64,7 +50,7 @@ async def open_server(
         listening: where.
         push: tells whoever registered a webhook.
     """
-    over = trio.Event()
+    config = _configured(listening)
     with raising_one_error():
         # Outlives the connections: what was begun for them may still be under way.
         async with trio.open_nursery() as kept:
@@ -83,25 +69,43 @@ async def open_server(
                         serve,
                         # Two libraries have each their own types of the same protocol.
                         cast("Any", application(office)),
-                        _configured(listening),
-                        shutdown_trigger=over.wait,
+                        config,
+                        shutdown_trigger=office.over.wait,
                     )
                 )
                 try:
                     yield Server(office, addresses)
                 finally:
-                    over.set()
+                    with trio.move_on_after(HANG_UP_SECONDS, shield=True):
+                        await _end_what_nobody_takes_up(orchestrator.house)
+                    office.over.set()
             kept.cancel_scope.cancel(reason="the server is closed")
 
 
+async def _end_what_nobody_takes_up(house: House) -> None:
+    """Cancel the runs whose clients wait for the answer, so that they are told how it ended."""
+    await trio.lowlevel.checkpoint()
+    waiting = [
+        session.root.id
+        for session in house.book.ledger.sessions.values()
+        if session.labels.get(KIND)
+        and session.turn is not None
+        and session.turn.capability is DeliveryCapability.NONE
+    ]
+    if waiting:
+        await house.delegator.cancel(waiting)
+
+
 def _configured(listening: Listening) -> Config:
+    require_certificate(listening)
     config = Config()
-    host = f"[{listening.host}]" if ":" in listening.host else listening.host
-    config.bind = [f"{host}:{listening.port}"]
+    config.bind = [f"fd://{bind(listening).detach()}"]
+    config.backlog = BACKLOG
     config.graceful_timeout = HANG_UP_SECONDS
     config.include_server_header = False
     config.errorlog = None
+    config.alpn_protocols = ["http/1.1"]
     if listening.certificate is not None:
         config.certfile = str(listening.certificate)
-        config.keyfile = None if listening.key is None else str(listening.key)
+        config.keyfile = str(listening.key or listening.certificate)
     return config

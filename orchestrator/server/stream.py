@@ -90,11 +90,19 @@ class EventStream(Response):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(outlet.beat)
                 nursery.start_soon(until_left, receive, nursery.cancel_scope)
+                nursery.start_soon(_until_over, scope, nursery.cancel_scope)
                 # Whoever has stopped reading comes back, or does not.
                 with suppress(trio.TooSlowError):
                     await self._produce(outlet)
                 nursery.cancel_scope.cancel(reason="all is said")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_over(asked: Scope, scope: trio.CancelScope) -> None:
+    """Cancel a scope when the server ends: the reader comes back to the next one."""
+    over: trio.Event = asked["state"]["over"]
+    await over.wait()
+    scope.cancel(reason="the server ends")
 
 
 async def until_left(receive: Receive, scope: trio.CancelScope) -> None:
