@@ -14,7 +14,7 @@ from orchestrator.server import health, models
 from orchestrator.server.errors import HttpError, not_found
 from orchestrator.server.gate import Gate
 from orchestrator.server.office import Office
-from orchestrator.server.operations import Operation, endpoint
+from orchestrator.server.operations import Endpoint, Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *models.OPERATIONS,
@@ -26,9 +26,11 @@ _OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_open)
 def application(office: Office) -> ASGIApp:
     """Return what a server serves."""
     routes = [
-        Route(it.path, endpoint(office, it), methods=[it.method]) for it in OPERATIONS
+        Route(it.path, Endpoint(office, it), methods=[it.method]) for it in OPERATIONS
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _explain})
+    app = Starlette(
+        routes=routes, exception_handlers={HTTPException: _explain, Exception: _own_up}
+    )
     return Gate(
         app=app,
         token=office.settings.token,
@@ -36,6 +38,7 @@ def application(office: Office) -> ASGIApp:
         body_limit=office.settings.body_limit,
         is_open=_OPEN.__contains__,
         over=office.over,
+        refused=office.metrics.refused,
     )
 
 
@@ -53,4 +56,17 @@ async def _explain(request: Request, exc: Exception) -> Response:
         ).response()
     return not_found(
         f"there is nothing at {path}; /openapi.json says what is there"
+    ).response()
+
+
+async def _own_up(request: Request, exc: Exception) -> Response:
+    """Say that something is wrong here; what it is stands on stderr."""
+    await trio.lowlevel.checkpoint()
+    id_ = request.state.request_id
+    exc.add_note(f"in the request {id_}")
+    return HttpError(
+        500,
+        f"the server has made a mistake; whoever runs it finds more under {id_}",
+        code="internal",
+        type="server_error",
     ).response()

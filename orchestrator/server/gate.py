@@ -34,11 +34,10 @@ class Gate:
     """Tells whether a path needs no token."""
     over: trio.Event
     """Set when the server ends."""
+    refused: Callable[[int], None]
+    """Counts those who do not come in, by status."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -57,6 +56,7 @@ class Gate:
         try:
             self._check(scope, headers)
         except HttpError as exc:
+            self.refused(exc.status)
             await exc.response()(scope, receive, send_named)
         else:
             await self.app(scope, receive, send_named)
@@ -100,15 +100,6 @@ class Gate:
             )
         if length.isdecimal() and int(length) > self.body_limit:
             raise too_large(self.body_limit)
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    """Say that nothing has to be done at the beginning and at the end: others see to that."""
-    await trio.lowlevel.checkpoint()
-    kind = ""
-    while kind != "lifespan.shutdown":
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
 
 
 def _request_id(given: str) -> str:

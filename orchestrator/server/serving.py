@@ -1,12 +1,12 @@
 """Running the server: it listens, serves until it is told to stop, and then lets work finish."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, Final, cast
+import logging
+import socket
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
 
 import trio
-from anycorn import serve  # pyright: ignore[reportUnknownVariableType]
 from anycorn.config import Config
 
 from agents import Agent, raising_one_error
@@ -15,13 +15,15 @@ from orchestrator.doors.http import KIND, HttpDoor, Push
 from orchestrator.house import House
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
+from orchestrator.server.complaining import complaining
+from orchestrator.server.connections import Connections
 from orchestrator.server.feeds import Feeds
-from orchestrator.server.listening import BACKLOG, Listening, bind, require_certificate
+from orchestrator.server.listening import Listening, bind, require_certificate
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.office import Office, Settings
 
-HANG_UP_SECONDS: Final = 1
-"""How long clients have to take their answers when the server ends."""
+CANCEL_SECONDS: Final = 1
+"""How long what clients wait for may take to end when it is cancelled."""
 
 
 class Server:
@@ -50,8 +52,13 @@ async def open_server(
         listening: where.
         push: tells whoever registered a webhook.
     """
-    config = _configured(listening)
-    with raising_one_error():
+    require_certificate(listening)
+    listener = bind(listening)
+    address = _address_of(listener, listening)
+    complaints = complaining(orchestrator.house.book.redactor)
+    config = _configured(listening, complaints)
+    metrics = Metrics(orchestrator)
+    with listener, _counting(orchestrator.house, metrics), raising_one_error():
         # Outlives the connections: what was begun for them may still be under way.
         async with trio.open_nursery() as kept:
             office = Office(
@@ -59,27 +66,29 @@ async def open_server(
                 agents=agents,
                 door=HttpDoor(orchestrator.house, agents, kept, push),
                 feeds=Feeds(orchestrator),
-                metrics=Metrics(),
+                metrics=metrics,
                 settings=settings,
             )
+            connections = Connections(application(office), config)
             office.door.take_up()
             async with trio.open_nursery() as serving:
-                addresses: Sequence[str] = await serving.start(
-                    partial(
-                        serve,
-                        # Two libraries have each their own types of the same protocol.
-                        cast("Any", application(office)),
-                        config,
-                        shutdown_trigger=office.over.wait,
-                    )
-                )
+                await serving.start(connections.serve, listener, office.over)
                 try:
-                    yield Server(office, addresses)
+                    yield Server(office, [address])
                 finally:
-                    with trio.move_on_after(HANG_UP_SECONDS, shield=True):
+                    with trio.move_on_after(CANCEL_SECONDS, shield=True):
                         await _end_what_nobody_takes_up(orchestrator.house)
                     office.over.set()
             kept.cancel_scope.cancel(reason="the server is closed")
+
+
+@contextmanager
+def _counting(house: House, metrics: Metrics) -> Generator[None]:
+    house.book.followers.append(metrics.count)
+    try:
+        yield
+    finally:
+        house.book.followers.remove(metrics.count)
 
 
 async def _end_what_nobody_takes_up(house: House) -> None:
@@ -96,14 +105,16 @@ async def _end_what_nobody_takes_up(house: House) -> None:
         await house.delegator.cancel(waiting)
 
 
-def _configured(listening: Listening) -> Config:
-    require_certificate(listening)
+def _address_of(listener: socket.socket, listening: Listening) -> str:
+    host, port, *_ = listener.getsockname()
+    scheme = "http" if listening.certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _configured(listening: Listening, complaints: logging.Logger) -> Config:
     config = Config()
-    config.bind = [f"fd://{bind(listening).detach()}"]
-    config.backlog = BACKLOG
-    config.graceful_timeout = HANG_UP_SECONDS
     config.include_server_header = False
-    config.errorlog = None
+    config.errorlog = complaints
     config.alpn_protocols = ["http/1.1"]
     if listening.certificate is not None:
         config.certfile = str(listening.certificate)
