@@ -73,12 +73,17 @@ class Connections:
                             accepting.cancel_scope.cancel(reason="the server ends")
                     await self._context.terminated.set()
                     with trio.move_on_after(HANG_UP_SECONDS):
-                        await self._wait_left()
+                        await self.wait_left()
                 finally:
                     self._drop_all()
                     connected.cancel_scope.cancel(reason="the server has ended")
 
-    async def _wait_left(self) -> None:
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    async def wait_left(self) -> None:
+        """Wait until nobody is connected."""
         await trio.lowlevel.checkpoint()
         while self._open:
             await self._left.park()

@@ -5,6 +5,7 @@ must not reach us under its own name), the token, the kind and the size of the b
 """
 
 import hmac
+import re
 from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Final
@@ -19,6 +20,7 @@ from orchestrator.server.operations import too_large
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
 LONGEST_ID: Final = 128
+HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
 
 
 @attrs.frozen(kw_only=True)
@@ -108,11 +110,9 @@ def _request_id(given: str) -> str:
 
 
 def _name_of(host: str) -> str:
-    """Return a host without its port, in small letters."""
-    name = host.strip().lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.rpartition(":")[0] if ":" in name else name
+    """Return a host without its port, in small letters; what is no host as it is."""
+    found = HOST.fullmatch(host.strip().lower())
+    return found["name"] if found else host
 
 
 def names_of(bound: Iterable[str], allowed: Iterable[str]) -> frozenset[str] | None:

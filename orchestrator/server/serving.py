@@ -29,8 +29,11 @@ CANCEL_SECONDS: Final = 1
 class Server:
     """A server that runs."""
 
-    def __init__(self, office: Office, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, office: Office, connections: Connections, addresses: Sequence[str]
+    ) -> None:
         self.office = office
+        self.connections = connections
         self.addresses = addresses
         """Where it can be reached: URLs."""
 
@@ -74,7 +77,7 @@ async def open_server(
             async with trio.open_nursery() as serving:
                 await serving.start(connections.serve, listener, office.over)
                 try:
-                    yield Server(office, [address])
+                    yield Server(office, connections, [address])
                 finally:
                     with trio.move_on_after(CANCEL_SECONDS, shield=True):
                         await _end_what_nobody_takes_up(orchestrator.house)
