@@ -3,7 +3,7 @@
 Knows nothing of delegation and nothing of the orchestrator.
 """
 
-from agents.agent import Agent, Compaction, Occasion
+from agents.agent import Agent, Compaction, Occasion, is_agent
 from agents.approval import allow, ask, deny
 from agents.errors import (
     AgentError,
@@ -108,6 +108,7 @@ __all__ = [
     "ask",
     "deny",
     "input_of",
+    "is_agent",
     "new_message_id",
     "raising_one_error",
     "read_arguments",

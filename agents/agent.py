@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, cast
 
 import attrs
 
@@ -230,3 +230,8 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         for name in names:
             is_one = names.count(name) == 1
             self._require(is_one, f"it has two {what} called {name!r}")
+
+
+def is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:
+    """Tell whether something is an agent that no type checker has looked at."""
+    return isinstance(value, Agent)

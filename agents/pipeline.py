@@ -14,7 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from agents.agent import Agent
+from agents.agent import Agent, is_agent
 from agents.errors import DefinitionError, InputError, OutputError
 from agents.messages import AssistantMessage
 from agents.models.model import Model, ModelRequest
@@ -174,7 +174,7 @@ def joined(
     first: Agent[Any, InputT], then: Agent[OutputT, Any]
 ) -> Pipeline[InputT, OutputT]:
     """Return two agents as one: the second gets what the first one gives."""
-    if not _is_agent(then):
+    if not is_agent(then):
         raise DefinitionError(
             f"{then!r} cannot come after {first.name!r}: it is no agent; make one of a"
             " function with @agent"
@@ -203,11 +203,6 @@ def joined(
 def input_of(agent: Agent[Any, Any]) -> Any:
     """Return the type of what an agent takes."""
     return agent.input if isinstance(agent, Pipeline) else Any
-
-
-def _is_agent(value: object) -> bool:
-    """Tell what no type checker has looked at."""
-    return isinstance(value, Agent)
 
 
 def _short(value: object) -> str:

@@ -65,12 +65,16 @@ _STAND_IN: Final = re.compile(
     r"|(?!.{40}\Z)(?:(?:~|\.{1,2})?/|[A-Za-z]:[\\/])[\w.@ \\/-]*",
     re.DOTALL,
 )
-WORDS: Final = frozenset(
+_TYPES: Final = frozenset(
+    [
+        *("str", "string", "bytes", "bytearray", "text", "int", "integer"),
+        *("number", "bool", "boolean", "any", "object", "float", "dict", "list"),
+    ]
+)
+WORDS: Final = _TYPES | frozenset(
     [
         *("none", "null", "nil", "true", "false", "yes", "no", "on", "off"),
-        *("undefined", "str", "string", "bytes", "bytearray", "text", "int"),
-        *("integer", "number", "bool", "boolean", "any", "object", "optional"),
-        *("required", "final", "self"),
+        *("undefined", "optional", "required", "final", "self"),
     ]
 )
 # A bracket, a call or a look at something, and a union of types.
@@ -94,6 +98,31 @@ _OWN_TOKEN: Final = re.compile(
 _OTHER_TOKEN: Final = re.compile(
     r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z",
     ANY_CASE,
+)
+# Settings, as in YAML, have lines around them that are settings. The text may be JSON, or in it:
+# then its lines begin behind a quote, and end with letters that stand for a line end.
+_NUMBER: Final = r"(?:[ ]*[0-9]+(?:\t|\\+t))?"
+_BEGIN: Final = re.compile(
+    rf"(?P<after>\A|\n|\r|\\[nr]|[\[:,][ ]?\\*\"){_NUMBER}[ \t]*(?:-[ \t]+)?\Z"
+)
+_END: Final = re.compile(r"[ \t]*(?:\Z|(?P<before>\r?\n|\r|(?:\\+r)?\\+n)|\\*\")")
+_FOUND_IN_YAML: Final = re.compile(r"\.ya?ml[:-](?:[0-9]+[:-])?[ \t]*(?:-[ \t]+)?\Z")
+_OPENED: Final = re.compile(r"[\[:,][ ]?\\*\"")
+_CLOSED: Final = re.compile(r"\\*\"\s*(?:[,}\]]|\Z)")
+_SETTING: Final = re.compile(
+    rf"{_NUMBER}[ \t]*(?:---|#.*|-[ \t].*|(?:-[ \t]+)?[\w./-]+:(?:[ \t]+(?P<value>\S.*))?)?[ \t]*"
+)
+_LEAD: Final = 60
+_LINE: Final = 300
+"""How many characters are looked at before a name, and of the lines around."""
+# What is a type in source code, more often than a password.
+_CAMELS: Final = re.compile(r"(?:[A-Z][a-z]+)+")
+# What is said of a password, and is none.
+_REMARKS: Final = frozenset(
+    [
+        *("missing", "invalid", "incorrect", "wrong", "expired", "empty", "unset"),
+        *("set", "hidden", "changed", "unchanged", "unknown", "given", "ok"),
+    ]
 )
 _LOGIN: Final = re.compile(r"\blogin[ \t]+\S{1,80}[ \t]+\Z", ANY_CASE)
 _SCHEME_FIRST: Final = re.compile(_SCHEME, ANY_CASE)
@@ -229,10 +258,59 @@ def _is_by_itself(found: re.Match[str], before: str, value: str) -> bool:
             ",",
         }
         return is_first or is_loud or not is_in_call
+    is_word = said.startswith(": ") and found["name"].lower() != "token"
+    if is_word and _could_be_word_of_settings(value) and _is_setting(text, start, end):
+        return True
     if not said.startswith(":") or text[end : end + 1] not in {"", "\n", "\r", "\\"}:
         return False
     is_header = is_first and found["name"].lower() == "authorization"
     return is_header or (is_loud and value.islower())
+
+
+def _is_setting(text: str, start: int, end: int) -> bool:
+    """Tell whether what stands there is a line of settings, and not of code or prose."""
+    ends = _END.match(text, end)
+    if ends is None:
+        return False
+    begins = _BEGIN.search(text, max(0, start - _LEAD), start)
+    if begins is None:
+        return _FOUND_IN_YAML.search(text, max(0, start - _LEAD), start) is not None
+    before = _line_before(text, begins.start(), begins["after"])
+    after = _line_after(text, ends.end()) if ends["before"] else ""
+    return _could_be_setting(before) and _could_be_setting(after)
+
+
+def _line_before(text: str, end: int, after: str) -> str:
+    """Return the line that ends where another begins, behind a line end or a quote."""
+    if after not in {"\n", "\r", "\\n", "\\r"}:
+        return ""
+    line = text[max(0, end - _LINE) : end].rstrip("\r\\")
+    line = line.removesuffix("\\r").rstrip("\\")
+    broken = line.rfind(after)
+    if broken >= 0:
+        return line[broken + len(after) :]
+    *_, opened = (0, *(found.end() for found in _OPENED.finditer(line)))
+    return line[opened:]
+
+
+def _line_after(text: str, begin: int) -> str:
+    line = text[begin : begin + _LINE]
+    for broken in ("\n", "\r", "\\n", "\\r"):
+        line = line.partition(broken)[0]
+    closed = _CLOSED.search(line)
+    return (line if closed is None else line[: closed.start()]).rstrip("\\")
+
+
+def _could_be_setting(line: str) -> bool:
+    found = _SETTING.fullmatch(line)
+    value = "" if found is None else (found["value"] or "").rstrip()
+    is_code = value.lower() in _TYPES or value.endswith((",", ";", "{", "("))
+    return found is not None and not is_code
+
+
+def _could_be_word_of_settings(value: str) -> bool:
+    is_remark = value.lower() in _REMARKS or _SPOKEN_OF.search(value.replace("_", " "))
+    return not is_remark and _CAMELS.fullmatch(value) is None
 
 
 def is_no_stand_in(text: str) -> bool:

@@ -10,7 +10,7 @@ and ends.
 """
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -20,6 +20,7 @@ from agents import (
     CallId,
     MessageId,
     Part,
+    ToolCall,
     ToolMessage,
     Usage,
 )
@@ -31,7 +32,6 @@ from delegation.task import (
     Mode,
     Outcome,
     Reason,
-    Said,
     SessionId,
     TaskId,
     TaskRequest,
@@ -46,6 +46,20 @@ class JournalOpened:
     """An orchestrator took the journal over: whatever ran before runs no more."""
 
     version: str
+
+
+@attrs.frozen(kw_only=True)
+class Said:
+    """A message of a conversation that was led elsewhere before."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+    """What a user sent with it."""
+    calls: tuple[ToolCall, ...] = ()
+    """What an assistant called."""
+    call: str = ""
+    """What a tool answers."""
 
 
 @attrs.frozen

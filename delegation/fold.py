@@ -37,6 +37,7 @@ from delegation.events import (
     ProcessStarted,
     QuietChanged,
     ReplyDelivered,
+    Said,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -60,7 +61,7 @@ from delegation.records import (
     Turn,
 )
 from delegation.room import Room
-from delegation.task import DeliveryCapability, Grant, Mode, Said, Status, root_of
+from delegation.task import DeliveryCapability, Grant, Mode, Status, root_of
 
 if TYPE_CHECKING:
     from delegation.ledger import Ledger

@@ -32,6 +32,8 @@ class Refuse:
     """Do not run it; the model reads the reason and goes on."""
 
     reason: str
+    ran_out: str = ""
+    """What a budget has no more of, if that is the reason: `tasks` or `depth`."""
 
 
 Verdict: TypeAlias = Join | Detach | Refuse
@@ -46,12 +48,12 @@ def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Verdict:
     parent = ledger.tasks[request.parent]
     owner = _owner(request, ledger)
     mode = Mode.DETACHED if isinstance(owner, Detach) else Mode.JOINED
-    refusal = (
+    return (
         _refused_in_kind(parent, ledger)
         or _refused_by_budget(requests, parent, ledger)
         or _refused_for_room(requests, parent, mode, ledger)
+        or owner
     )
-    return Refuse(refusal) if refusal else owner
 
 
 def in_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest]:
@@ -89,23 +91,23 @@ def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:
     return Detach()
 
 
-def _refused_in_kind(parent: TaskRecord, ledger: Ledger) -> str:
+def _refused_in_kind(parent: TaskRecord, ledger: Ledger) -> Refuse | None:
     rules = ledger.rules
     if ledger.is_cancelled(parent.id):
-        return "this task was asked to end, and hands nothing on any more"
+        return Refuse("this task was asked to end, and hands nothing on any more")
     if parent.depth + 1 > rules.depth:
-        return (
+        return Refuse(
             f"delegation may go {rules.depth} level{'s' * (rules.depth != 1)} deep, and"
             " this task is at the bottom: do the work yourself"
         )
     if rules.live_children == 0 or rules.live_tasks == 0:
-        return "the rules allow no task to run at all: do the work yourself"
-    return ""
+        return Refuse("the rules allow no task to run at all: do the work yourself")
+    return None
 
 
 def _refused_by_budget(
     requests: Sequence[TaskRequest], parent: TaskRecord, ledger: Ledger
-) -> str:
+) -> Refuse | None:
     # Of one call, all are asked for under the same budgets.
     accounts = [
         *parent.accounts,
@@ -118,28 +120,30 @@ def _refused_by_budget(
     for account in accounts:
         depth, tasks = account.budget.depth, account.budget.tasks
         if depth is not None and parent.depth + 1 - account.depth > depth:
-            return (
+            return Refuse(
                 f"{account.describe()} allows {depth} level{'s' * (depth != 1)} of tasks,"
-                " and this task is at the bottom: do the work yourself"
+                " and this task is at the bottom: do the work yourself",
+                ran_out="depth",
             )
         if tasks is not None and account.tasks + len(requests) > tasks:
-            return (
+            return Refuse(
                 f"{account.describe()} allows {tasks} tasks; {account.tasks} were handed on,"
-                f" and this call asks for {len(requests)}. None was started"
+                f" and this call asks for {len(requests)}. None was started",
+                ran_out="tasks",
             )
-    return ""
+    return None
 
 
 def _refused_for_room(
     requests: Sequence[TaskRequest], parent: TaskRecord, mode: Mode, ledger: Ledger
-) -> str:
+) -> Refuse | None:
     room = ledger.sessions[parent.session].room
     # Whoever needs another waits for that one first, and not for room.
     asked = sum(not request.needs for request in requests)
     waiting = asked - min(asked, room.free(parent, mode))
     if not waiting or room.waiting + waiting <= ledger.rules.queue:
-        return ""
-    return (
+        return None
+    return Refuse(
         f"there is no room: {room.working} tasks of this tree work now, {room.waiting} wait,"
         f" and no more than {ledger.rules.queue} may wait; none was started. Ask for fewer,"
         " or again when some have ended"

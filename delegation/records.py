@@ -315,9 +315,12 @@ class SessionRecord:
                 yield seq, mail.request.id
 
     def ended_processes(self) -> Iterator[tuple[int, ProcessId]]:
-        """Yield the unread news of commands that have ended: its number, and which command."""
+        """Yield the unread news of commands that have ended: its number, and which command.
+
+        Whoever knows how one ended is not woken for a line that it printed before.
+        """
         for seq, mail in self.mail.items():
-            if isinstance(mail, ProcessNews) and mail.ended:
+            if isinstance(mail, ProcessNews) and mail.process not in self.processes:
                 yield seq, mail.process
 
     @property

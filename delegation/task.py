@@ -2,11 +2,11 @@
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NewType
+from typing import Any, Final, NewType
 
 import attrs
 
-from agents import Budget, Part, ToolCall
+from agents import Budget
 
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)
@@ -108,20 +108,6 @@ class Outcome:
     @property
     def succeeded(self) -> bool:
         return self.ending is Ending.SUCCEEDED
-
-
-@attrs.frozen(kw_only=True)
-class Said:
-    """A message of a conversation that was led elsewhere before."""
-
-    role: Literal["user", "assistant", "tool"]
-    text: str = ""
-    parts: tuple[Part, ...] = ()
-    """What a user sent with it."""
-    calls: tuple[ToolCall, ...] = ()
-    """What an assistant called."""
-    call: str = ""
-    """What a tool answers."""
 
 
 @attrs.frozen(kw_only=True)

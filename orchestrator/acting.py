@@ -379,11 +379,13 @@ class Acting:
         origin: Origin,
         delegator: Attendant,
     ) -> list[Tool]:
+        # Whoever asked runs theirs for the session they talk to, and for no copy of its agent.
+        tools = [it for it in agent.tools if record.parent is None or not it.elsewhere]
         if not agent.may_delegate:
-            return list(agent.tools)
+            return tools
         ledger = self._book.ledger
         return [
-            *agent.tools,
+            *tools,
             delegate_tool(
                 agent,
                 parent=record,

@@ -36,6 +36,8 @@ REMEMBERED: Final = 32
 PAUSE: Final = 15.0
 """How many seconds pass at least between two lines that are told; each time twice as many."""
 LONGEST_PAUSE: Final = 900.0
+LEAVING_SECONDS: Final = 0.5
+"""How long what was killed may start others, if the process is about to leave."""
 CLOSED: Final = "stopped, because the orchestrator was closed"
 NEVER_BEGUN: Final = "it was never begun"
 LOST: Final = (
@@ -277,7 +279,7 @@ class Background:
         self._commands.pop(task, None)
 
     def news_of(self, command: Command) -> list[int]:
-        """Return the unread news that a command has ended."""
+        """Return the unread news of a command that has ended."""
         session = self._book.ledger.tasks[command.task].session
         news = self._book.ledger.sessions[session].ended_processes()
         return [seq for seq, process in news if process == command.id]
@@ -319,8 +321,10 @@ class Background:
         for command in live:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(command.pid, signal.SIGKILL)
-        if live:
-            end_leftovers(*(command.id for command in live), seconds=0)
+        # What somebody waits for had its grace, and may have ignored that.
+        tags = [*(command.id for command in live), *self._open_calls()]
+        if tags:
+            end_leftovers(*tags, seconds=LEAVING_SECONDS)
 
 
 class ProcessesOf:
@@ -375,10 +379,15 @@ class ProcessesOf:
         assert process is not None, "it has begun"
         await process.close_stdin()
 
-    def unread(self, command: BackgroundCommand) -> str:
+    def unread(
+        self, command: BackgroundCommand, *, but: int, context: int
+    ) -> tuple[str, str]:
         own = self._own(command)
-        text, own.mark = own.output.since(own.mark)
-        return text
+        before = own.output.before(own.mark, context)
+        text, total = own.output.since(own.mark)
+        held = min(but, len(text))
+        own.mark = total - held
+        return before, text[: len(text) - held]
 
     def telling(self, command: BackgroundCommand, call: CallId) -> None:
         news = self._background.news_of(self._own(command))

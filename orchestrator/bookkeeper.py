@@ -223,6 +223,11 @@ class Bookkeeper:
         await self.wait_durable()
         return await self._journal.read_session(session)
 
+    async def read_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:
+        """Return the entries of one kind in which an id stands, whosesoever they are."""
+        await self.wait_durable()
+        return await self._journal.read_naming(kind.__name__, id_)
+
     def _let_in(self, event: Event) -> None:
         """Wake those who wait for room, and whose task has it now or has ended."""
         for task in reversed(self.ledger.joinable):

@@ -268,5 +268,5 @@ def _read(line: bytes) -> tuple[object, Wish]:
         if kind is None:
             raise ValueError(f"say what to do: {', '.join(WISHES)}")
         return said.pop("id", None), msgspec.convert(said, type=kind)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, RecursionError) as exc:
         raise ValueError(str(exc)) from exc

@@ -5,10 +5,24 @@ Nobody who posts a fact waits for that: it is only put aside until somebody take
 
 from collections import deque
 
+import msgspec
 import trio
 
 from delegation import Encoded
 from delegation.events import Entry
+
+
+def line_of(entry: Entry, encoded: Encoded) -> bytes:
+    """Return a fact as one line of JSON, without a line end."""
+    line = {
+        "seq": entry.seq,
+        "at": entry.at,
+        "session": entry.session,
+        "kind": encoded.kind,
+        "version": encoded.version,
+        "body": msgspec.Raw(encoded.body),
+    }
+    return msgspec.json.encode(line)
 
 
 class Facts:

@@ -48,25 +48,36 @@ class Listeners:
 
     def __init__(self) -> None:
         self._listeners: set[_Listener] = set()
-        self._of_a_task: dict[TaskId, set[_Listener]] = {}
+        self._of_a_task: dict[TaskId, list[Callable[[ModelEvent], None]]] = {}
 
     @contextmanager
-    def listen(
-        self, task: TaskId | None = None
-    ) -> Generator[trio.MemoryReceiveChannel[Heard]]:
-        """Hear one task, or all of them, as long as the block lasts."""
+    def listen(self) -> Generator[trio.MemoryReceiveChannel[Heard]]:
         listener = _Listener()
-        among = (
-            self._listeners if task is None else self._of_a_task.setdefault(task, set())
-        )
-        among.add(listener)
+        self._listeners.add(listener)
         try:
             yield listener.receive
         finally:
-            among.remove(listener)
-            if task is not None and not among:
-                del self._of_a_task[task]
+            self._listeners.remove(listener)
             listener.send.close()
+
+    @contextmanager
+    def attend(
+        self, task: TaskId, hear: Callable[[ModelEvent], None]
+    ) -> Generator[None]:
+        """Hear one task, as long as the block lasts.
+
+        Args:
+            task: which one.
+            hear: takes each event at once, and waits for nothing.
+        """
+        hearing = self._of_a_task.setdefault(task, [])
+        hearing.append(hear)
+        try:
+            yield
+        finally:
+            hearing.remove(hear)
+            if not hearing:
+                del self._of_a_task[task]
 
     def teller(self, task: TaskId) -> Callable[[ModelEvent], None]:
         """Return what tells everybody who listens of a task."""
@@ -75,5 +86,5 @@ class Listeners:
     def _tell(self, task: TaskId, event: ModelEvent) -> None:
         for listener in self._listeners:
             listener.hear(task, event)
-        for listener in self._of_a_task.get(task, ()):
-            listener.hear(task, event)
+        for hear in self._of_a_task.get(task, ()):
+            hear(event)

@@ -70,7 +70,7 @@ def _ending_by(exc: TaskFailedError, record: TaskRecord) -> Ending:
     theirs = exc.outcome
     # What is used up for one of them is used up for all under the same budget.
     is_shared = any(it.describe() in theirs.error for it in record.accounts)
-    if theirs.ending is Ending.OVER_BUDGET and is_shared:
+    if theirs.ending in {Ending.OVER_BUDGET, Ending.REFUSED} and is_shared:
         return Ending.OVER_BUDGET
     return Ending.FAILED
 

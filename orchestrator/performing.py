@@ -22,6 +22,7 @@ from agents import (
     DefinitionError,
     Pipeline,
     UserMessage,
+    is_agent,
     raising_one_error,
     well_formed,
 )
@@ -188,7 +189,7 @@ class Performance:
         """
         # Before anything is asked for: afterwards somebody must have the child.
         await trio.lowlevel.checkpoint()
-        if not _is_agent(agent):
+        if not is_agent(agent):
             raise DefinitionError(
                 f"{agent!r} cannot be delegated to: it is no agent; make one of a function"
                 " with @agent"
@@ -230,7 +231,8 @@ class Performance:
         )
         if (refused := self._book.admit([request])) is not None:
             path = f"{record.path}/{agent.name}"
-            raise TaskFailedError(path, Outcome(Ending.REFUSED, error=refused.reason))
+            ended = Outcome(Ending.REFUSED, error=refused.reason, kind=refused.ran_out)
+            raise TaskFailedError(path, ended)
 
     async def _see_to(self, child: Child[Any], record: TaskRecord) -> None:
         # What the child does is its own: it hands work on by itself, or not at all.
@@ -274,11 +276,6 @@ def _is_group(
     # That of a fan-out is one failure.
     is_failure = isinstance(exc, TaskFailedError)
     return isinstance(exc, BaseExceptionGroup) and not is_failure
-
-
-def _is_agent(value: object) -> bool:
-    """Tell what no type checker has looked at."""
-    return isinstance(value, Agent)
 
 
 _PERFORMANCE: Final[ContextVar[Performance | None]] = ContextVar(

@@ -5,6 +5,7 @@ The tools that hand work on and look after it are real, and begin when they bega
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -31,6 +32,7 @@ from agents import (
 )
 from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
 from delegation.events import ModelAnswered, ModelFailed, TaskRequested, ToolAnswered
+from delegation.processes import ProcessId
 from orchestrator.approving import turned_away
 from orchestrator.bookkeeper import STOPPING
 from orchestrator.comparing import likeness_in
@@ -176,9 +178,13 @@ class PromptedRoster(Roster):
         event = self._record.tools[task.id, call.id].event
         assert isinstance(event, ToolAnswered), "that is what these are"
         commands = self._record.commands
-        told = {commands[seq] for seq in event.mail if seq in commands}
-        news = self._ledger.sessions[task.session].ended_processes()
-        self.telling(task.id, call.id, [seq for seq, it in news if it in told])
+        told = Counter(commands[seq] for seq in event.mail if seq in commands)
+        unread: dict[ProcessId, list[int]] = {}
+        for seq, process in self._ledger.sessions[task.session].ended_processes():
+            unread.setdefault(process, []).append(seq)
+        # Older records tell the end alone, which is the last of it.
+        news = [unread.get(process, [])[-many:] for process, many in told.items()]
+        self.telling(task.id, call.id, list(itertools.chain(*news)))
 
     async def _run(self, task: TaskRecord, tool: Tool, call: ToolCall) -> str:
         """Run a tool of ours: from where it began to where it answered."""

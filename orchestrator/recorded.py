@@ -29,6 +29,7 @@ from delegation.events import (
     ModelAnswered,
     ModelFailed,
     ProcessEnded,
+    ProcessMatched,
     SessionOpened,
     Steered,
     TaskRequested,
@@ -123,7 +124,7 @@ class Record:
         self.said: dict[MessageId, int] = {}
         """Where something was said to a task."""
         self.commands: dict[int, ProcessId] = {}
-        """Where commands in the background ended."""
+        """Where commands in the background did something, and which."""
         self.ends: dict[Stretch, End] = {}
         self.turns: dict[int, Entry] = {}
         self.started: dict[TaskId, int] = {}
@@ -174,7 +175,7 @@ class Record:
                 self.asked.setdefault((request.parent, call), entry.seq)
             case Steered():
                 self.said[event.id] = entry.seq
-            case ProcessEnded():
+            case ProcessMatched() | ProcessEnded():
                 self.commands[entry.seq] = event.id
             case CancelRequested():
                 self.stopped.setdefault(event.task, []).append(entry.seq)

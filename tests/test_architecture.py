@@ -17,7 +17,7 @@ AGENTS = """
     Message MessageId Model ModelError ModelEvent ModelRequest Occasion OutputError Part
     Patience Pipeline Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel
     Step Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
-    UserMessage agent allow arguments_schema ask deny input_of new_message_id
+    UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn tell_nobody
     tool unanswered_calls well_formed
 """

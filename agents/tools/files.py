@@ -27,8 +27,9 @@ from agents.tools.contents import (
     lines_of,
 )
 from agents.tools.desk import Fingerprint
+from agents.tools.kept_output import LONGEST_WORD
 from agents.tools.listing import list_files
-from agents.tools.scene import current_scene
+from agents.tools.scene import current_scene, without_secrets
 from agents.tools.searching import search_files
 from agents.tools.spots import Spot, require_plain, shown
 from agents.tools.tool import tool
@@ -222,11 +223,10 @@ class _Text:
 def _page(contents: Contents, offset: int, limit: int, path: str) -> str:
     page: list[str] = []
     room = CHARACTERS
-    lines = lines_of(after(offset - 1, contents.chunks()), LINE)
+    lines = lines_of(after(offset - 1, contents.chunks()), LINE + LONGEST_WORD)
     for text, cut in islice(lines, limit):
-        note = f" [{cut:,} more bytes in this line]" if cut else ""
         number = offset + len(page)
-        page.append(f"{number:>6}\t{text.removeprefix(BOM.decode())}{note}")
+        page.append(f"{number:>6}\t{_shown(text.removeprefix(BOM.decode()), cut)}")
         room -= len(page[-1]) + 1
         if room < 0:
             break
@@ -251,6 +251,14 @@ def _page(contents: Contents, offset: int, limit: int, path: str) -> str:
     return "\n".join([*page, *(f"[{note}]" for note in notes)])
 
 
+def _shown(text: str, cut: int) -> str:
+    if len(text) <= LINE:
+        return text
+    cut += len(text[LINE:].encode())
+    # First without secrets: nobody would know half of one.
+    return f"{without_secrets(text)[:LINE]} [{cut:,} more bytes in this line]"
+
+
 def _known_by(contents: Contents) -> Fingerprint:
     if not contents.is_long:
         for _ in contents.chunks():
@@ -268,7 +276,7 @@ def _not_found(data: bytes, wanted: bytes, path: str) -> str:
     """Say that a text is not in a file, and which lines come near."""
     # The longest line says most of what is meant.
     line = max((it.strip() for it in wanted.decode().split("\n")), key=len)[:COMPARED]
-    there = [text for text, _ in lines_of([data], LINE)]
+    there = [text for text, _ in lines_of([data], LINE + LONGEST_WORD)]
     like = [text.strip()[:COMPARED] for text in there]
     near = [index for index, text in enumerate(like) if text == line][:3]
     if not near:
@@ -277,7 +285,7 @@ def _not_found(data: bytes, wanted: bytes, path: str) -> str:
     says = f"old is not in {path}: it must be there exactly, spaces and all"
     if not near or not line:
         return f"{says}; read the file again"
-    nearest = "\n".join(f"{index + 1:>6}\t{there[index]}" for index in near)
+    nearest = "\n".join(f"{index + 1:>6}\t{_shown(there[index], 0)}" for index in near)
     return f"{says}. The nearest lines are:\n{nearest}"
 
 

@@ -28,7 +28,8 @@ PIECE: Final = 4096
 # An escape sequence may come in two chunks. What is longer than this is none.
 HELD_BACK: Final = 4096
 
-# A key has no blank in it, and is shorter than this.
+# Half a word may be half a secret, and nobody would know it for one: it is not shown where a text
+# is cut. A key has no blank in it, and is shorter than this.
 LONGEST_WORD: Final = 1_000
 _BLANK: Final = re.compile(r"\s")
 # Control sequences; strings up to BEL or ESC \, such as titles and links; and all others.
@@ -76,6 +77,8 @@ class KeptOutput:
         self._last_length = 0
         self._new_lines = 0
         self._is_line_open = False
+        self._is_finished = False
+        self._looked_at = 0
 
     def write(self, chunk: bytes | bytearray) -> str:
         """Take in what was said, and return the text that it is.
@@ -86,6 +89,7 @@ class KeptOutput:
 
     def finish(self) -> str:
         """Take in that no more will come, and return the text that was held back."""
+        self._is_finished = True
         return self._take(self._decoder.decode(b"", final=True), final=True)
 
     @property
@@ -116,10 +120,32 @@ class KeptOutput:
         before = self._first.getvalue()[mark:]
         if begin == end:
             return before + after, self.total
-        # Half a word may be half a secret, and nobody would know it for one.
-        before, after = _before_a_cut(before), _after_a_cut(after)
+        before, after = before_a_cut(before), _after_a_cut(after)
         missing = self.total - mark - len(before) - len(after)
         return f"{before}\n{self._missing(missing)}\n{after}", self.total
+
+    def before(self, mark: int, characters: int) -> str:
+        """Return the last characters that came before a mark, as far as they are kept."""
+        begin, end = self._gap()
+        if begin == end:
+            kept, start = self._first.getvalue() + self._ending(), 0
+        elif mark >= end:
+            kept, start = self._ending(), end
+        else:
+            kept, start = self._first.getvalue(), 0
+        return kept[max(0, mark - characters - start) : max(0, mark - start)]
+
+    def loose_end(self) -> int:
+        """Return how many of the last characters are a word that may go on: half a secret, maybe.
+
+        If nothing has come since this was asked last, it is none: a question has no end.
+        """
+        has_grown, self._looked_at = self._looked_at < self.total, self.total
+        if self._is_finished or not has_grown:
+            return 0
+        last = self.before(self.total, LONGEST_WORD)
+        found = _BLANK.search(last[::-1])
+        return len(last) if found is None else found.start()
 
     def lines(self, offset: int | None = None, limit: int = LINES) -> LogView:
         """Return some lines, and which they are.
@@ -137,11 +163,12 @@ class KeptOutput:
         if gap == gap_end:
             shown = (self._first.getvalue() + ending).split("\n")[begin:end]
             return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
-        beginning = self._first.getvalue().split("\n")
+        first, ending = before_a_cut(self._first.getvalue()), _after_a_cut(ending)
+        beginning = first.split("\n")
         shown = beginning[begin:end]
         goes_on_at = self._new_lines - ending.count("\n")
         if begin <= goes_on_at and end >= len(beginning):
-            shown.append(self._missing(gap_end - gap))
+            shown.append(self._missing(self.total - len(first) - len(ending)))
         shown += ending.split("\n")[
             max(0, begin - goes_on_at) : max(0, end - goes_on_at)
         ]
@@ -196,13 +223,19 @@ class KeptOutput:
         return _CONTROLS.sub("\ufffd", text)
 
 
-def _before_a_cut(text: str) -> str:
-    """Return a text without its last word, unless that is endless."""
-    found = _BLANK.search(text[: -LONGEST_WORD - 1 : -1])
-    return text if found is None else text[: len(text) - found.start()]
+def before_a_cut(text: str) -> str:
+    """Return a text without its last word; of an endless one, without what may be a key."""
+    return text[: len(text) - _length_of_word(text[: -LONGEST_WORD - 2 : -1])]
 
 
 def _after_a_cut(text: str) -> str:
-    """Return a text without its first word, unless that is endless."""
+    """Return a text without its first word; of an endless one, without what may be a key."""
+    return text[_length_of_word(text) :]
+
+
+def _length_of_word(text: str) -> int:
+    """Return how many characters go where a text is cut; none if it would be all."""
     found = _BLANK.search(text[:LONGEST_WORD])
-    return text if found is None else text[found.start() :]
+    if found is not None:
+        return found.start()
+    return LONGEST_WORD if len(text) > LONGEST_WORD else 0

@@ -95,8 +95,19 @@ class Processes(Protocol):
         """Let a command read the end of its input."""
         ...
 
-    def unread(self, command: BackgroundCommand) -> str:
-        """Return what a command has printed since this was asked last."""
+    def unread(
+        self, command: BackgroundCommand, *, but: int, context: int
+    ) -> tuple[str, str]:
+        """Return what a command has printed since this was asked last, and what came before that.
+
+        Args:
+            command: which one.
+            but: so many characters from the end, which are left for the next time.
+            context: how many characters of what came before.
+
+        Returns:
+            what came before, and what is new.
+        """
         ...
 
     def telling(self, command: BackgroundCommand, call: CallId) -> None:

@@ -22,7 +22,7 @@ import trio
 
 from agents.errors import ToolError
 from agents.nurseries import raising_one_error
-from agents.tools.kept_output import KeptOutput
+from agents.tools.kept_output import KeptOutput, before_a_cut
 from agents.tools.leftovers import open_pidfd, signal_carriers_soon, tagged
 
 GRACE_SECONDS: Final = 1.0
@@ -265,12 +265,16 @@ class _Lines:
     def take(self, text: str, *, is_end: bool = False) -> None:
         *lines, rest = text.split("\n")
         for line in lines:
-            self._heard((self._begun + line)[:LINE])
+            self._tell(self._begun + line)
             self._begun = ""
-        if len(self._begun) < LINE:
-            self._begun += rest[: LINE - len(self._begun)]
+        # One more than is told, to know that there was more.
+        if len(self._begun) <= LINE:
+            self._begun += rest[: LINE + 1 - len(self._begun)]
         if is_end and self._begun:
-            self._heard(self._begun)
+            self._tell(self._begun)
+
+    def _tell(self, line: str) -> None:
+        self._heard(line if len(line) <= LINE else before_a_cut(line[:LINE]))
 
 
 def _tell_nobody(text: str, *, is_end: bool = False) -> None:

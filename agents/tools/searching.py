@@ -15,7 +15,7 @@ from typing import Final
 from agents.errors import ToolError
 from agents.tools.contents import Contents, binary_kind, head_of, lines_of
 from agents.tools.listing import Glob, Walk
-from agents.tools.scene import current_scene
+from agents.tools.scene import current_scene, without_secrets
 from agents.tools.spots import Spot, open_plain, shown, telling
 from agents.tools.tool import tool
 from agents.tools.workspace import Workspace
@@ -112,8 +112,7 @@ class Search:
             if len(self._found) >= MATCHES or self._room < 0:
                 self._left_out += 1
                 continue
-            line = f"{text[:SHOWN].strip()}{' ...' * (len(text) > SHOWN)}"
-            self._found.append(f"{shown(path)}:{number}: {line}")
+            self._found.append(f"{shown(path)}:{number}: {_in_short(text)}")
             self._room -= len(self._found[-1]) + 1
 
     def _has_time(self) -> bool:
@@ -147,6 +146,13 @@ class Search:
                 f"[stopped after {self._seconds:g} s: not all was searched; ask for a part of"
                 " it, by path or glob]"
             )
+
+
+def _in_short(line: str) -> str:
+    if len(line) <= SHOWN:
+        return line.strip()
+    # First without secrets: nobody would know half of one.
+    return f"{without_secrets(line)[:SHOWN].strip()} ..."
 
 
 def _expression(pattern: str) -> Callable[[str], bool]:

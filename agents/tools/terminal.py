@@ -4,6 +4,7 @@ A promise to tell later is only made where somebody can be told: elsewhere the a
 how to ask instead.
 """
 
+import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -34,6 +35,8 @@ LINES: Final = 200
 COMMAND: Final = 200
 """How many characters of a command tell which one it is."""
 SHORTEST_PREFIX: Final = 4
+CONTEXT: Final = 16_000
+"""How many characters before what is new are looked at: the longest private key is shorter."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST)]
 
@@ -256,7 +259,24 @@ async def _poll(
     _: ToolCall, __: ControlProcess, processes: Processes, command: BackgroundCommand
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
-    return {**_status(command), "new_output": _shown(processes.unread(command))}
+    held = command.output.loose_end()
+    before, new = processes.unread(command, but=held, context=CONTEXT)
+    answer = {**_status(command), "new_output": _shown(_without_secrets(before, new))}
+    if held:
+        answer["note"] = (
+            "It may be in the middle of a word, which the next poll will show."
+        )
+    return answer
+
+
+def _without_secrets(before: str, new: str) -> str:
+    """Return what is new as it may be written down, also where a secret began before it."""
+    known, whole = without_secrets(before), without_secrets(before + new)
+    if whole == before + new:
+        return new
+    pairs = zip(known, whole, strict=False)
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return whole[len(list(alike)) :]
 
 
 async def _log(
@@ -268,11 +288,17 @@ async def _log(
     await trio.lowlevel.checkpoint()
     processes.telling(command, call.id)
     shown = command.output.lines(asked.offset, asked.limit)
+    held = command.output.loose_end() if shown.end == shown.total else 0
     return {
         **_status(command),
         "lines": f"{shown.begin} to {shown.end} of {shown.total}",
-        "output": _shown(shown.text),
+        "output": _shown(_but(held, shown.text)),
     }
+
+
+def _but(held: int, text: str) -> str:
+    """Return a text without so many characters from its end."""
+    return text[: max(0, len(text) - held)]
 
 
 def _shown(text: str) -> str:
@@ -295,7 +321,9 @@ async def _wait(
 ) -> Mapping[str, Any]:
     await processes.wait(command, asked.timeout)
     processes.telling(command, call.id)
-    answer = {**_status(command), "output": command.output.tail_text(TAIL)}
+    held = command.output.loose_end()
+    output = _but(held, command.output.tail_text(TAIL))
+    answer = {**_status(command), "output": output}
     if not command.ended:
         answer["note"] = f"It still runs after {asked.timeout:g} seconds."
     return answer

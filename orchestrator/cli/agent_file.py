@@ -5,9 +5,9 @@ import traceback
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
-from agents import Agent
+from agents import Agent, is_agent
 from orchestrator.cli.errors import CommandError
 
 MODULE: Final = "__orchestrator_file__"
@@ -113,14 +113,10 @@ def _agents_in(file: Path) -> dict[str, Agent[Any]]:
         raise CommandError(f"{where}: {type(exc).__name__}: {exc}") from exc
     found: dict[str, Agent[Any]] = {}
     for variable, value in vars(module).items():
-        if _is_agent(value):
+        if is_agent(value):
             found[variable] = value
             found.setdefault(value.name, value)
     return found
-
-
-def _is_agent(value: object) -> TypeGuard[Agent[Any]]:
-    return isinstance(value, Agent)
 
 
 def _choice(found: dict[str, Agent[Any]]) -> str:

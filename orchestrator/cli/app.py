@@ -14,6 +14,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 from agents import DefinitionError
+from delegation import printable
 from orchestrator.cli import doing, looking, serving
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import FAILED, USAGE
@@ -67,6 +68,7 @@ def run_command(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as exc:
-        print(f"orchestrator: {exc.strerror or exc}", file=sys.stderr)
+        where = "" if exc.filename is None else f"{printable(str(exc.filename))}: "
+        print(f"orchestrator: {where}{exc.strerror or exc}", file=sys.stderr)
         return FAILED
     return code or 0

@@ -1,6 +1,7 @@
 """Asking whoever sits at the terminal for approval, and understanding the answer."""
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final, NoReturn
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from agents import raising_one_error
 from delegation import one_line, printable
-from delegation.asking import Answer, Ask
+from delegation.asking import Answer, ApprovalId, Ask
 from orchestrator.cli.lines import STDIN, Lines
 from orchestrator.cli.terminal import Terminal
 from orchestrator.errors import UnknownIdError
@@ -61,8 +62,8 @@ def _says_no_more(ask: Ask) -> bool:
         return True
     try:
         said = msgspec.json.decode(ask.details, type=dict[str, object])
-    except msgspec.DecodeError:
-        return False  # it was cut
+    except (msgspec.DecodeError, RecursionError):
+        return False  # it was cut, or somebody tries what we can bear
     return list(said.values()) in ([], [ask.subject])
 
 
@@ -83,13 +84,25 @@ async def wait_over(orchestrator: Orchestrator, ask: Ask) -> None:
             seen = await orchestrator.wait_changed(after=seen)
 
 
-async def answer_in_terminal(orchestrator: Orchestrator, console: Terminal) -> NoReturn:
-    """Ask for each approval as it comes, until cancelled."""
+def pending(orchestrator: Orchestrator) -> set[ApprovalId]:
+    """Return what is asked now: those who ask before we begin have others who talk to them."""
+    return {ask.id for ask in orchestrator.approvals}
+
+
+async def answer_in_terminal(
+    orchestrator: Orchestrator, console: Terminal, others: Collection[ApprovalId]
+) -> NoReturn:
+    """Ask for each approval as it comes, until cancelled.
+
+    Args:
+        orchestrator: who needs somebody.
+        console: where that is shown.
+        others: what is not asked here.
+    """
     if console.quiet:
         console = Terminal(stderr=True)  # a question that nobody sees is none
     lines = Lines()
-    # Those who asked before are in sessions that others talk to.
-    shown = {ask.id for ask in orchestrator.approvals}
+    shown = {*others}
     seen = 0
     while True:
         new = [ask for ask in orchestrator.approvals if ask.id not in shown]

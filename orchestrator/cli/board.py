@@ -15,6 +15,7 @@ from delegation.folding import SHOWN, FoldRow, FoldState, Kind
 from delegation.tally import FAILURES
 from orchestrator.cli.frame import Paper, Sight, draw
 from orchestrator.cli.keys import Line
+from orchestrator.cli.questions import in_lines, whole
 from orchestrator.cli.transcript import wrapped
 from orchestrator.control import AnswerAsk, Cancel, Steer
 
@@ -23,6 +24,9 @@ KEYS: Final = (
 )
 KEYS_THERE: Final = "↑↓ scroll  Esc back  x cancel  m tell  a/d answer  q leave"
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
+READ_IT: Final = ": Esc, then Enter at the task shows all of it"
+OTHER_LINES: Final = 10
+"""How many lines of a terminal are not for a question."""
 MORE: Final = 4
 """How many times as many of a group are shown when somebody wants more."""
 
@@ -87,7 +91,7 @@ class Board:
     def picture(self, sight: Sight, paper: Paper, heading: str) -> list[Text]:
         """Return what the watcher sees, in just as many lines as there are."""
         self._sight = sight
-        bottom = [paper.fitted(line) for line in self._bottom()]
+        bottom = [paper.fitted(line) for line in self._bottom(paper)]
         paper = attrs.evolve(paper, height=max(1, paper.height - len(bottom)))
         if self.reading is not None:
             lines = self._page(sight, paper)
@@ -133,13 +137,16 @@ class Board:
             head.append(f"  {seen:,}/{self._lines:,} lines", "not bold dim")
         return [paper.fitted(line.copy()) for line in (head, *shown)]
 
-    def _bottom(self) -> list[Text]:
+    def _bottom(self, paper: Paper) -> list[Text]:
         """Return the last lines: what is asked of the watcher, or what came of it, or keys."""
         if self._then is not None:
-            question = Text(self._question, style="bold yellow")
+            most = max(2, paper.height - OTHER_LINES)
+            question = in_lines(
+                self._question, width=paper.width, most=most, hint=READ_IT
+            )
             if self._line is not None:
-                return [question, self._line.drawn()]
-            return [question, Text(self._choices, style="dim")]
+                return [*question, self._line.drawn()]
+            return [*question, Text(self._choices, style="dim")]
         if self.note:
             return [Text(self.note, style="bold")]
         return [Text(KEYS if self.reading is None else KEYS_THERE, style="dim")]
@@ -234,7 +241,7 @@ class Board:
             self.note = "nothing waits for an approval"
             return
         ask: Ask = asks[0]
-        what = f"{ask.path}  {ask.tool}: {one_line(ask.subject)}"
+        what = whole(ask)
         if key == "d":
             self._ask_line(
                 f"Deny {what}",

@@ -161,11 +161,12 @@ def simulate(
     seeds: int = 100,
     json: bool = False,
     plot: Path | None = None,
-) -> None:
+) -> int:
     """Run an agent many times in virtual time: no model is asked, no tool is run.
 
     The orchestrator is real, the models only pretend. Shows how long it takes, what it costs, and
-    what limits it: the critical path, room, the provider, failures or a budget.
+    what limits it: the critical path, room, the provider, failures or a budget. Exits with 0 if a
+    run succeeded, and otherwise as `run` does.
 
     Args:
         file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
@@ -203,7 +204,7 @@ def simulate(
         seeds=seeds,
     )
     agent = load_agent(file)
-    show_simulation(agent, goal, settings, as_json=json, plot=plot)
+    return show_simulation(agent, goal, settings, as_json=json, plot=plot)
 
 
 def replay(

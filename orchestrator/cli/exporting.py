@@ -2,30 +2,16 @@
 
 import sys
 import time
-from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from delegation import SessionId, Tree
-from orchestrator.cli.errors import CommandError
+from delegation import SessionId
+from orchestrator.cli.output_file import require_a_place, write_out
 from orchestrator.cli.past import fold_run, read_facts
+from orchestrator.exporting import Format, drawn, report_of
 
-Format: TypeAlias = Literal[
-    "text", "mermaid", "dot", "svg", "graphml", "json", "trace", "html"
-]
 FOLDED: Final = frozenset({"mermaid", "dot", "svg"})
 """What is drawn, and hence folded."""
-WRITERS: Final[dict[str, Callable[[Tree, float | None], str]]] = {
-    "text": lambda tree, now: tree.to_text(now=now),
-    "mermaid": lambda tree, _: tree.to_mermaid(),
-    "dot": lambda tree, _: tree.to_dot(),
-    "svg": lambda tree, now: tree.to_svg(now=now),
-    "graphml": lambda tree, _: tree.to_graphml(),
-    "json": lambda tree, _: tree.to_json(),
-    "trace": lambda tree, now: tree.to_trace(now=now),
-}
-"""What is made of a tree; the report is made of the facts."""
 
 
 def export_run(
@@ -43,16 +29,13 @@ def export_run(
         wanted: what for.
         output: the file, which is replaced if it is there; None is stdout.
     """
+    if output is not None:
+        require_a_place(output, journal)
     run, text, tasks = _exported(journal, prefix, wanted)
     if output is None:
         print(text)
         return
-    try:
-        output.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as exc:
-        raise CommandError(
-            f"{output} cannot be written: {exc.strerror or exc}; say another file with -o"
-        ) from exc
+    write_out(output, f"{text}\n")
     folded = ", folded into at most 120 boxes" if wanted in FOLDED else ""
     size = f"{len(text.encode()) / 1000:,.0f} kB"
     print(f"run {run}: {tasks:,} tasks{folded}, {size}: {output}", file=sys.stderr)
@@ -63,15 +46,8 @@ def _exported(
 ) -> tuple[SessionId, str, int]:
     run, entries, is_written = read_facts(journal, prefix)
     if wanted == "html":
-        # Imported late: nobody else needs it.
-        from orchestrator.report import Transcripts, story_of, written
-
-        kind = Transcripts.NONE
-        story = story_of(run, entries, is_written=is_written, listen=kind.wants)
-        ours = version("delegation-orchestrator")
-        report = written(story, version=ours, transcripts=kind)
-        return run, report.html, len(story.tree)
+        return run, *report_of(run, entries, is_written=is_written)
     ledger = fold_run(entries, journal, is_written=is_written)
     tree = ledger.sessions[run].tree
     now = time.time() if is_written else None
-    return run, WRITERS[wanted](tree, now), len(tree)
+    return run, drawn(tree, wanted, now=now), len(tree)

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from agents import ToolCall
-from delegation import Mode, Status, TaskId, Tree, one_line, printable
+from delegation import Mode, Status, TaskId, Tree, one_line
 from delegation.asking import Ask
 from delegation.folding import AS_IT_COMES, FoldRow, FoldState, Kind, fold
 from orchestrator.cli.looks import (
@@ -24,6 +24,7 @@ from orchestrator.cli.looks import (
     time_in_short,
     tokens_in_short,
 )
+from orchestrator.cli.questions import on_one_line
 
 SHOWN_ASKS: Final = 3
 """How many of those who need somebody are shown one by one."""
@@ -173,7 +174,7 @@ def _needs(sight: Sight, paper: Paper) -> list[Text]:
         line = Text(f"  {ask.id[:10]}  ", style="bold")
         line.append(f"{ask.path}  ", style="not bold dim")
         line.append(f"{ask.tool}: ", style="not bold yellow")
-        line.append(" ".join(printable(ask.subject).split()), style="not bold")
+        line.append(on_one_line(ask.subject), style="not bold")
         lines.append(line)
     if len(sight.asks) > most:
         lines.append(Text(f"  … and {len(sight.asks) - most} more", style="dim"))

@@ -137,15 +137,20 @@ class RawTerminal:
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
 
     async def stop_with_ctrl_z(
-        self, leave: Callable[[], None], come_back: Callable[[], None]
+        self,
+        leave: Callable[[], None],
+        come_back: Callable[[], None],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> NoReturn:
         """Let Ctrl-Z stop the process with the terminal as it was, until cancelled.
 
         Args:
             leave: takes away what we have drawn.
             come_back: draws it again.
+            task_status: told when Ctrl-Z is listened for: before that, nothing should be drawn.
         """
         with trio.open_signal_receiver(signal.SIGTSTP) as stops:
+            task_status.started()
             async for _ in stops:
                 leave()
                 self.give_back()

@@ -13,18 +13,21 @@ from rich.live import Live
 from rich.text import Text
 
 from agents import raising_one_error
-from delegation import Tree, printable
+from delegation import Tree
 from delegation.asking import Answer, Ask
-from orchestrator.cli.approvals import understood
+from orchestrator.cli.approvals import pending, understood
 from orchestrator.cli.frame import Paper, Sight, draw
 from orchestrator.cli.keys import Keys, Line, RawTerminal, raw_terminal
 from orchestrator.cli.looks import is_ascii
+from orchestrator.cli.questions import in_lines, on_one_line, whole
 from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
 IDLE_SECONDS: Final = 1
 """How often it is drawn when nothing happens, for the clock."""
+OTHER_LINES: Final = 10
+"""How many lines of a terminal are not for a question: who else needs somebody, the tree, keys."""
 ANSWERS: Final = "y once · t in this task · s in this session · n no, and why"
 
 
@@ -42,7 +45,7 @@ async def show_live(
     with _keys(attended) as terminal, view.shown(), raising_one_error():
         async with trio.open_nursery() as nursery:
             if terminal is not None:
-                nursery.start_soon(
+                await nursery.start(
                     terminal.stop_with_ctrl_z, view.take_away, view.put_back
                 )
                 nursery.start_soon(view.answer_forever, Keys())
@@ -78,8 +81,7 @@ class LiveView:
         self._note = ""
         self._answered: set[str] = set()
         """What was answered here."""
-        # Those who asked before are in sessions that others talk to.
-        self._others = {ask.id for ask in orchestrator.approvals}
+        self._others = pending(orchestrator)
 
     @contextmanager
     def shown(self) -> Generator[None]:
@@ -139,8 +141,14 @@ class LiveView:
                 self._say(f"{_what(before)} — answered elsewhere, or over", "dim")
         if first is None or not self._is_attended:
             return []
+        question = in_lines(
+            whole(first),
+            width=self._console.width,
+            most=max(2, self._console.height - OTHER_LINES),
+            hint=f"; all of it: orchestrator show {first.task}",
+        )
         return [
-            Text(_what(first), style="bold yellow"),
+            *question,
             Text(self._note or ANSWERS, style="dim"),
             self._line.drawn(),
         ]
@@ -184,8 +192,7 @@ class LiveView:
 
 
 def _what(ask: Ask) -> str:
-    subject = " ".join(printable(ask.subject).split())
-    return f"{ask.path}  {ask.tool}: {subject}"
+    return f"{ask.path}  {ask.tool}: {on_one_line(ask.subject)}"
 
 
 def newest_tree(orchestrator: Orchestrator) -> Tree | None:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from orchestrator.cli.doctor import show_health
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.exporting import Format, export_run
+from orchestrator.cli.exporting import export_run
 from orchestrator.cli.listing import prune_runs, show_runs
 from orchestrator.cli.options import (
     JournalOption,
@@ -17,6 +17,7 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.showing import Shape, show_task, show_tree
 from orchestrator.cli.terminal import Terminal
+from orchestrator.exporting import Format
 
 
 def runs(

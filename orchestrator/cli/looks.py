@@ -62,6 +62,7 @@ ASCII: Final = str.maketrans(
         "▸": ">",
         "▾": "v",
         "█": "_",
+        "⏎": "\\n",
     }
 )
 """What stands for our signs where there are only 128 characters."""

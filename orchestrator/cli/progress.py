@@ -5,19 +5,21 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from typing import Final
 
 import trio
 from rich.text import Text
 
 from agents import raising_one_error
-from orchestrator.cli.approvals import answer_in_terminal, is_attended
+from orchestrator.cli.approvals import answer_in_terminal, is_attended, pending
 from orchestrator.cli.live import newest_tree, show_live
 from orchestrator.cli.looks import Progress, chosen
 from orchestrator.cli.ndjson import write_facts, write_lines
-from orchestrator.cli.plain import log_of, write_log
+from orchestrator.cli.plain import Log, log_of, write_log
 from orchestrator.cli.terminal import Terminal, command
 from orchestrator.control import open_control
+from orchestrator.following import Facts
 from orchestrator.runtime import IN_MEMORY, Orchestrator, default_journal
 
 WATCH: Final = "Tasks are at work. To look at them, and to act on them:"
@@ -37,6 +39,7 @@ class Showing:
         self._console = console
         self._journal = journal
         self._at_end = at_end
+        self._has_failed = False
 
     @asynccontextmanager
     async def watched(
@@ -63,7 +66,12 @@ class Showing:
                         and not (is_shown and progress == "live")
                     ):
                         everywhere = Terminal(stderr=True)
-                        nursery.start_soon(answer_in_terminal, orchestrator, everywhere)
+                        nursery.start_soon(
+                            answer_in_terminal,
+                            orchestrator,
+                            everywhere,
+                            pending(orchestrator),
+                        )
                     with self._shown(orchestrator, nursery, is_shown=is_shown):
                         yield
                     nursery.cancel_scope.cancel(reason="it has ended")
@@ -79,26 +87,59 @@ class Showing:
             self._at_end.callback(write_lines, facts)
             nursery.start_soon(write_facts, orchestrator, facts)
         if is_shown and self.progress == "live":
-            # Our own keys, so that what is typed does not spoil the picture.
-            attended = is_attended()
-            nursery.start_soon(
-                lambda: show_live(orchestrator, console, attended=attended)
-            )
+            nursery.start_soon(self._live, orchestrator)
         if not (is_shown and self.progress == "plain"):
             yield
             return
         with orchestrator.follow() as facts:
             log = log_of(orchestrator, console)
-            nursery.start_soon(write_log, orchestrator, facts, log)
+            nursery.start_soon(self._plain, orchestrator, facts, log)
             try:
                 yield
             finally:
-                log.tell([entry for entry, _ in facts.take()])
-                log.sum_up()
+                with self._only_a_picture():
+                    log.tell([entry for entry, _ in facts.take()])
+                    log.sum_up()
+
+    async def _live(self, orchestrator: Orchestrator) -> None:
+        # Our own keys, so that what is typed does not spoil the picture.
+        attended, others = is_attended(), pending(orchestrator)
+        with self._only_a_picture():
+            await show_live(orchestrator, self._console, attended=attended)
+        if attended:
+            # Without a picture, somebody may still be needed.
+            await answer_in_terminal(orchestrator, Terminal(stderr=True), others)
+
+    async def _plain(self, orchestrator: Orchestrator, facts: Facts, log: Log) -> None:
+        with self._only_a_picture():
+            await write_log(orchestrator, facts, log)
+
+    @contextmanager
+    def _only_a_picture(self) -> Generator[None]:
+        """Let no error in what is shown end what is done. It is said once."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise  # whoever read it has left, and so do we
+        except Exception as exc:  # noqa: BLE001 (a bulkhead)
+            if not self._has_failed:
+                self._has_failed = True
+                self._console.print(
+                    Text(_without_it(exc), style="yellow"), soft_wrap=True
+                )
 
     async def _hint(self, orchestrator: Orchestrator) -> None:
         await wait_handed_on(orchestrator)
         say_how_to_watch(orchestrator, self._console, self._journal)
+
+
+def _without_it(exc: Exception) -> str:
+    (*_, (frame, line)) = walk_tb(exc.__traceback__)
+    where = f"{Path(frame.f_code.co_filename).name}, line {line}"
+    return (
+        f"orchestrator: what happens cannot be shown ({type(exc).__name__}: {exc}, in {where});"
+        " the work goes on without that. This is our mistake: please report it."
+    )
 
 
 async def wait_handed_on(orchestrator: Orchestrator) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import trio
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from agents import Agent, Budget
 from agents.models.named import NamedModel
-from delegation import Outcome, Tree, printable
+from delegation import Ending, Outcome, Tree, printable
 from orchestrator.budgets import budget
 from orchestrator.cli.approvals import is_attended
 from orchestrator.cli.demo import QUESTION, team
@@ -27,9 +27,6 @@ from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import Session
 from orchestrator.errors import ClosedError
 from orchestrator.runtime import Orchestrator, open_orchestrator
-
-SUCCEEDED: Final = 0
-FAILED: Final = 1
 
 
 async def run_goal(
@@ -138,7 +135,7 @@ async def show_demo(
         'With a real model:  agents with model="openai:gpt-5", a key in OPENAI_API_KEY,',
         f"                    and: {command('run', 'FILE', 'GOAL', journal=journal)}",
     )
-    return SUCCEEDED
+    return EXIT_CODES[Ending.SUCCEEDED]
 
 
 async def show_local_demo(
@@ -169,7 +166,7 @@ async def show_local_demo(
         console.print()
         print_tree(run.tree, console)
         _hint(console, f"Look at it again: {command('tree', run.id, journal=journal)}")
-    return SUCCEEDED if run.outcome.succeeded else FAILED
+    return EXIT_CODES[run.outcome.ending]
 
 
 async def _ask_once(

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from agents import Agent, Price
+from delegation import Ending
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.report import EXIT_CODES
 from orchestrator.simulation import SimulationSettings, simulate
 
 PRICE: Final = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
@@ -30,8 +32,8 @@ def show_simulation(
     *,
     as_json: bool,
     plot: Path | None,
-) -> None:
-    """Simulate an agent, and print what that comes to.
+) -> int:
+    """Simulate an agent, print what that comes to, and return the exit code.
 
     Args:
         agent: who is to act.
@@ -44,3 +46,5 @@ def show_simulation(
     print(report.to_json() if as_json else report.to_text())
     if plot is not None:
         plot.write_text(report.to_svg(), encoding="utf-8")
+    endings = map(Ending, report.runs)
+    return min(EXIT_CODES[ending] for ending in endings)

@@ -50,13 +50,13 @@ async def watch_run(path: Path, run: str | None) -> int:
     watcher = Watcher(await open_run(path, run), Terminal())
     with raw_terminal() as terminal, watcher.screen(), raising_one_error():
         async with trio.open_nursery() as nursery:
+            await nursery.start(
+                terminal.stop_with_ctrl_z, watcher.take_away, watcher.put_back
+            )
             nursery.start_soon(watcher.follow_forever)
             await watcher.ready.wait()
             nursery.start_soon(watcher.draw_forever)
             nursery.start_soon(watcher.obey_forever, Keys(), nursery)
-            nursery.start_soon(
-                terminal.stop_with_ctrl_z, watcher.take_away, watcher.put_back
-            )
             with trio.open_signal_receiver(
                 signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH
             ) as signals:

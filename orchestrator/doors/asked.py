@@ -6,8 +6,8 @@ from typing import Any, Final
 import attrs
 
 from agents import Agent, Pipeline, Tool, UserMessage, well_formed
-from delegation import Said, SessionId, SessionRecord
-from delegation.events import MessageReceived, SessionOpened
+from delegation import SessionId, SessionRecord
+from delegation.events import MessageReceived, Said, SessionOpened
 from orchestrator.budgets import current_grants
 from orchestrator.house import House
 

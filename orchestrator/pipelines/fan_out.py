@@ -103,21 +103,14 @@ class FanOut(
     def _but(
         self, program: Callable[[Hands, Any], Any], output: Any
     ) -> Pipeline[Any, Any]:
-        return Pipeline(
-            self.name,
-            instructions=self.instructions,
-            program=program,
-            input=self.input,
-            output=output,
-            parts=self.parts,
-            limits=self.limits,
-            budget=self.budget,
-            patience=self.patience,
-            on_restart=self.on_restart,
-            approve=self.approve,
-            workspace=self.workspace,
-            fans_out=True,
-        )
+        # Not by `attrs.evolve`: what comes of it is no fan-out, and has nothing more to ask.
+        alike: dict[str, Any] = {
+            field.name: getattr(self, field.name)
+            for field in attrs.fields(Pipeline)
+            if field.init
+        }
+        alike |= {"program": program, "output": output}
+        return Pipeline(**alike)
 
 
 @overload

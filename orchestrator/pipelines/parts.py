@@ -1,9 +1,9 @@
 """What an agent is made of other agents from: parts that are looked at when it is defined."""
 
 from collections.abc import Sequence
-from typing import Any, TypeGuard, Union
+from typing import Any, Union
 
-from agents import Agent, DefinitionError, input_of
+from agents import Agent, DefinitionError, input_of, is_agent
 
 
 def require_agents(what: str, agents: Sequence[object], *, least: int) -> None:
@@ -30,15 +30,11 @@ def require_number(what: str, number: object, *, least: float) -> None:
 
 def agent_or_function(what: str, given: object) -> Agent[Any, Any] | None:
     """Return the agent that somebody judges by; None if it is a function."""
-    if _is_agent(given):
+    if is_agent(given):
         return given
     if not callable(given):
         raise DefinitionError(f"{what}: {given!r} is neither a function nor an agent")
     return None
-
-
-def _is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:
-    return isinstance(value, Agent)
 
 
 def shared_input(agents: Sequence[Agent[Any, Any]]) -> Any:

@@ -1,6 +1,7 @@
 """All routes, and the application that serves them."""
 
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import trio
 from starlette.applications import Starlette
@@ -10,15 +11,55 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from orchestrator.server import health, models
+from orchestrator.server import (
+    approvals,
+    chat,
+    events,
+    health,
+    inbox,
+    models,
+    responses,
+    runs,
+    sessions,
+    tasks,
+)
 from orchestrator.server.errors import HttpError, not_found
 from orchestrator.server.gate import Gate
 from orchestrator.server.office import Office
-from orchestrator.server.operations import Endpoint, Operation
+from orchestrator.server.openapi import document
+from orchestrator.server.operations import Answer, Call, Endpoint, Operation, reply
+
+
+async def openapi(call: Call) -> Response:
+    await trio.lowlevel.checkpoint()
+    del call
+    return reply(_document())
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return document(OPERATIONS)
+
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *models.OPERATIONS,
+    *runs.OPERATIONS,
+    *tasks.OPERATIONS,
+    *approvals.OPERATIONS,
+    *sessions.OPERATIONS,
+    *inbox.OPERATIONS,
+    *events.OPERATIONS,
+    *responses.OPERATIONS,
+    *chat.OPERATIONS,
     *health.OPERATIONS,
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        handle=openapi,
+        summary="This document",
+        answers={200: Answer(words="In version 3.1", body=dict[str, Any])},
+        is_open=True,
+    ),
 )
 _OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_open)
 
@@ -29,7 +70,8 @@ def application(office: Office) -> ASGIApp:
         Route(it.path, Endpoint(office, it), methods=[it.method]) for it in OPERATIONS
     ]
     app = Starlette(
-        routes=routes, exception_handlers={HTTPException: _explain, Exception: _own_up}
+        routes=routes,
+        exception_handlers={HTTPException: _explain, Exception: _apologize},
     )
     return Gate(
         app=app,
@@ -52,21 +94,33 @@ async def _explain(request: Request, exc: Exception) -> Response:
             405,
             f"{path} does not take {request.method}",
             code="method_not_allowed",
-            headers=exc.headers or {},
+            headers={"allow": ", ".join(_methods_of(request))},
         ).response()
     return not_found(
         f"there is nothing at {path}; /openapi.json says what is there"
     ).response()
 
 
-async def _own_up(request: Request, exc: Exception) -> Response:
-    """Say that something is wrong here; what it is stands on stderr."""
+async def _apologize(request: Request, exc: Exception) -> Response:
+    """Say no more of a fault of ours than that there is one: it is told on stderr."""
     await trio.lowlevel.checkpoint()
-    id_ = request.state.request_id
-    exc.add_note(f"in the request {id_}")
+    exc.add_note(f"in the request {request.state.request_id}")
     return HttpError(
         500,
-        f"the server has made a mistake; whoever runs it finds more under {id_}",
+        f"{request.method} {request.url.path} met a fault of the server"
+        f" ({type(exc).__name__}); it is no fault of yours, and was not repeated",
         code="internal",
         type="server_error",
     ).response()
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Return what a path takes, whichever of its routes starlette had in mind."""
+    routes = request.app.routes
+    found = {
+        method
+        for route in routes
+        if isinstance(route, Route) and route.path_regex.match(request.url.path)
+        for method in route.methods or ()
+    }
+    return sorted(found)

@@ -8,14 +8,10 @@ from typing import Final
 import attrs
 
 from orchestrator.errors import ServerSetupError
+from orchestrator.server.stream import WRITE_SECONDS
 
 PORT: Final = 8642
 BACKLOG: Final = 1024
-UNREAD_SECONDS: Final = 30
-"""How long somebody may take nothing of what is sent before the connection is dropped.
-
-Whoever sends cannot be cancelled meanwhile, so that the system has to see to it.
-"""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,9 +45,10 @@ def bind(listening: Listening) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Those that are accepted have it, too.
+            # Those that are accepted have it, too. What is sent to them cannot be cancelled: a
+            # reader that has stopped reading would hold its response for ever.
             bound.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(WRITE_SECONDS * 1000)
             )
         bound.bind(address)
         # Another may have the same address until one of us listens.

@@ -44,7 +44,7 @@ class Answer:
 
     words: str
     body: Any = None
-    """The type of its JSON; None has no body."""
+    """The type of its JSON, or a tuple of several that it may have; None has no body."""
     media: tuple[str, ...] = (JSON,)
     """What else than JSON it may be, by its media type."""
 
@@ -68,10 +68,18 @@ class Operation:
     """It needs no token."""
     is_keyed: bool = False
     """It takes an Idempotency-Key."""
+    is_resumed: bool = False
+    """It takes a Last-Event-ID."""
 
     @property
     def name(self) -> str:
         return getattr(self.handle, "__name__", "")
+
+    @property
+    def tag(self) -> str:
+        """Among which others it is listed."""
+        parts = self.path.strip("/").split("/")
+        return parts[1] if parts[0] == "v1" else "server"
 
 
 class Call:

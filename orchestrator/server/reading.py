@@ -95,10 +95,10 @@ def spoken(session: SessionRecord) -> list[Spoken]:
         and not message.id.startswith("h_")
     ]
     outcome = session.last_outcome
-    if is_over(session) and outcome is not None and outcome.succeeded:
+    if is_over(session) and outcome is not None and outcome.output:
         last = said[-1].text if said else ""
         if outcome.output != last:
-            # A program said it, and no model.
+            # A program said it and no model, or a model that failed in the midst of it.
             said.append(Spoken(f"m_{session.id}", outcome.output))
     return said
 

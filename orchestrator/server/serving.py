@@ -56,32 +56,48 @@ async def open_server(
         push: tells whoever registered a webhook.
     """
     require_certificate(listening)
-    listener = bind(listening)
-    address = _address_of(listener, listening)
-    complaints = complaining(orchestrator.house.book.redactor)
-    config = _configured(listening, complaints)
+    house = orchestrator.house
+    config = _configured(listening, complaining(house.book.redactor))
+    with bind(listening) as listener:
+        address = _address_of(listener, listening)
+        async with opened_office(orchestrator, agents, settings, push) as office:
+            connections = Connections(application(office), config)
+            with raising_one_error():
+                async with trio.open_nursery() as serving:
+                    await serving.start(connections.serve, listener, office.over)
+                    try:
+                        yield Server(office, connections, [address])
+                    finally:
+                        with trio.move_on_after(CANCEL_SECONDS, shield=True):
+                            await _end_what_nobody_takes_up(house)
+                        office.over.set()
+
+
+@asynccontextmanager
+async def opened_office(
+    orchestrator: Orchestrator,
+    agents: Mapping[str, Agent[Any]],
+    settings: Settings,
+    push: Push | None = None,
+) -> AsyncGenerator[Office]:
+    """Give what routes need, and go on with what an earlier server has left unfinished.
+
+    What was begun for connections lives as long as this block, and not as they do.
+    """
     metrics = Metrics(orchestrator)
-    with listener, _counting(orchestrator.house, metrics), raising_one_error():
-        # Outlives the connections: what was begun for them may still be under way.
+    with _counting(orchestrator.house, metrics), raising_one_error():
         async with trio.open_nursery() as kept:
             office = Office(
                 orchestrator=orchestrator,
                 agents=agents,
                 door=HttpDoor(orchestrator.house, agents, kept, push),
-                feeds=Feeds(orchestrator),
+                feeds=Feeds(orchestrator.house.book),
                 metrics=metrics,
                 settings=settings,
             )
-            connections = Connections(application(office), config)
+            kept.start_soon(office.feeds.run)
             office.door.take_up()
-            async with trio.open_nursery() as serving:
-                await serving.start(connections.serve, listener, office.over)
-                try:
-                    yield Server(office, connections, [address])
-                finally:
-                    with trio.move_on_after(CANCEL_SECONDS, shield=True):
-                        await _end_what_nobody_takes_up(orchestrator.house)
-                    office.over.set()
+            yield office
             kept.cancel_scope.cancel(reason="the server is closed")
 
 

@@ -19,6 +19,8 @@ HEARTBEAT_SECONDS: Final = 15
 """How long nothing may be sent: proxies close what is silent for longer."""
 WRITE_SECONDS: Final = 30
 """How long a reader may take nothing before it is let go."""
+LAST_WORDS_SECONDS: Final = 0.5
+"""How long a stream may take for its last events when the server ends."""
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 NOTHING: Final[Mapping[str, str]] = {}
 
@@ -85,6 +87,9 @@ class EventStream(Response):
                 "headers": self.raw_headers,
             }
         )
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body"})
+            return
         outlet = Outlet(send)
         with raising_one_error():
             async with trio.open_nursery() as nursery:
@@ -99,9 +104,11 @@ class EventStream(Response):
 
 
 async def _until_over(asked: Scope, scope: trio.CancelScope) -> None:
-    """Cancel a scope when the server ends: the reader comes back to the next one."""
+    """Cancel a scope soon after the server has ended: the reader comes back to the next one."""
     over: trio.Event = asked["state"]["over"]
     await over.wait()
+    # Of a run that was just ended, the reader is still told how.
+    await trio.sleep(LAST_WORDS_SECONDS)
     scope.cancel(reason="the server ends")
 
 

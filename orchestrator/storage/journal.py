@@ -66,6 +66,10 @@ class Journal(Protocol):
         """Return the entries of one session, and those of no session among them."""
         ...
 
+    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+        """Return the entries of one kind in which an id stands, whosesoever they are."""
+        ...
+
 
 def opened(kept: Kept, name: object, rules: Rules | None = None) -> Ledger:
     """Return what is true after all that the journal of this name has kept."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
-from delegation import Encoded, SessionId
+from delegation import Encoded, SessionId, encode
 from delegation.events import Entry
 from orchestrator.storage.journal import Kept
 
@@ -31,3 +31,9 @@ class MemoryJournal:
     async def read_session(self, session: SessionId) -> Sequence[Entry]:
         await trio.lowlevel.checkpoint()
         return [entry for entry in self.entries if entry.session in {session, ""}]
+
+    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+        await trio.lowlevel.checkpoint()
+        of_that_kind = (it for it in self.entries if type(it.event).__name__ == kind)
+        named = f'"{id_}"'.encode()
+        return [entry for entry in of_that_kind if named in encode(entry.event).body]

@@ -20,6 +20,7 @@ from orchestrator.storage.sqlite_entries import (
     looking_at,
     read_all,
     read_kept,
+    read_kind_naming,
     read_sessions,
     reading,
     write_entries,
@@ -69,6 +70,9 @@ class SQLiteJournal:
     async def read_session(self, session: SessionId) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(self._read_session, session)
 
+    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+        return await trio.to_thread.run_sync(self._read_naming, kind, id_)
+
     def _read(self) -> Kept:
         with explained(self._path):
             require_known_facts(self._path, self._connection)
@@ -79,6 +83,10 @@ class SQLiteJournal:
         # On a connection of its own: the other one may be in the middle of a commit.
         with looking_at(self._path) as connection, explained(self._path):
             return read_sessions(connection, [session])
+
+    def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+        with looking_at(self._path) as connection, explained(self._path):
+            return read_kind_naming(connection, kind, id_)
 
     def _commit(self, batch: Sequence[tuple[Entry, Encoded, Rest]]) -> None:
         with explained(self._path):

@@ -169,6 +169,18 @@ def read_naming(
     return list(_decoded(connection, rows))
 
 
+def read_kind_naming(
+    connection: sqlite3.Connection, kind: str, id_: str
+) -> list[Entry]:
+    """Return the entries of one kind in which an id stands, whosesoever they are."""
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM entries"  # noqa: S608
+        " WHERE kind = ? AND instr(body, ?) ORDER BY seq",
+        (kind, f'"{id_}"'),
+    )
+    return list(_decoded(connection, rows))
+
+
 def sessions_asking_for(connection: sqlite3.Connection, prefix: str) -> list[SessionId]:
     """Return the sessions in which a task was asked for whose id begins like this."""
     rows = connection.execute(

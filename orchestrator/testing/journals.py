@@ -57,3 +57,6 @@ class CrashingJournal:
 
     async def read_session(self, session: SessionId) -> Sequence[Entry]:
         return await self._journal.read_session(session)
+
+    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+        return await self._journal.read_naming(kind, id_)

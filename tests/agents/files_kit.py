@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from agents import CallId, Tool, ToolCall, ToolError
+from agents.secrets import redacted
 from agents.tools.desk import Desk, Shelf
 from agents.tools.scene import Scene, playing
 
@@ -21,7 +22,7 @@ class Worker:
             environ={},
             desk=Desk(shelf or Shelf(), who),
             processes=cast("Any", None),  # No file tool starts any.
-            redact=str,
+            redact=redacted,
         )
 
     async def use(self, used: Tool, /, **arguments: Any) -> str:

@@ -105,6 +105,25 @@ async def test_a_long_line_is_cut_with_a_note(tmp_path: Path, worker: Worker) ->
     assert third == "     3\t" + "y" * 2000
 
 
+async def test_no_secret_is_cut_in_two_at_the_end_of_a_long_line(
+    tmp_path: Path, worker: Worker
+) -> None:
+    """Nobody would know half of one."""
+    key = "sk-ant-api03-A1b2C3d4E5f6G7h8"
+    (tmp_path / "file").write_text(f"{'x' * 1_980}{key}{'y' * 9_000}\n")
+    (tmp_path / "short").write_text(f"{'x' * 280}{key}{'y' * 900}\n")
+
+    read = await worker.use(read_file, path="file")
+    missed = await worker.refused(edit_file, path="file", old="x" * 1_990, new="")
+    found = await worker.use(search_files, pattern="xyz|xxx")
+
+    assert read.startswith(f"     1\t{'x' * 1_980}***")
+    assert "[9,009 more bytes in this line]" in read
+    for said in (read, missed, found):
+        assert "xxx***" in said
+        assert "sk-" not in said
+
+
 async def test_bytes_that_are_no_text_are_said_to_be(
     tmp_path: Path, worker: Worker
 ) -> None:

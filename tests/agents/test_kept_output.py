@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.tools.kept_output import KeptOutput
+from agents.tools.kept_output import LONGEST_WORD, KeptOutput
 
 TEXTS = [b"a", "ä€😀".encode(), b"\n", b"\r", b"\r\n", b"[", b"]", b"\\", b"(B", b" 9;"]
 OTHERS = [b"\x1b", b"\x1b[31m", b"\x1b]0;t\x07", b"\x1b]8;;x\x1b\\", b"\x07", b"\xff"]
@@ -181,6 +181,54 @@ class TestSince:
         assert output.tail_text(100) == output.text()
 
 
+def test_no_key_is_cut_in_two_where_words_are_endless() -> None:
+    key = "K" * 40
+    said = f"{'a' * 2_980}{key}{'b' * 9_000}{key}{'c' * 2_980}"
+    output = kept(said.encode(), head=3_000, tail=3_000)
+
+    for shown in (output.text(), output.lines().text, output.tail_text(3_000)):
+        assert "K" not in shown
+        assert "ccc" in shown
+
+
+class TestLooseEnds:
+    @pytest.mark.parametrize(
+        ("said", "loose"),
+        [
+            (b"one two", 3),
+            (b"one two\n", 0),
+            (b"one two ", 0),
+            (b"one", 3),
+            (b"a" * 5_000, LONGEST_WORD),
+            (b"", 0),
+        ],
+    )
+    def test_a_word_that_may_go_on_is_loose(self, said: bytes, loose: int) -> None:
+        output = KeptOutput(head=100, tail=2_000)
+        output.write(said)
+
+        assert output.loose_end() == loose
+        assert output.loose_end() == 0, "nothing has come since"
+        output.write(b"x")
+        output.finish()
+        assert output.loose_end() == 0, "nothing will come"
+
+    @pytest.mark.parametrize(
+        ("mark", "before"), [(3, "bc"), (5, "de"), (50, ""), (94, ""), (97, "vw")]
+    )
+    def test_what_came_before_a_mark_is_found_if_it_is_kept(
+        self, mark: int, before: str
+    ) -> None:
+        output = kept(b"abcde", b"-" * 89, b"uvwxyz", head=5, tail=6)
+
+        assert output.before(mark, 2) == before
+
+    def test_what_came_before_a_mark_is_found_where_all_is_kept(self) -> None:
+        output = kept(b"abcdefgh", head=4, tail=4)
+
+        assert output.before(6, 4) == "cdef"
+
+
 class TestLines:
     def test_the_last_ones_are_shown_unless_asked_otherwise(self) -> None:
         output = kept(b"".join(b"%d\n" % number for number in range(500)), head=5000)
@@ -213,14 +261,15 @@ class TestLines:
 
     def test_lines_count_also_where_they_are_dropped(self) -> None:
         output = kept(
-            *[b"line %d\n" % number for number in range(100)], head=16, tail=16
+            *[b"line %d\n" % number for number in range(100)], head=16, tail=17
         )
-        missing = "[758 of 790 characters are left out here]"
+        missing = "[759 of 790 characters are left out here]"
 
         assert output.lines(0, 2).text == "line 0\nline 1"
-        assert output.lines(98, 2).text == f"{missing}\nline 98\nline 99"
+        assert output.lines(98, 2).text == "line 98\nline 99"
+        assert output.lines(97, 3).text == f"{missing}\n\nline 98\nline 99"
         assert output.lines(40, 5).text == missing
-        assert output.lines(1, 99).text == f"line 1\nli\n{missing}\nline 98\nline 99"
+        assert output.lines(1, 99).text == f"line 1\n\n{missing}\n\nline 98\nline 99"
 
     def test_one_line_that_is_too_long_is_shown_in_two_parts(self) -> None:
         output = kept(b"begin" + b"x" * 100 + b"end", head=5, tail=3)

@@ -190,7 +190,7 @@ class TestOutputAndExit:
         )
 
         assert await commands.line() == "one"
-        assert await commands.line() == "x" * 4096
+        assert await commands.line() == "x" * 3096
         assert await commands.line() == "last"
 
 

@@ -586,3 +586,33 @@ async def test_a_complaint_stands_while_the_repair_uses_tools() -> None:
 
     assert await turn.take() == "[1]"
     assert "could not be read" in model.requests[-1].transcript[-1].text
+
+
+async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
+    """Its neighbours are run and answered first; nobody here answers it."""
+    theirs = attrs.evolve(double, name="theirs", elsewhere=True)
+    calls = [ToolCall("theirs", {"number": 1}), ToolCall("double", {"number": 21})]
+    turn = Turn(Listener(calls), double, theirs)
+
+    assert await turn.take() == ""
+
+    asked, answered = turn.steps
+    assert isinstance(asked, AssistantMessage)
+    assert answered == ToolMessage(asked.calls[1].id, "42")
+    assert unanswered_calls([GO, asked, answered]) == [asked.calls[0]]
+
+
+async def test_what_holds_for_one_turn_stands_behind_the_instructions() -> None:
+    for own, told in (("Edit.", "Edit.\n\nBe brief."), ("", "Be brief.")):
+        model = Listener("42")
+        await take_turn(
+            Agent("editor", instructions=own, model=model),
+            [GO],
+            model=model,
+            tools=[],
+            record=lambda step: step,
+            ready=trio.lowlevel.checkpoint,
+            besides="Be brief.",
+        )
+
+        assert model.requests[0].instructions == told

@@ -222,6 +222,8 @@ class Session:
     attended: bool = False
     approved: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
     commands: dict[ProcessId, Command] = attrs.field(factory=dict[ProcessId, Command])
+    lines: dict[int, ProcessId] = attrs.field(factory=dict[int, ProcessId])
+    """The letters that tell a line, and which command has printed it."""
 
     @property
     def root(self) -> Task:
@@ -248,7 +250,13 @@ class Session:
         return [seq for seq, word in self.mail.items() if word.startswith("(")]
 
     def ended_commands(self) -> list[int]:
-        return [seq for seq, word in self.mail.items() if word.startswith("[")]
+        """Return the letters about commands that have ended, the lines before that included."""
+        return [
+            seq
+            for seq, word in self.mail.items()
+            if word.startswith("[")
+            or (word.startswith("<line") and self.lines[seq] not in self.commands)
+        ]
 
     def tellable(self) -> list[int]:
         """Return the mail that the answer of a tool may tell."""

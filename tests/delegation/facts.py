@@ -437,6 +437,7 @@ class Facts(RuleBasedStateMachine):
         seq = self.post(ProcessMatched(command.task.id, command.id, (word,), 1))
         if not session.closed:
             session.mail[seq] = word
+            session.lines[seq] = command.id
 
     @for_a_session(lambda it: it.commands, oldest=st.booleans())
     def end_a_command(self, session: Session, oldest: bool) -> None:

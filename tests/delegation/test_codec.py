@@ -100,6 +100,18 @@ st.register_type_strategy(
         id=...,
         context=st.dictionaries(st.text(), st.text(), max_size=2),
         grants=...,
+        instructions=...,
+        silent=...,
+    ),
+)
+st.register_type_strategy(
+    SessionOpened,
+    st.builds(
+        SessionOpened,
+        budget=...,
+        grants=...,
+        history=...,
+        labels=st.dictionaries(st.text(), st.text(), max_size=2),
     ),
 )
 

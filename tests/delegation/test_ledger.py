@@ -18,6 +18,7 @@ from agents import (
 from delegation import (
     DeliveryCapability,
     Ending,
+    ImpossibleEventError,
     Ledger,
     Mode,
     Outcome,
@@ -38,6 +39,7 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
+    Said,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -475,3 +477,63 @@ def test_a_task_that_never_asked_for_anything_begins_anew_too(
     tell(TaskStarted(A, afresh=True))
 
     assert ledger.tasks[A].transcript == [UserMessage("find it")]
+
+
+def test_what_was_said_elsewhere_comes_before_all_that_is_said(
+    ledger: Ledger, tell: Tell
+) -> None:
+    call = ToolCall("look", id=CallId("c"))
+    history = (
+        Said(role="user", text="look"),
+        Said(role="assistant", calls=(call,)),
+        Said(role="tool", call="c", text="seen"),
+    )
+    tell(SessionOpened(S, "editor", history=history, labels={"kind": "chat"}))
+    tell(MessageReceived(S, "well?"), TurnStarted(S, 1, NONE, (2,)))
+
+    assert ledger.tasks[ROOT].transcript == [
+        UserMessage("look"),
+        AssistantMessage(calls=(call,)),
+        ToolMessage(CallId("c"), "seen"),
+        UserMessage("well?"),
+    ]
+    assert ledger.sessions[S].labels == {"kind": "chat"}
+
+
+def test_a_message_that_says_nothing_begins_a_turn_all_the_same(
+    ledger: Ledger, tell: Tell
+) -> None:
+    """What a tool has answered elsewhere is what there is to go on with."""
+    tell(SessionOpened(S, "editor", history=(Said(role="user", text="go"),)))
+    tell(MessageReceived(S, "", context={"platform": "http"}, silent=True))
+    tell(TurnStarted(S, 1, NONE, (2,)))
+
+    assert ledger.tasks[ROOT].transcript == [UserMessage("go")]
+    assert ledger.tasks[ROOT].context == {"platform": "http"}
+
+
+def test_instructions_hold_for_the_turn_that_reads_them(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(SessionOpened(S, "editor"), DoorOpened(S, POLL))
+    tell(
+        MessageReceived(S, "go", instructions="Be brief."),
+        MessageReceived(S, "on"),
+        MessageReceived(S, "and on", instructions="In French."),
+    )
+    tell(TurnStarted(S, 1, POLL, (3, 4, 5)), RESTART, DoorOpened(S, POLL))
+    tell(TurnResumed(S, 1, POLL))
+
+    assert ledger.tasks[ROOT].instructions == "Be brief.\n\nIn French."
+
+    tell(TurnEnded(S, 1, DONE))
+
+    assert ledger.tasks[ROOT].instructions == ""
+
+
+def test_a_closed_session_can_be_deleted_once(ledger: Ledger, tell: Tell) -> None:
+    tell(SessionOpened(S, "editor"), SessionClosed(S), SessionClosed(S, deleted=True))
+
+    assert ledger.sessions[S].deleted
+    with pytest.raises(ImpossibleEventError, match="closed already"):
+        tell(SessionClosed(S, deleted=True))

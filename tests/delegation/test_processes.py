@@ -315,7 +315,22 @@ class TestToldByATool:
 
         assert only_news(session).process == P
 
-    def test_only_the_end_of_a_command_can_be_told_so(
+    def test_whoever_knows_the_end_is_not_woken_for_a_line_before_it(
+        self, ledger: Ledger, session: SessionRecord, tell: Tell
+    ) -> None:
+        tell(ProcessStarted(ROOT, P, "serve", notify=True))
+        tell(ProcessMatched(ROOT, P, ("ready",)), ProcessEnded(ROOT, P, "exit code 0"))
+        news = list(session.ended_processes())
+        assert [process for _, process in news] == [P, P]
+
+        tell(ToolAnswered(ROOT, LOOKED, tuple(seq for seq, _ in news)))
+        tell(TurnEnded(S, 1, DONE))
+
+        assert not session.mail
+        assert not session.envelopes
+        assert not ledger.wakeable
+
+    def test_what_a_command_does_that_goes_on_cannot_be_told_so(
         self, session: SessionRecord, tell: Tell, refuses: Callable[[Event], str]
     ) -> None:
         """What was watched for and what somebody said are for a turn of their own."""

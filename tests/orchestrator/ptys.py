@@ -102,6 +102,16 @@ class Terminal:
         self.drain()
         return self.process.returncode
 
+    def wait_stopped(self) -> None:
+        """Wait until the process does nothing more than wait for SIGCONT."""
+        until = time.monotonic() + SECONDS
+        kinds = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while (found := os.waitid(os.P_PID, self.process.pid, kinds)) is None:
+            self._read(0.05)
+            assert time.monotonic() < until, self.text[-2000:]
+        assert found.si_code == os.CLD_STOPPED, self.text[-2000:]
+        self.drain()
+
     def drain(self) -> None:
         """Read all that was written."""
         while self._read(0):

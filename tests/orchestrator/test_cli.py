@@ -326,6 +326,27 @@ def test_a_reader_that_leaves_early_is_no_error(
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_who_has_closed_a_stream_gets_nothing_there_and_no_error(
+    shell: Shell, closed: str
+) -> None:
+    """Otherwise the journal would be opened in its place."""
+    command = f'"{sys.executable}" -m orchestrator demo --seconds 0.01 {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=shell.home,
+        env=shell.environ,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("adopt structured concurrency" in done.stdout) == (closed == "2>&-")
+    assert "6 " in shell.run("runs")[0]
+
+
 def test_a_file_may_be_called_like_our_package_and_use_late_annotations(
     shell: Shell,
 ) -> None:

@@ -20,6 +20,7 @@ from orchestrator import open_orchestrator
 from orchestrator.cli.approvals import (
     answer_in_terminal,
     is_attended,
+    pending,
     show_ask,
     understood,
 )
@@ -284,7 +285,7 @@ class Desk:
         async with open_orchestrator(":memory:") as orchestrator:
             with self.seeing():
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(answer_in_terminal, orchestrator, console)
+                    nursery.start_soon(answer_in_terminal, orchestrator, console, ())
                     done = await orchestrator.run(agent, "go", attended=True)
                     self.said = done.output
                     nursery.cancel_scope.cancel()
@@ -352,7 +353,9 @@ async def test_whoever_runs_something_is_not_asked_for_others(desk: Desk) -> Non
             nursery.start_soon(it.ask, "go")
             await it.asks.receive()
             console = Terminal(stderr=True, width=200)
-            nursery.start_soon(answer_in_terminal, orchestrator, console)
+            nursery.start_soon(
+                answer_in_terminal, orchestrator, console, pending(orchestrator)
+            )
             nursery.start_soon(partial(orchestrator.run, agent, "go", attended=True))
             with desk.seeing():
                 shown = await desk.wait_for("y once")

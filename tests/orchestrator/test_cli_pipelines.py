@@ -87,7 +87,7 @@ def test_one_document_says_all_that_came_of_a_run(shell: Shell) -> None:
     ("option", "outcome", "code"),
     [
         ("--tokens=1", "over_budget", 3),
-        ("--max-tasks=1", "failed", 1),
+        ("--max-tasks=1", "over_budget", 3),
         ("--max-tasks=4", "succeeded", 0),
         ("--budget-usd=1", "succeeded", 0),
     ],

@@ -111,6 +111,20 @@ def test_the_tree_is_a_graph_for_programs(command: Command) -> None:
     assert nx.is_arborescence(graph)
 
 
+def test_an_export_never_replaces_the_journal(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = command.journal.read_bytes()
+    same = command.journal.with_name("same")
+    same.symlink_to(command.journal)
+
+    for file in (command.journal, same):
+        arguments = ["export", "--format", "json", "-o", str(file)]
+        assert run_command([*arguments, "--journal", str(command.journal)]) == 2
+        assert "is the journal itself" in capsys.readouterr().err
+    assert command.journal.read_bytes() == before
+
+
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_run_is_exported_in_each_format(
     command: Command, format_: str, tmp_path: Path
@@ -191,7 +205,7 @@ def seconds(shown: dict[str, float]) -> dict[str, float]:
         (["export", "r_nothing", "--format", "svg"], "there is no run 'r_nothing'"),
         (
             ["export", "--format", "dot", "-o", "/"],
-            "/ cannot be written: Is a directory",
+            "/ is a directory; say a file with -o",
         ),
         (["tree", "--depth", "-1"], "--depth is -1"),
         (["tree", "--rows", "0"], "--rows is 0"),

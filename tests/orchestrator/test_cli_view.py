@@ -2,6 +2,7 @@
 
 import time
 
+import attrs
 import pytest
 from rich.console import Console, Group
 
@@ -72,6 +73,25 @@ def text_of(sight: Sight, paper: Paper) -> str:
 
 def test_five_tasks_are_shown_whole_with_who_needs_somebody_on_top() -> None:
     assert text_of(five(), Paper(width=80, height=24)) == FIVE
+
+
+def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:
+    """And a line end is seen to be one: to a shell it is."""
+    tree = grown(5)
+    lines = "\n".join(f"rm {number}" for number in range(50))
+    asked = attrs.evolve(ask_of(tree, "t_4"), subject=lines)
+    board, paper = Board(), Paper(width=80, height=24)
+    board.can_act = True
+    above = board.picture(sight_of(tree, asked), paper, "")
+    board.press("a")
+
+    shown = [it.plain for it in board.picture(sight_of(tree, asked), paper, "")]
+
+    assert "terminal: rm 0 ⏎ rm 1 ⏎ rm 2" in above[2].plain
+    assert len(shown) == 24
+    assert shown[-15].strip() == "Approve /boss/lead[4]  terminal: rm 0"
+    assert shown[-3].strip() == "rm 12"
+    assert shown[-2].startswith("… 37 more lines: Esc, then Enter at the task shows")
 
 
 def test_five_hundred_are_folded_into_as_many_lines_as_there_are() -> None:

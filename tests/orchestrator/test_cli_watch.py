@@ -111,6 +111,58 @@ def test_the_one_who_runs_it_answers_below_the_picture(home: Path) -> None:
         assert run.all.rfind(SHOWS_CURSOR) > run.all.rfind("\x1b[?25l")
 
 
+BROKEN = """
+from rich.console import Console
+
+Console.height = property(lambda console: 1 / 0)
+"""
+
+
+def test_a_mistake_in_the_picture_ends_no_work(home: Path) -> None:
+    """It is said once, and whoever is needed is asked without a picture."""
+    (home / "broken.py").write_text(TEAM.replace("1000", "0") + BROKEN)
+    with terminal(home, "run", "broken.py:boss", "go") as run:
+        run.wait_for("asks for approval", "n no, and why", anywhere=True)
+        run.type("y\r")
+        run.wait_for("staging", "production", anywhere=True)
+        run.type("n not today\r")
+
+        assert run.wait() == 0
+        assert "all done" in run.text
+        assert run.text.count("cannot be shown (ZeroDivisionError") == 1
+        assert "the work goes on without that" in run.text
+        assert run.is_as_before()
+
+
+LONG = """
+from agents import Agent, ScriptedModel, ToolCall
+from agents.approval import ask
+from agents.tools.terminal import terminal
+
+command = "echo " + "harmless " * 20 + "\\nrm -rf the-end-of-it"
+model = ScriptedModel([ToolCall("terminal", {"command": command}), "all done"])
+coder = Agent("coder", model=model, tools=[terminal], approve=[ask("terminal")])
+"""
+
+
+def test_whoever_approves_sees_all_of_it(home: Path) -> None:
+    """A command may be longer than a line, and have two: what is cut off would be approved, too."""
+    (home / "long.py").write_text(LONG)
+    with terminal(home, "run", "long.py", "go", columns=70) as run:
+        run.wait_for("approve? ", anywhere=True)
+        assert " ".join(run.text.split()).count("harmless") >= 20
+        assert "         rm -rf the-end-of-it" in run.text
+        with terminal(home, "watch", columns=70) as watch:
+            watch.wait_for("needs you (1)")
+            watch.type("a")
+            shown = watch.wait_for("Approve /coder", "the-end-of-it?", "y once")
+            assert "         rm -rf the-end-of-it?" in shown
+            watch.type("n")
+            watch.type("dno\r")
+            watch.wait_for("ended")
+        assert run.wait() == 0
+
+
 def test_two_watch_and_one_is_told_of_what_the_other_does(home: Path) -> None:
     with terminal(home, "run", "team.py:boss", "go") as run:
         run.wait_for("needs you (2)", anywhere=True)
@@ -148,6 +200,38 @@ def test_a_run_that_has_ended_is_looked_at_read_only(home: Path) -> None:
 
         assert watch.wait() == 0
         _check_left(watch)
+
+
+def test_ctrl_z_gives_the_terminal_back_and_fg_draws_anew(home: Path) -> None:
+    with terminal(home, "demo", "--seconds", "0.01") as demo:
+        assert demo.wait() == 0
+    with terminal(home, "watch") as watch:
+        watch.wait_for("ended")
+        watch.type("\x1a")
+        watch.wait_stopped()
+
+        _check_left(watch)
+        watch.process.send_signal(signal.SIGCONT)
+        watch.type("f")
+        watch.wait_for("nothing has failed")
+        assert not watch.is_as_before()
+        watch.type("q")
+        assert watch.wait() == 0
+        _check_left(watch)
+
+
+def test_ctrl_z_stops_also_who_runs_it(home: Path) -> None:
+    """The picture goes with it, and comes back with the work."""
+    with terminal(home, "run", "team.py:boss", "go") as run:
+        run.wait_for("needs you (2)", "approve? ", anywhere=True)
+        run.type("\x1a")
+        run.wait_stopped()
+
+        assert run.is_as_before()
+        assert run.all.rfind(SHOWS_CURSOR) > run.all.rfind("\x1b[?25l")
+        run.process.send_signal(signal.SIGCONT)
+        run.type("y\r")
+        run.wait_for("— once", anywhere=True)
 
 
 def test_a_run_that_is_not_there_is_a_mistake(home: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import orchestrator
-from agents import Agent, DefinitionError, ScriptedModel, Transcript, agent
+from agents import Agent, DefinitionError, Limits, ScriptedModel, Transcript, agent
 from delegation import Ending, Rules
 from orchestrator import (
     Candidates,
@@ -230,6 +230,18 @@ async def test_settled_waits_for_all_and_nothing_is_cancelled() -> None:
     with pytest.raises(TaskFailedError, match=r"/map_each/echo\[2\] failed"):
         done.output[1].result()
     assert list(done.tree.values()) == ["succeeded", "succeeded", "failed", "succeeded"]
+
+
+def test_what_was_said_of_a_fan_out_holds_for_its_other_ways_to_end() -> None:
+    limits = Limits(seconds=7)
+    said = attrs.evolve(parallel(echo(), echo("b")), language="German", limits=limits)
+
+    for other in (said.settled(), said.first(), said.quorum(1)):
+        assert (other.language, other.limits, other.fans_out) == (
+            "German",
+            limits,
+            True,
+        )
 
 
 async def test_settled_of_several_types_has_each_type() -> None:

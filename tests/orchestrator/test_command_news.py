@@ -354,6 +354,22 @@ class TestWatching:
         assert told_once(journal)
         assert turns(journal) == 3
 
+    @pytest.mark.parametrize("action", ["wait", "log", "kill"])
+    async def test_whoever_has_read_how_it_ended_is_not_woken_for_a_line_before_it(
+        self, tmp_path: Path, journal: MemoryJournal, action: str
+    ) -> None:
+        async with in_a_talk(tmp_path, journal) as talk:
+            puppet = await talk.begin()
+            started = await puppet.start("echo ready", watch_patterns=["ready"])
+            await talk.command.is_over.wait()
+            assert facts(journal.entries, ProcessMatched)
+            await puppet.look(action, started)
+            puppet.end()
+            await talk.idle()
+
+        assert told_once(journal)
+        assert turns(journal) == 1
+
     async def test_lines_that_come_quickly_are_counted_and_the_end_says_how_many(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
@@ -659,6 +675,19 @@ class TestWhileNobodyTalks:
         assert told_once(journal)
 
 
+async def test_who_leaves_in_a_hurry_leaves_nothing_that_somebody_waits_for(
+    tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal
+) -> None:
+    """A second Ctrl-C leaves no time for the grace that a command has."""
+    command = "trap '' TERM; echo $$ >said; read _ <gate"
+    async with in_a_talk(tmp_path, journal) as talk:
+        puppet = await talk.begin()
+        puppet.begin_calls(ToolCall("terminal", {"command": command}))
+        pid = int(await said.receive())
+        await talk.orchestrator.abandon()
+        assert has_ended(pid)
+
+
 async def test_two_hundred_run_at_once_and_all_report(
     tmp_path: Path, gate: Pipe, journal: MemoryJournal
 ) -> None:
@@ -705,13 +734,16 @@ def wait_for_it(transcript: Transcript) -> ToolCall:
     return ToolCall("process", {"action": "wait", "id": id_})
 
 
+@pytest.mark.parametrize(
+    "wanted", [{"notify_on_complete": True}, {"watch_patterns": ["hit"]}]
+)
 async def test_a_session_with_commands_is_replayed_without_running_any(
-    tmp_path: Path, journal: MemoryJournal
+    tmp_path: Path, journal: MemoryJournal, wanted: dict[str, Any]
 ) -> None:
     """What they did is read from the record: told by a turn, and told by an answer."""
     agent = lead(
         background("echo ran >>ran; echo hit", watch_patterns=["hit"]),
-        background("echo ran >>ran", notify_on_complete=True),
+        background("echo ran >>ran; echo hit", **wanted),
         wait_for_it,
     )
     async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:

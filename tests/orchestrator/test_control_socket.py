@@ -205,6 +205,7 @@ async def test_a_watcher_notices_that_the_process_has_left(tmp_path: Path) -> No
         (b'{"do": "subscribe", "after": "all"}\n', "Expected `int`"),
         (b'{"do":"steer","task":"' + b"x" * LONGEST_LINE + b'"}\n', "65536 bytes"),
         (b"[" * 60_000 + b"\n", ""),
+        (b'{"do":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n", "recursion"),
         (b"\0" * 200_000 + b"\n", "65536 bytes"),
     ],
 )

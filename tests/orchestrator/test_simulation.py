@@ -521,6 +521,33 @@ def test_the_command_prints_a_report_and_draws_a_plot(
 
 
 @pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--failure-rate", "1"], 1),
+        (["--budget-usd", "0.000001", "--price", "1/2.5"], 3),
+    ],
+)
+def test_the_command_exits_as_a_run_does_where_none_succeeds(
+    options: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(ROOT / "examples" / "research_team.py")
+
+    assert run_command(["simulate", file, "--seeds", "2", *options]) == code
+    assert "2 simulated runs" in capsys.readouterr().out
+
+
+def test_the_command_says_where_it_could_not_draw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "nowhere" / "plot.svg"
+    file = str(ROOT / "examples" / "hello.py")
+
+    assert run_command(["simulate", file, "--seeds", "1", "--plot", str(plot)]) == 1
+    said = f"orchestrator: {plot}: No such file or directory\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
     ("option", "complaint"),
     [
         (["--price", "free"], "--price is 'free'; it must be IN/OUT"),

@@ -203,7 +203,7 @@ def test_the_command_writes_where_it_is_told_to(shell: Shell) -> None:
         (["-o", "."], "is a directory; say a file with -o"),
         (["-o", "no/where.html"], "there is no directory no"),
         (["-o", "state/journal.db"], "is the journal itself"),
-        (["-o", "/proc/run.html"], "cannot be written to /proc/run.html"),
+        (["-o", "/proc/run.html"], "/proc/run.html cannot be written"),
         (["--transcripts", "some"], '"none", "failed", "all"'),
         (["--journal", "none.db"], "there is no journal none.db"),
     ],

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,50 @@ def test_a_long_time_in_which_nobody_works_is_cut(folder: Path, opened: Opened) 
     scale = f"{VIEWER}.scaleFor(500)"
     for at in (begin - 1, begin + 3600, end + 1):
         assert page.run(f"{scale}.time({scale}.x({at}))") == pytest.approx(at, abs=0.01)
+
+
+LISTEN = """
+const drawn = CanvasRenderingContext2D.prototype.fillText;
+window.labels = [];
+CanvasRenderingContext2D.prototype.fillText = function (text, x, ...more) {
+  if (this.canvas.classList.contains('axis')) {
+    window.labels.push([text, x, x + this.measureText(text).width]);
+  }
+  return drawn.call(this, text, x, ...more);
+};
+"""
+
+
+def test_no_label_of_the_axis_stands_on_another(folder: Path, opened: Opened) -> None:
+    """In a run of milliseconds, a gap is as wide as a label, and moments lie beside it."""
+    story = Story()
+    story.now = 1_790_000_000.0
+    story.begin(PUSH)
+    first = story.entries[-1].at
+    for number, pause in enumerate((13, 11), start=1):
+        child = story.ask(f"t{number}", mode=Mode.DETACHED)
+        story.post(TaskStarted(child))
+        story.end(child)
+        story.post(TurnEnded(S, number, DONE))
+        story.post(MessageReceived(S, "And then?"), after=pause)
+        story.post(TurnStarted(S, number + 1, PUSH, (len(story.entries),)))
+    quick = [
+        attrs.evolve(entry, at=first + (entry.at - first) / 100)
+        for entry in story.entries
+    ]
+    page = opened(write(folder / "quick.html", quick, run=S))
+    page.run(LISTEN)
+
+    for width in range(800, 1_500, 100):
+        page.run("window.labels.length = 0")
+        page.resize(width, 860)
+        page.settle()
+        labels: list[Any] = page.run("window.labels")
+        labels.sort(key=lambda label: label[1])
+        assert any(text.startswith("⋯ ") for text, *_ in labels)
+        assert len({text for text, *_ in labels}) == len(labels)
+        for (_, _, end), (_, begin, _) in pairwise(labels):
+            assert end <= begin, (width, labels)
 
 
 # 8

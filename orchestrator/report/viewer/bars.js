@@ -5,6 +5,7 @@ import { FONT, palette, pen } from './dom.js';
 import { duration, instant } from './format.js';
 
 export const ROW = 24;
+const APART = 4; // pixels between two labels of an axis
 
 // Where each task stands when the tree is walked down, so that a subtree is one stretch.
 export class Walk {
@@ -59,17 +60,27 @@ export function drawAxis(canvas, scale, origin) {
   const colours = palette();
   context.font = FONT;
   context.fillStyle = colours.quiet;
-  for (const [at, step] of scale.ticks(origin)) {
-    const x = Math.round(scale.x(at));
-    const text = instant(at - origin, step);
-    if (x + 4 + context.measureText(text).width < width) context.fillText(text, x + 4, height / 2);
-    context.fillRect(x, height - 6, 1, 6);
-  }
+  const measure = (text) => context.measureText(text).width;
+  for (const [text, x] of labels(scale, origin, width, measure)) context.fillText(text, x, height / 2);
+  for (const [at] of scale.ticks(origin)) context.fillRect(Math.round(scale.x(at)), height - 6, 1, 6);
+}
+
+// What an axis says and where, so that no word stands on another: [[text, from, to], ...].
+export function labels(scale, origin, width, measure) {
+  const said = [];
+  const say = (text, from) => {
+    const to = from + measure(text);
+    const isFree = said.every(([, begin, end]) => to + APART <= begin || end + APART <= from);
+    if (isFree && to < width) said.push([text, from, to]);
+  };
+  // What was cut out first: nothing else tells of it.
   for (const [begin, end] of scale.cuts) {
     const text = `⋯ ${duration(end - begin)}`;
-    const middle = scale.x(begin) + scale.cutWidth / 2 - context.measureText(text).width / 2;
-    context.fillText(text, middle, height / 2);
+    const middle = scale.x(begin) + (scale.cutWidth - measure(text)) / 2;
+    say(text, Math.max(0, Math.min(middle, width - measure(text) - 1)));
   }
+  for (const [at, step] of scale.ticks(origin)) say(instant(at - origin, step), Math.round(scale.x(at)) + 4);
+  return said;
 }
 
 export class Bars {

@@ -54,6 +54,7 @@ export function duration(seconds) {
 // How long since the beginning, as an axis says it: no fraction where none is needed.
 export function instant(seconds, step) {
   if (step >= 1 && seconds < 60) return `${Math.round(seconds)}s`;
+  if (step < 0.01) return `${Math.round(seconds * 1000)}ms`;
   if (step < 1) return `${seconds.toFixed(step < 0.1 ? 2 : 1)}s`;
   return duration(Math.round(seconds));
 }

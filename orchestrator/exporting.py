@@ -1,0 +1,63 @@
+"""A run for other programs: what is made of it, and by which media type that is known."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Final, Literal, TypeAlias
+
+from delegation import SessionId, Tree
+from delegation.events import Entry
+
+Drawing: TypeAlias = Literal[
+    "text", "mermaid", "dot", "svg", "graphml", "json", "trace"
+]
+Format: TypeAlias = Literal[Drawing, "html"]
+
+MEDIA_TYPES: Final[Mapping[Format, str]] = {
+    "text": "text/plain",
+    "mermaid": "text/vnd.mermaid",
+    "dot": "text/vnd.graphviz",
+    "svg": "image/svg+xml",
+    "graphml": "application/graphml+xml",
+    "json": "application/json",
+    "trace": "application/json",
+    "html": "text/html",
+}
+_WRITERS: Final[Mapping[Drawing, Callable[[Tree, float | None], str]]] = {
+    "text": lambda tree, now: tree.to_text(now=now),
+    "mermaid": lambda tree, _: tree.to_mermaid(),
+    "dot": lambda tree, _: tree.to_dot(),
+    "svg": lambda tree, now: tree.to_svg(now=now),
+    "graphml": lambda tree, _: tree.to_graphml(),
+    "json": lambda tree, _: tree.to_json(),
+    "trace": lambda tree, now: tree.to_trace(now=now),
+}
+
+
+def drawn(tree: Tree, wanted: Drawing, *, now: float | None) -> str:
+    """Return what is made of a tree.
+
+    Args:
+        tree: of which.
+        wanted: what for.
+        now: counts the time of what still runs; None where nothing does.
+    """
+    return _WRITERS[wanted](tree, now)
+
+
+def report_of(
+    run: SessionId, entries: Sequence[Entry], *, is_written: bool
+) -> tuple[str, int]:
+    """Return the report of a run without transcripts, and how many tasks are in it.
+
+    Args:
+        run: its id.
+        entries: all of its entries.
+        is_written: somebody writes its journal; else nothing that it leaves running runs.
+    """
+    # Imported late: nobody else needs it.
+    from orchestrator.report import Transcripts, story_of, written
+
+    kind = Transcripts.NONE
+    story = story_of(run, entries, is_written=is_written, listen=kind.wants)
+    ours = version("delegation-orchestrator")
+    return written(story, version=ours, transcripts=kind).html, len(story.tree)

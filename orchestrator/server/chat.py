@@ -1,0 +1,109 @@
+"""`POST /v1/chat/completions`: an agent takes one turn for whoever waits for it.
+
+Nobody can be told anything afterwards. So what the agent delegates is joined, and whoever hangs up
+cancels all of it: nothing of it runs any more when its request has ended.
+"""
+
+from typing import Final
+
+import trio
+from starlette.responses import Response
+
+from agents import raising_one_error
+from delegation import SessionRecord
+from orchestrator.doors.http import KIND
+from orchestrator.errors import UnknownIdError
+from orchestrator.server.chat_answers import completion, failed, run_header
+from orchestrator.server.chat_reading import asked_of
+from orchestrator.server.chat_stream import ChatStream
+from orchestrator.server.chat_wire import ChatCompletion, ChatRequest
+from orchestrator.server.context import context_of
+from orchestrator.server.errors import HttpError
+from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
+from orchestrator.server.stream import until_left
+
+REQUEST: Final = "request"
+"""The label that says what was sent."""
+
+
+async def create_chat_completion(call: Call) -> Response:
+    request = call.body(ChatRequest)
+    asked = asked_of(
+        call.office.agent(request.model),
+        request,
+        context_of(call.request.headers),
+        {KIND: "chat", REQUEST: call.fingerprint},
+    )
+    known = await _known(call)
+    session = known or call.office.door.enter(asked, call.keyed_session())
+    if request.stream:
+        options = request.stream_options
+        # No checkpoint before it is called: then the turn of the session has an owner.
+        return ChatStream(
+            call.office,
+            session,
+            is_new=known is None,
+            tells_usage=options is not None and options.include_usage,
+        )
+    return await _answer(call, session, is_new=known is None)
+
+
+async def _known(call: Call) -> SessionRecord | None:
+    """Return the session that a request with the same key has opened."""
+    await trio.lowlevel.checkpoint()
+    id_ = call.keyed_session()
+    if id_ is None:
+        return None
+    try:
+        session = await call.office.door.find(id_)
+    except UnknownIdError:
+        return None
+    if session.labels.get(REQUEST) != call.fingerprint:
+        raise HttpError(
+            422,
+            "this Idempotency-Key was sent with another body before: take a new one",
+            code="idempotency_key_reused",
+            param="idempotency-key",
+        )
+    return session
+
+
+async def _answer(call: Call, session: SessionRecord, *, is_new: bool) -> Response:
+    """Wait for the answer, and give up with whoever hangs up."""
+    door = call.office.door
+    is_over = False
+    with raising_one_error():
+        # Owns nothing but the ear at the connection: the turn is taken in this very task.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_left, call.request.receive, nursery.cancel_scope)
+            if is_new:
+                await door.take(session)
+            else:
+                await door.wait_over(session)
+            is_over = True
+            nursery.cancel_scope.cancel(reason="there is an answer")
+    if not is_over:
+        return Response(status_code=499, headers=run_header(session))
+    if (problem := failed(session)) is not None:
+        raise problem
+    return reply(completion(session), x_run_id=session.id)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/chat/completions",
+        handle=create_chat_completion,
+        summary="Ask an agent, and wait for its answer",
+        body=ChatRequest,
+        answers={
+            200: Answer(
+                words="Its answer, or a stream of chunks",
+                body=ChatCompletion,
+                media=("application/json", EVENTS),
+            )
+        },
+        fails=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
+        is_keyed=True,
+    ),
+)

@@ -1,0 +1,199 @@
+"""What is served, as OpenAPI says it: made of the very table that the routes are made of."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Final, cast
+
+import msgspec
+
+from orchestrator.server.errors import JSON, ErrorBody
+from orchestrator.server.operations import LONGEST_KEY, Answer, Operation
+
+VERSION: Final = "3.1.0"
+REF: Final = "#/components/schemas/{name}"
+BEARER: Final = "token"
+ABOUT: Final = """\
+Agents that hand work on, over HTTP: what OpenAI's clients speak, and the tree that is only ours.
+
+Every request that runs an agent is a run; the header `x-run-id` of the answer names it. Errors have
+OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is done once.
+Where a request comes from is said in headers `x-session-platform`, `-source`, `-chat-id`,
+`-chat-name`, `-thread-id`, `-user-id`, `-user-name`, `-key`, `-message-id`, `-workspace`.
+"""
+_GATE: Final = (401, 421)
+_OF_A_BODY: Final = (400, 413, 415)
+_WORDS: Final[Mapping[int, str]] = {
+    400: "The request is wrong",
+    401: "The token is missing, or wrong",
+    403: "It is not allowed",
+    404: "There is no such thing",
+    409: "It does not go with what is true by now",
+    413: "The body is too long",
+    415: "The body is no JSON",
+    421: "The server does not answer to this host",
+    422: "It is understood, and cannot be done",
+    429: "The provider wants to be asked later",
+    499: "It was cancelled",
+    500: "Something went wrong inside, or in the agent",
+    502: "The provider failed",
+    503: "The server is stopping, or the provider is overloaded",
+    504: "It has taken too long",
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI document of routes."""
+    operations = tuple(operations)
+    schemas, components = _schemas(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        methods = paths.setdefault(operation.path, {})
+        methods[operation.method.lower()] = _operation(operation, schemas, components)
+    return {
+        "openapi": VERSION,
+        "info": {
+            "title": "delegation-orchestrator",
+            "version": version("delegation-orchestrator"),
+            "description": ABOUT,
+        },
+        "security": [{BEARER: []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {BEARER: {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _schemas(
+    operations: Iterable[Operation],
+) -> tuple[Mapping[Any, dict[str, Any]], dict[str, Any]]:
+    """Return how each type is said, and all that those refer to."""
+    types = [ErrorBody, *(kind for it in operations for kind in _types(it))]
+    said, components = msgspec.json.schema_components(types, ref_template=REF)
+    return dict(zip(types, said, strict=True)), components
+
+
+def _types(operation: Operation) -> Iterator[Any]:
+    for kind in (operation.body, operation.query):
+        if kind is not None:
+            yield kind
+    for answer in operation.answers.values():
+        yield from _bodies(answer)
+
+
+def _bodies(answer: Answer) -> Sequence[Any]:
+    if isinstance(answer.body, tuple):
+        return cast("tuple[Any, ...]", answer.body)
+    return () if answer.body is None else (answer.body,)
+
+
+def _operation(
+    operation: Operation,
+    schemas: Mapping[Any, dict[str, Any]],
+    components: Mapping[str, Any],
+) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": _responses(operation, schemas),
+    }
+    if parameters := [*_parameters(operation, schemas, components)]:
+        said["parameters"] = parameters
+    if operation.body is not None:
+        said["requestBody"] = {
+            "required": True,
+            "content": {JSON: {"schema": schemas[operation.body]}},
+        }
+    if operation.is_open:
+        said["security"] = []
+    return said
+
+
+def _parameters(
+    operation: Operation,
+    schemas: Mapping[Any, dict[str, Any]],
+    components: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
+    for name in re.findall(r"\{(\w+)\}", operation.path):
+        yield {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1},
+        }
+    if operation.query is not None:
+        (name,) = re.findall(r"\w+$", schemas[operation.query]["$ref"])
+        fields: Mapping[str, dict[str, Any]] = components[name]["properties"]
+        for field, schema in fields.items():
+            yield {"name": field, "in": "query", "schema": _without_null(schema)}
+    if operation.is_keyed:
+        yield _header(
+            "Idempotency-Key",
+            "The same key again has the same effect, once.",
+            {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+        )
+    if operation.is_resumed:
+        yield _header(
+            "Last-Event-ID",
+            "The id of the last event that you have; `after` counts more.",
+            {"type": "string", "pattern": "^[0-9]{1,15}$"},
+        )
+
+
+def _header(name: str, words: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": words, "schema": schema}
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a field that is left out where it says nothing."""
+    if "anyOf" not in schema:
+        return dict(schema)
+    (only,) = [it for it in schema["anyOf"] if it != {"type": "null"}]
+    return {
+        **{key: schema[key] for key in schema if key not in {"anyOf", "default"}},
+        **only,
+    }
+
+
+def _responses(
+    operation: Operation, schemas: Mapping[Any, dict[str, Any]]
+) -> dict[str, Any]:
+    said = {
+        str(status): _answer(answer, schemas)
+        for status, answer in operation.answers.items()
+    }
+    for status in sorted(_failing(operation) - operation.answers.keys()):
+        said[str(status)] = {
+            "description": _WORDS[status],
+            "content": {JSON: {"schema": schemas[ErrorBody]}},
+        }
+    return said
+
+
+def _failing(operation: Operation) -> set[int]:
+    failing = {500, *operation.fails}
+    if not operation.is_open:
+        failing |= {*_GATE}
+    if operation.body is not None:
+        failing |= {*_OF_A_BODY}
+    if operation.query is not None or operation.is_keyed or operation.is_resumed:
+        failing.add(400)
+    return failing
+
+
+def _answer(answer: Answer, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    bodies = [schemas[kind] for kind in _bodies(answer)]
+    content: dict[str, Any] = {}
+    for media in answer.media:
+        if media != JSON:
+            content[media] = {"schema": {"type": "string"}}
+        elif bodies:
+            one = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
+            content[media] = {"schema": one}
+    said: dict[str, Any] = {"description": answer.words}
+    if content:
+        said["content"] = content
+    return said

@@ -1,0 +1,386 @@
+"""`/v1/responses`: an agent answers, now or in the background, and can be asked for it later.
+
+A response is a session. What it was asked stands on its labels, what it says in its transcript; so
+it can be told by any process that has the journal. Whoever goes on with one gets a copy of its
+conversation: two may go on with the same, and either may be deleted.
+"""
+
+import json
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Final, Literal
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from agents import raising_one_error
+from delegation import SessionRecord
+from orchestrator.doors.asked import Asked
+from orchestrator.doors.http import KIND, is_over
+from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.server.context import context_of
+from orchestrator.server.errors import INVALID, JSON, HttpError, refused
+from orchestrator.server.office import Office
+from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
+from orchestrator.server.reading import Failing, failing, state_of
+from orchestrator.server.responses_body import (
+    BACKGROUND,
+    INSTRUCTIONS,
+    MESSAGE,
+    METADATA,
+    NO,
+    PREVIOUS,
+    RESPONSE,
+    STANDING,
+    STORE,
+    TOOL_CHOICE,
+    TOOLS,
+    YES,
+    body_of,
+    input_of,
+    is_kept,
+    response_id,
+    session_id,
+)
+from orchestrator.server.responses_input import require_possible, told_by, tools_of
+from orchestrator.server.responses_stream import FROM_THE_BEGINNING, settled, tell
+from orchestrator.server.responses_wire import (
+    CreateResponse,
+    Deleted,
+    InputItems,
+    ResponseBody,
+)
+from orchestrator.server.stream import EventStream, Outlet, until_left
+
+REQUEST: Final = "request"
+"""The label that tells whether the same was sent again."""
+HUNG_UP: Final = 499
+PAGE: Final = 20
+LONGEST_PAGE: Final = 100
+NOTHING: Final = "none"
+_TYPES: Final = {400: INVALID, 429: "rate_limit_error", 499: "cancelled"}
+
+
+@attrs.frozen(kw_only=True)
+class Retrieving:
+    """How a response is asked for."""
+
+    stream: bool = False
+    """As events, from the first one on, or from where a reader is."""
+    starting_after: Annotated[int, msgspec.Meta(ge=-1)] = FROM_THE_BEGINNING
+    """The number of the last event that the reader has."""
+
+
+@attrs.frozen(kw_only=True)
+class Listing:
+    """Which items of the input are asked for."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_PAGE)] = PAGE
+    order: Literal["asc", "desc"] = "desc"
+    after: str = ""
+    """The id of the last item that the reader has."""
+
+
+async def create_response(call: Call) -> Response:
+    wanted = call.body(CreateResponse)
+    require_possible(wanted)
+    session = await _sent_before(call)
+    before: SessionRecord | None = None
+    if session is None:
+        before = await _previous(call.office, wanted)
+        # The same may have been sent meanwhile.
+        session = await _sent_before(call)
+    is_ours = session is None and wanted.store is False
+    session = session or _begin(call, wanted, before)
+    # Nobody is told of what a crash could still undo.
+    await call.office.orchestrator.house.book.wait_durable()
+    if wanted.stream:
+        return _stream(call, session, take=is_ours)
+    if wanted.background:
+        return _shown(session)
+    if is_ours:
+        return await _waited(call, session, call.office.door.take)
+    return await _waited(call, session, partial(settled, call.office))
+
+
+async def _sent_before(call: Call) -> SessionRecord | None:
+    """Return what the same request has begun already, if it has a key to know it by."""
+    id_ = call.keyed_session()
+    if id_ is None:
+        await trio.lowlevel.checkpoint()
+        return None
+    try:
+        session = await call.office.door.find(id_)
+    except UnknownIdError:
+        if id_ not in call.office.orchestrator.house.book.ledger.known:
+            return None
+        raise HttpError(
+            409,
+            "what was made with this Idempotency-Key is deleted; send another key",
+            code="conflict",
+        ) from None
+    if session.labels.get(REQUEST) != call.fingerprint:
+        raise HttpError(
+            422,
+            "something else was sent with this Idempotency-Key before; send another key",
+            code="idempotency_key_reused",
+        )
+    return session
+
+
+async def _previous(office: Office, wanted: CreateResponse) -> SessionRecord | None:
+    """Return the response that another one goes on with."""
+    await trio.lowlevel.checkpoint()
+    if wanted.previous_response_id is None:
+        return None
+    previous = await _find(
+        office, wanted.previous_response_id, param="previous_response_id"
+    )
+    state = state_of(previous)
+    if state != "completed":
+        raise HttpError(
+            400,
+            f"{wanted.previous_response_id} is {state}; only what is completed goes on",
+            code="not_completed",
+            param="previous_response_id",
+        )
+    return previous
+
+
+def _begin(
+    call: Call, wanted: CreateResponse, before: SessionRecord | None
+) -> SessionRecord:
+    """Let an agent begin with a response."""
+    office = call.office
+    if office.is_stopping:
+        raise ClosedError("the server is stopping, and begins nothing new")
+    agent = office.agent(wanted.model)
+    told = told_by(wanted, () if before is None else before.root.transcript)
+    earlier = "" if before is None else before.labels.get(STANDING, "")
+    standing = _paragraphs(earlier, told.standing)
+    labels = {
+        KIND: RESPONSE,
+        REQUEST: call.fingerprint,
+        STORE: NO if wanted.store is False else "",
+        BACKGROUND: YES if wanted.background else "",
+        PREVIOUS: wanted.previous_response_id or "",
+        METADATA: json.dumps(wanted.metadata) if wanted.metadata else "",
+        INSTRUCTIONS: wanted.instructions or "",
+        TOOLS: msgspec.json.encode(wanted.tools).decode() if wanted.tools else "",
+        TOOL_CHOICE: NOTHING if wanted.tool_choice == NOTHING else "",
+        MESSAGE: "" if told.message is None else told.message.id,
+        STANDING: standing,
+    }
+    asked = Asked(
+        agent=agent,
+        message=told.message,
+        context=context_of(call.request.headers),
+        instructions=_paragraphs(standing, wanted.instructions or ""),
+        history=told.history,
+        labels={name: value for name, value in labels.items() if value},
+        tools=tools_of(wanted, agent),
+    )
+    if wanted.background:
+        return office.door.keep(asked, call.keyed_session())
+    session = office.door.enter(asked, call.keyed_session())
+    if wanted.store is not False:
+        office.door.start(session)
+    return session
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))
+
+
+def _stream(
+    call: Call,
+    session: SessionRecord,
+    *,
+    after: int = FROM_THE_BEGINNING,
+    take: bool = False,
+) -> Response:
+    """Return a response as events.
+
+    Args:
+        call: who reads.
+        session: the response.
+        after: the number of the last event that the reader has.
+        take: it ends with this very stream.
+    """
+    office = call.office
+
+    async def produce(outlet: Outlet) -> None:
+        with raising_one_error():
+            # Whoever leaves ends what is only for them.
+            async with trio.open_nursery() as nursery:
+                if take:
+                    nursery.start_soon(office.door.take, session)
+                await tell(office, session, outlet, after)
+
+    return EventStream(produce, headers={"x-run-id": session.id})
+
+
+async def _waited(
+    call: Call,
+    session: SessionRecord,
+    wait: Callable[[SessionRecord], Awaitable[object]],
+) -> Response:
+    """Return a response when it is over, unless whoever asked has left before."""
+    is_there = False
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_left, call.request.receive, nursery.cancel_scope)
+            await wait(session)
+            is_there = True
+            nursery.cancel_scope.cancel(reason="it is over")
+    if not is_there:
+        return Response(status_code=HUNG_UP)
+    if state_of(session) != "completed":
+        raise _failure(session)
+    return _shown(session)
+
+
+def _failure(session: SessionRecord) -> HttpError:
+    """Return what whoever waited for a response is told when there is none.
+
+    An error, so that nobody takes what was said until then for the answer.
+    """
+    outcome = session.last_outcome
+    why = None if outcome is None else failing(outcome)
+    if why is None:
+        why = Failing(code="cancelled", message="cancelled: it was stopped", status=499)
+    # The client would begin it anew by itself, with all that it costs.
+    headers = {"x-run-id": session.id, "x-should-retry": "false"}
+    if why.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(why.retry_after))
+    kept = f" (GET /v1/responses/{response_id(session)} has what was said until then)"
+    return HttpError(
+        why.status,
+        why.message + (kept if is_kept(session) else ""),
+        code=why.code,
+        type=_TYPES.get(why.status, "server_error"),
+        headers=headers,
+    )
+
+
+def _shown(session: SessionRecord) -> Response:
+    return reply(body_of(session), x_run_id=session.id)
+
+
+async def retrieve_response(call: Call) -> Response:
+    asked = call.query(Retrieving)
+    session = await _find(call.office, call.path("response"))
+    if asked.stream:
+        return _stream(call, session, after=asked.starting_after)
+    return _shown(session)
+
+
+async def list_input_items(call: Call) -> Response:
+    asked = call.query(Listing)
+    session = await _find(call.office, call.path("response"))
+    items = input_of(session)
+    if asked.order == "desc":
+        items.reverse()
+    ids = [item.id for item in items]
+    if asked.after:
+        if asked.after not in ids:
+            raise refused(
+                f"there is no item {asked.after!r}", param="after", code="invalid_value"
+            )
+        del items[: ids.index(asked.after) + 1]
+    page = items[: asked.limit]
+    return reply(
+        InputItems(
+            data=page,
+            first_id=page[0].id if page else None,
+            last_id=page[-1].id if page else None,
+            has_more=len(page) < len(items),
+        )
+    )
+
+
+async def cancel_response(call: Call) -> Response:
+    session = await _find(call.office, call.path("response"))
+    if session.closed or not is_over(session):
+        await call.office.door.close(session)
+    return _shown(session)
+
+
+async def delete_response(call: Call) -> Response:
+    session = await _find(call.office, call.path("response"))
+    await call.office.door.close(session, deleted=True)
+    return reply(Deleted(id=response_id(session)))
+
+
+async def _find(
+    office: Office, response: str, param: str | None = None
+) -> SessionRecord:
+    """Return a response that is kept."""
+    id_ = session_id(response)
+    missing = HttpError(
+        404, f"there is no response {response!r}", code="not_found", param=param
+    )
+    if id_ is None:
+        raise missing
+    try:
+        session = await office.door.find(id_)
+    except UnknownIdError:
+        raise missing from None
+    if session.labels.get(KIND) != RESPONSE or not is_kept(session):
+        raise missing
+    return session
+
+
+_SHOWN: Final = Answer(words="The response", body=ResponseBody)
+_TOLD: Final = Answer(
+    words="The response, or its events", body=ResponseBody, media=(JSON, EVENTS)
+)
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/responses",
+        handle=create_response,
+        summary="Let an agent answer",
+        body=CreateResponse,
+        answers={200: _TOLD},
+        fails=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
+        is_keyed=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/responses/{response}",
+        handle=retrieve_response,
+        summary="A response, as far as it is",
+        query=Retrieving,
+        answers={200: _TOLD},
+        fails=(400, 404),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/responses/{response}/input_items",
+        handle=list_input_items,
+        summary="What a response answers",
+        query=Listing,
+        answers={200: Answer(words="A page of it", body=InputItems)},
+        fails=(400, 404),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/responses/{response}/cancel",
+        handle=cancel_response,
+        summary="End a response, and all who work for it",
+        answers={200: _SHOWN},
+        fails=(404,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/responses/{response}",
+        handle=delete_response,
+        summary="Let nobody see a response any more",
+        answers={200: Answer(words="It is gone", body=Deleted)},
+        fails=(404,),
+    ),
+)

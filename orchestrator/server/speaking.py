@@ -1,0 +1,138 @@
+"""What the agent of a session says, while it says it.
+
+What a model says is told as it comes. What it has said is told once more, as it is kept, when no
+crash can take it back; where the two differ, what is kept is right.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from agents import ModelEvent, Retrying, Switched, TextDelta
+from delegation import SessionRecord
+from delegation.events import Entry, ModelAnswered
+from orchestrator.doors.http import is_over
+from orchestrator.server.office import Office
+from orchestrator.server.reading import Spoken, spoken
+
+
+@attrs.frozen
+class Piece:
+    """Some more of what an agent says."""
+
+    item: int
+    """Of which of the things that it says: the first is 0."""
+    offset: int
+    """How many characters of that came before."""
+    text: str
+
+
+@attrs.frozen
+class Whole:
+    """One thing that an agent has said, as it is kept."""
+
+    item: int
+    said: Spoken
+
+
+@attrs.frozen
+class _End:
+    """Nothing more will be said."""
+
+
+Heard: TypeAlias = Piece | Whole
+
+
+class Speech:
+    """One listener to an agent. `open_speech` gives it."""
+
+    def __init__(self, office: Office, session: SessionRecord) -> None:
+        self._book = office.orchestrator.house.book
+        self._session = session
+        self._heard: deque[Piece | Whole | _End] = deque()
+        self._arrived = trio.Event()
+        self._items = 0
+        """How many things it has said."""
+        self._saying = ""
+        """What a model has said of the next one."""
+        self._told = 0
+        """How much of that was told. A model that is asked again says the same, or better."""
+        self._is_over = False
+        self._tell_new()
+
+    async def next(self) -> Heard | None:
+        """Wait for more, and return it: None if nothing more will be said."""
+        await self._arrived.wait()
+        heard = self._heard[0]
+        if not isinstance(heard, Piece):
+            await self._book.wait_durable()
+        # Taken last: whoever is cancelled while it waits has missed nothing.
+        heard = self._heard[0]
+        if isinstance(heard, _End):
+            return None
+        self._heard.popleft()
+        if not self._heard:
+            self._arrived = trio.Event()
+        return heard
+
+    def hear(self, event: ModelEvent) -> None:
+        match event:
+            case TextDelta(text):
+                self._saying += text
+                if len(self._saying) > self._told:
+                    self._tell_piece(self._saying[self._told :])
+            case Retrying() | Switched():
+                self._saying = ""
+            case _:
+                pass
+
+    def learn(self, entry: Entry) -> None:
+        match entry.event:
+            case ModelAnswered(task, message) if task == self._session.root.id:
+                if message.text:
+                    self._tell(Whole(self._items, Spoken(message.id, message.text)))
+                    self._items += 1
+                self._saying, self._told = "", 0
+            case _:
+                pass
+        if is_over(self._session) and not self._is_over:
+            self._tell_new()
+
+    def _tell_new(self) -> None:
+        """Tell whatever was said and not told, and whether that is all."""
+        every = spoken(self._session)
+        for item in range(self._items, len(every)):
+            self._tell(Whole(item, every[item]))
+        self._items = max(self._items, len(every))
+        self._is_over = is_over(self._session)
+        if self._is_over:
+            self._tell(_End())
+
+    def _tell_piece(self, text: str) -> None:
+        piece = Piece(self._items, self._told, text)
+        self._told += len(text)
+        last = self._heard[-1] if self._heard else None
+        if isinstance(last, Piece) and last.item == piece.item:
+            # Nobody has taken the last one: a slow listener gets longer pieces, not more of them.
+            self._heard[-1] = Piece(piece.item, last.offset, last.text + text)
+        else:
+            self._tell(piece)
+
+    def _tell(self, heard: Piece | Whole | _End) -> None:
+        self._heard.append(heard)
+        self._arrived.set()
+
+
+@contextmanager
+def open_speech(office: Office, session: SessionRecord) -> Generator[Speech]:
+    """Hear what the agent of a session has said and says, as long as the block lasts."""
+    speech = Speech(office, session)
+    with (
+        office.feeds.hearing(session.id, speech.learn),
+        office.orchestrator.house.listeners.attend(session.root.id, speech.hear),
+    ):
+        yield speech

@@ -1,0 +1,547 @@
+"""Chat completions, as the official client asks for them and reads them."""
+
+from typing import Any
+
+import attrs
+import openai
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    Budget,
+    CallId,
+    Failure,
+    Limits,
+    ModelError,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    agent,
+    tool,
+)
+from delegation import Ending, SessionId
+from delegation.events import SessionOpened
+from orchestrator import delegate
+from orchestrator.testing import hand_on
+from tests.kit import worker
+from tests.server.chat_kit import HELLO, Listening, Talking
+from tests.server.kit import Served, serving
+
+pytestmark = pytest.mark.realtime
+
+
+def outcome_of(served: Served, run: str) -> Any:
+    return served.orchestrator.house.book.ledger.sessions[SessionId(run)].last_outcome
+
+
+async def test_the_official_client_gets_the_answer_of_an_agent() -> None:
+    async with serving(Agent("helper", model=Talking("good ", "day"))) as served:
+        raw = await served.openai.chat.completions.with_raw_response.create(
+            model="helper", messages=HELLO
+        )
+        answer = raw.parse()
+        run = raw.headers["x-run-id"]
+
+        assert outcome_of(served, run).output == "good day"
+    assert answer.choices[0].message.content == "good day"
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.object == "chat.completion"
+    assert answer.model == "helper"
+    assert answer.id == f"chatcmpl-{run.removeprefix('r_')}"
+    assert answer.model_extra == {"run_id": run}
+    assert answer.created > 1_700_000_000
+
+
+async def test_usage_is_that_of_the_whole_tree() -> None:
+    child = Agent("child", model=Talking("42"))
+    asks = hand_on("what is it?")
+    parent = Agent(
+        "parent",
+        model=Listening(
+            lambda request: [asks] if len(request.transcript) == 1 else "it is 42"
+        ),
+        delegates=[child],
+    )
+    async with serving(parent) as served:
+        answer = await served.openai.chat.completions.create(
+            model="parent", messages=HELLO
+        )
+
+    used = answer.usage
+    assert used is not None
+    assert (used.prompt_tokens, used.completion_tokens, used.total_tokens) == (
+        30,
+        12,
+        42,
+    )
+    assert used.prompt_tokens_details is not None
+    assert used.prompt_tokens_details.cached_tokens == 9
+    assert used.completion_tokens_details is not None
+    assert used.completion_tokens_details.reasoning_tokens == 6
+
+
+async def test_a_conversation_reaches_the_model_as_it_was_led() -> None:
+    model = Listening(lambda _: "yes")
+    helper = Agent("helper", instructions="Be brief.", model=model)
+    async with serving(helper) as served:
+        await served.openai.chat.completions.create(
+            model="helper",
+            messages=[
+                {"role": "system", "content": "Speak like a pirate."},
+                {"role": "user", "content": "who are you?"},
+                {"role": "assistant", "content": "a helper"},
+                {
+                    "role": "developer",
+                    "content": [{"type": "text", "text": "No oaths."}],
+                },
+                {"role": "user", "content": "really?", "name": "anna"},
+            ],
+        )
+
+    request = model.heard[0]
+    assert request.instructions == "Be brief.\n\nSpeak like a pirate.\n\nNo oaths."
+    assert request.transcript == [
+        UserMessage("who are you?"),
+        AssistantMessage("a helper"),
+        UserMessage("really?"),
+    ]
+
+
+async def test_what_is_not_known_and_what_is_about_sampling_is_ignored() -> None:
+    async with serving(worker()) as served:
+        answer = await served.openai.chat.completions.create(
+            model="worker",
+            messages=HELLO,
+            temperature=0.3,
+            top_p=0.5,
+            seed=7,
+            max_tokens=5,
+            stop=["x"],
+            user="anna",
+            n=1,
+            metadata={"a": "b"},
+            response_format={"type": "text"},
+            tool_choice="auto",
+            extra_body={"nobody_knows": {"this": 1}},
+        )
+
+    assert answer.choices[0].message.content == "done"
+
+
+async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answers() -> (
+    None
+):
+    @tool
+    def clock() -> str:
+        """Tell the time."""
+        return "noon"
+
+    def answer(request: Any) -> Any:
+        answered = [it.text for it in request.transcript if isinstance(it, ToolMessage)]
+        if "sunny" in answered:
+            return "it is sunny"
+        return [
+            ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),
+            ToolCall("clock", {}, id=CallId("call_b")),
+        ]
+
+    model = Listening(answer)
+    weather: Any = {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "How it is outside.",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+            },
+            "strict": True,
+        },
+    }
+    async with serving(Agent("helper", model=model, tools=[clock])) as served:
+        create = served.openai.chat.completions.create
+        first = await create(model="helper", messages=HELLO, tools=[weather])
+        message: Any = first.choices[0].message
+        assert message.tool_calls is not None
+        second = await create(
+            model="helper",
+            messages=[
+                *HELLO,
+                message.model_dump(exclude_none=True),
+                {"role": "tool", "tool_call_id": "call_a", "content": "sunny"},
+            ],
+            tools=[weather],
+        )
+
+    assert first.choices[0].finish_reason == "tool_calls"
+    assert message.content is None
+    # The agent has run its own tool itself: nobody else is asked to.
+    assert [call.model_dump() for call in message.tool_calls] == [
+        {
+            "id": "call_a",
+            "type": "function",
+            "function": {"name": "weather", "arguments": '{"city":"Köln"}'},
+        }
+    ]
+    shown = {it.name: it for it in model.heard[0].tools}
+    assert shown["weather"].description == "How it is outside."
+    assert shown["weather"].parameters == weather["function"]["parameters"]
+    assert second.choices[0].finish_reason == "stop"
+    assert second.choices[0].message.content == "it is sunny"
+    assert model.heard[1].transcript == [
+        UserMessage("hello"),
+        AssistantMessage(
+            "", (ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),)
+        ),
+        ToolMessage(CallId("call_a"), "sunny"),
+    ]
+
+
+async def test_a_client_that_wants_no_tools_called_has_none_shown() -> None:
+    model = Listening(lambda _: "no tools")
+    async with serving(Agent("helper", model=model)) as served:
+        await served.openai.chat.completions.create(
+            model="helper",
+            messages=HELLO,
+            tools=[{"type": "function", "function": {"name": "weather"}}],
+            tool_choice="none",
+        )
+
+    assert model.heard[0].tools == []
+
+
+async def test_a_copy_of_the_agent_has_no_tools_of_the_client() -> None:
+    """Nobody could run them for it: only the agent itself answers the client."""
+    names: list[list[str]] = []
+
+    def answer(request: Any) -> Any:
+        names.append([it.name for it in request.tools])
+        is_copy = "copy" in request.transcript[0].text
+        is_first = len(request.transcript) == 1
+        return [hand_on("copy")] if is_first and not is_copy else "done"
+
+    async with serving(Agent("helper", model=Listening(answer), copies=True)) as served:
+        await served.openai.chat.completions.create(
+            model="helper",
+            messages=HELLO,
+            tools=[{"type": "function", "function": {"name": "weather"}}],
+        )
+
+    assert ["weather" in shown for shown in names] == [True, False, True]
+
+
+PNG = b"\x89PNG\r\n\x1a\n not a real one"
+
+
+async def test_images_and_files_reach_the_model() -> None:
+    model = Listening(lambda _: "nice")
+    data = "iVBORw0KGgogbm90IGEgcmVhbCBvbmU="
+    async with serving(Agent("helper", model=model)) as served:
+        await served.openai.chat.completions.create(
+            model="helper",
+            messages=[
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "look:"},
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": f"data:image/png;base64,{data}"},
+                        },
+                        {
+                            "type": "image_url",
+                            "image_url": {
+                                "url": "https://example.org/a/cat.webp?x=1",
+                                "detail": "low",
+                            },
+                        },
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": "https://example.org/cat"},
+                        },
+                        {
+                            "type": "file",
+                            "file": {
+                                "file_data": "data:application/pdf;base64,JVBERg==",
+                                "filename": "a.pdf",
+                            },
+                        },
+                        {
+                            "type": "file",
+                            "file": {"file_data": "aGk=", "filename": "a.txt"},
+                        },
+                        {"type": "text", "text": "well?"},
+                    ],
+                }
+            ],
+        )
+
+    (message,) = model.heard[0].transcript
+    assert isinstance(message, UserMessage)
+    assert message.text == "look:\n\nwell?"
+    png, webp, unknown, pdf, txt = message.parts
+    assert (png.media_type, png.data) == (
+        "image/png",
+        b"\x89PNG\r\n\x1a\n not a real one",
+    )
+    assert (webp.media_type, webp.url) == (
+        "image/webp",
+        "https://example.org/a/cat.webp?x=1",
+    )
+    assert unknown.media_type == "image/jpeg"
+    assert (pdf.media_type, pdf.data, pdf.name) == ("application/pdf", b"%PDF", "a.pdf")
+    assert (txt.media_type, txt.data) == ("text/plain", b"hi")
+
+
+async def test_a_pipeline_takes_the_last_user_message_as_its_goal() -> None:
+    shouter = Agent(
+        "shouter", model=ScriptedModel.always(lambda said: said[-1].text.upper())
+    )
+
+    @agent
+    async def twice(goal: str) -> str:
+        return f"{goal}: {await delegate(shouter, goal)}"
+
+    async with serving(twice) as served:
+        answer = await served.openai.chat.completions.create(
+            model="twice",
+            messages=[
+                {"role": "user", "content": "before"},
+                {"role": "assistant", "content": "yes"},
+                {"role": "user", "content": "hey"},
+            ],
+        )
+
+    assert answer.choices[0].message.content == "hey: HEY"
+    assert answer.usage is not None
+    assert answer.usage.total_tokens > 0
+
+
+@attrs.frozen
+class Report:
+    """What is promised."""
+
+    title: str
+    pages: int
+
+
+async def test_an_agent_with_a_type_answers_in_json() -> None:
+    said = '{"title":"Bees","pages":3}'
+    reporter = Agent("reporter", model=ScriptedModel(["no json", said]), output=Report)
+    async with serving(reporter) as served:
+        answer = await served.openai.chat.completions.create(
+            model="reporter", messages=HELLO
+        )
+
+    assert answer.choices[0].message.content == said
+
+
+async def test_an_empty_answer_is_an_answer() -> None:
+    async with serving(worker(says="")) as served:
+        answer = await served.openai.chat.completions.create(
+            model="worker", messages=HELLO
+        )
+
+    assert answer.choices[0].message.content == ""
+    assert answer.choices[0].finish_reason == "stop"
+
+
+async def test_whatever_can_be_written_can_be_said() -> None:
+    text = 'Grüße, 世界 👩‍🚀 \u2028 \x00 "quoted" \\ \r\n data: [DONE]\n\nend'
+    model = ScriptedModel.always(lambda said: said[-1].text)
+    async with serving(Agent("echo", model=model)) as served:
+        answer = await served.openai.chat.completions.create(
+            model="echo", messages=[{"role": "user", "content": text}]
+        )
+
+    assert answer.choices[0].message.content == text
+
+
+async def test_a_huge_answer_arrives_whole() -> None:
+    text = "wörd " * 400_000
+    async with serving(worker(says=text)) as served:
+        answer = await served.openai.chat.completions.create(
+            model="worker", messages=HELLO
+        )
+
+    assert answer.choices[0].message.content == text
+
+
+FAILURES = {
+    Failure.RATE_LIMIT: (429, "rate_limit"),
+    Failure.OVERLOADED: (503, "provider"),
+    Failure.TIMEOUT: (504, "provider"),
+    Failure.CONNECTION: (502, "provider"),
+    Failure.MALFORMED: (502, "provider"),
+    Failure.AUTH: (502, "auth"),
+    Failure.QUOTA: (429, "quota"),
+    Failure.CONTEXT_TOO_LONG: (400, "context"),
+    Failure.BAD_REQUEST: (502, "provider"),
+    Failure.REFUSED: (502, "provider"),
+    Failure.CUT_OFF: (502, "provider"),
+    Failure.OTHER: (502, "provider"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
+    """Also of a stream, as long as nothing was said in it."""
+    agents = [
+        Agent(kind.value, model=Talking(ModelError("it said no", kind=kind)))
+        for kind in Failure
+    ]
+    async with serving(*agents) as served:
+        for kind in Failure:
+            with pytest.raises(openai.APIStatusError) as caught:
+                await served.openai.chat.completions.create(
+                    model=kind.value, messages=HELLO, stream=stream
+                )
+
+            assert (caught.value.status_code, caught.value.code) == FAILURES[kind]
+            assert "it said no" in caught.value.message
+            run = caught.value.response.headers["x-run-id"]
+            assert outcome_of(served, run).ending is Ending.FAILED
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_rate_limit_says_when_to_come_back_and_nobody_asks_again_by_itself(
+    stream: bool,
+) -> None:
+    """The official client repeats such requests, and each would run the agent again."""
+    failure = ModelError("slow down", kind=Failure.RATE_LIMIT, retry_after=2.5)
+    async with serving(Agent("helper", model=Talking(failure))) as served:
+        patient = served.openai.with_options(max_retries=2)
+        with pytest.raises(openai.RateLimitError) as caught:
+            await patient.chat.completions.create(
+                model="helper", messages=HELLO, stream=stream
+            )
+        assert len(served.orchestrator.house.book.ledger.sessions) == 1
+
+    assert caught.value.response.headers["retry-after"] == "3"
+    assert caught.value.type == "rate_limit_error"
+
+
+async def test_a_tool_that_breaks_is_an_error_of_the_server() -> None:
+    @tool
+    def broken() -> str:
+        """Break."""
+        raise ZeroDivisionError
+
+    model = ScriptedModel.always(ToolCall("broken"))
+    async with serving(Agent("helper", model=model, tools=[broken])) as served:
+        with pytest.raises(openai.InternalServerError) as caught:
+            await served.openai.chat.completions.create(model="helper", messages=HELLO)
+
+    assert caught.value.code == "internal"
+    assert "ZeroDivisionError" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "given", [{"budget": Budget(tokens=1)}, {"limits": Limits(model_calls=0)}]
+)
+async def test_who_is_over_budget_says_so(given: Any) -> None:
+    helper = Agent("helper", model=ScriptedModel.always("x" * 100), **given)
+    async with serving(helper) as served:
+        with pytest.raises(openai.InternalServerError) as caught:
+            await served.openai.chat.completions.create(model="helper", messages=HELLO)
+
+    assert caught.value.code == "tool_limit"
+    assert "over_budget" in caught.value.message
+
+
+async def test_a_run_that_somebody_cancels_has_no_answer() -> None:
+    model = Talking(trio.Event())
+    async with serving(Agent("helper", model=model)) as served:
+
+        async def cancel() -> None:
+            await model.was_asked.wait()
+            (session,) = served.orchestrator.house.book.ledger.sessions.values()
+            await served.server.office.door.close(session)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancel)
+            with pytest.raises(openai.APIStatusError) as caught:
+                await served.openai.chat.completions.create(
+                    model="helper", messages=HELLO
+                )
+
+    assert caught.value.status_code == 499
+    assert caught.value.code == "cancelled"
+
+
+async def test_what_is_delegated_in_the_background_joins_and_the_model_is_told() -> (
+    None
+):
+    """Nobody could be told later: the answer of the tool has the result, and says why."""
+    child = Agent("child", model=ScriptedModel.always("the child's result"))
+    parent = Agent(
+        "parent",
+        model=ScriptedModel(
+            [hand_on("dig", background=True), lambda said: said[-1].text]
+        ),
+        delegates=[child],
+    )
+    async with serving(parent) as served:
+        answer = await served.openai.chat.completions.create(
+            model="parent", messages=HELLO
+        )
+
+    told = answer.choices[0].message.content
+    assert told is not None
+    assert '"status":"completed"' in told
+    assert "the child's result" in told
+    assert "This ran within the same response, not in the background" in told
+
+
+async def test_the_same_key_is_the_same_answer_and_the_agent_runs_once() -> None:
+    model = Listening(lambda _: "once")
+    key = {"Idempotency-Key": "order 7"}
+    async with serving(Agent("helper", model=model)) as served:
+        create = served.openai.chat.completions.create
+        first = await create(model="helper", messages=HELLO, extra_headers=key)
+        again = await create(model="helper", messages=HELLO, extra_headers=key)
+        with pytest.raises(openai.UnprocessableEntityError) as caught:
+            await create(
+                model="helper",
+                messages=[{"role": "user", "content": "other"}],
+                extra_headers=key,
+            )
+
+    assert again == first
+    assert len(model.heard) == 1
+    assert caught.value.code == "idempotency_key_reused"
+
+
+async def test_the_same_key_while_the_first_is_under_way_waits_for_its_answer() -> None:
+    goes_on = trio.Event()
+    model = Talking("well ", goes_on, "done")
+    key = {"Idempotency-Key": "order 8"}
+    answers: list[Any] = []
+    async with serving(Agent("helper", model=model)) as served:
+
+        async def ask() -> None:
+            answers.append(
+                await served.openai.chat.completions.create(
+                    model="helper", messages=HELLO, extra_headers=key
+                )
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await model.was_asked.wait()
+            nursery.start_soon(ask)
+            goes_on.set()
+        opened = [
+            entry
+            for entry in await served.orchestrator.house.book.read_entries(
+                SessionId(answers[0].run_id)
+            )
+            if isinstance(entry.event, SessionOpened)
+        ]
+
+    assert answers[0] == answers[1]
+    assert len(opened) == 1

@@ -1,0 +1,330 @@
+"""What chat completions do not take, and how they say so: with the part of the body it is about."""
+
+from typing import Any
+
+import openai
+import pytest
+
+from agents import Agent, ScriptedModel, agent, tool
+from tests.kit import worker
+from tests.server.chat_kit import HELLO
+from tests.server.kit import serving
+
+pytestmark = pytest.mark.realtime
+
+
+@tool
+def clock() -> str:
+    """Tell the time."""
+    return "noon"
+
+
+HELPER = Agent("helper", model=ScriptedModel.always("done"), tools=[clock])
+
+
+@agent
+async def program(goal: str) -> str:  # noqa: RUF029 (a program may not wait)
+    return goal
+
+
+def call(id_: str = "c1", arguments: str = "{}") -> Any:
+    return {
+        "id": id_,
+        "type": "function",
+        "function": {"name": "weather", "arguments": arguments},
+    }
+
+
+def function(name: str) -> Any:
+    return {"type": "function", "function": {"name": name}}
+
+
+def part(**given: Any) -> Any:
+    return [{"role": "user", "content": [given]}]
+
+
+ASSISTANT: Any = {"role": "assistant", "content": "hi"}
+CALLS: Any = {"role": "assistant", "content": None, "tool_calls": [call()]}
+ANSWER: Any = {"role": "tool", "tool_call_id": "c1", "content": "x"}
+
+
+REFUSED: list[tuple[Any, str, str, str]] = [
+    ({"n": 2}, "n", "unsupported", "one answer"),
+    ({"n": 0}, "n", "unsupported", "one answer"),
+    ({"logprobs": True}, "logprobs", "unsupported", "logprobs"),
+    ({"top_logprobs": 3}, "top_logprobs", "unsupported", "logprobs"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {}}},
+        "response_format",
+        "unsupported",
+        "Agent.output",
+    ),
+    (
+        {"response_format": {"type": "json_object"}},
+        "response_format",
+        "unsupported",
+        "",
+    ),
+    ({"modalities": ["text", "audio"]}, "modalities", "unsupported", "text only"),
+    ({"audio": {"voice": "x", "format": "wav"}}, "audio", "unsupported", "text only"),
+    ({"functions": []}, "functions", "unsupported", "send tools"),
+    ({"function_call": "auto"}, "function_call", "unsupported", "send tools"),
+    ({"web_search_options": {}}, "web_search_options", "unsupported", "tools"),
+    ({"stream_options": {}}, "stream_options", "invalid_body", "stream=true"),
+    ({"tool_choice": "required"}, "tool_choice", "unsupported", "'auto' or 'none'"),
+    ({"tool_choice": function("f")}, "tool_choice", "unsupported", "'auto'"),
+    (
+        {"tools": [function("f")], "parallel_tool_calls": False},
+        "parallel_tool_calls",
+        "unsupported",
+        "at once",
+    ),
+    (
+        {"tools": [function("f"), function("clock")]},
+        "tools[1].function.name",
+        "tool_name_taken",
+        "helper has a tool called 'clock' of its own",
+    ),
+    (
+        {"tools": [function("delegate_task")]},
+        "tools[0].function.name",
+        "tool_name_taken",
+        "",
+    ),
+    ({"tools": [function("task")]}, "tools[0].function.name", "tool_name_taken", ""),
+    (
+        {"tools": [function("f"), function("f")]},
+        "tools[1].function.name",
+        "invalid_body",
+        "two tools",
+    ),
+    ({"tools": [function("a b")]}, "tools[0].function.name", "invalid_body", "64"),
+    ({"tools": [{"type": "custom"}]}, "tools[0].type", "invalid_body", "custom"),
+    ({"tools": [{"type": "function"}]}, "tools[0]", "invalid_body", "function"),
+    ({"model": 7}, "model", "invalid_body", "Expected `str`"),
+    ({"stream": "yes"}, "stream", "invalid_body", "Expected `bool"),
+    ({"messages": []}, "messages", "invalid_body", "length >= 1"),
+    ({"messages": "hello"}, "messages", "invalid_body", "Expected `array`"),
+    ({"messages": [{}]}, "messages[0]", "invalid_body", "role"),
+    (
+        {"messages": [{"role": "function", "name": "f", "content": "x"}]},
+        "messages[0].role",
+        "invalid_body",
+        "function",
+    ),
+    ({"messages": [{"role": "user"}]}, "messages[0]", "invalid_body", "content"),
+    (
+        {"messages": [{"role": "user", "content": None}]},
+        "messages[0].content",
+        "invalid_body",
+        "null",
+    ),
+    (
+        {"messages": [{"role": "system", "content": "be kind"}]},
+        "messages",
+        "invalid_body",
+        "nothing to answer",
+    ),
+    (
+        {"messages": [*HELLO, ASSISTANT]},
+        "messages[1]",
+        "invalid_body",
+        "ends with an assistant message",
+    ),
+    (
+        {"messages": [*HELLO, ASSISTANT, {"role": "system", "content": "x"}]},
+        "messages[1]",
+        "invalid_body",
+        "ends with an assistant message",
+    ),
+    (
+        {"messages": [*HELLO, CALLS]},
+        "messages[1]",
+        "invalid_body",
+        "the calls c1 have no answer",
+    ),
+    (
+        {"messages": [*HELLO, CALLS, *HELLO]},
+        "messages[2]",
+        "invalid_body",
+        "the calls c1 have no answer",
+    ),
+    (
+        {"messages": [*HELLO, ANSWER]},
+        "messages[1].tool_call_id",
+        "invalid_body",
+        "has the id 'c1'",
+    ),
+    (
+        {"messages": [*HELLO, CALLS, ANSWER, ANSWER]},
+        "messages[3].tool_call_id",
+        "invalid_body",
+        "has the id 'c1'",
+    ),
+    (
+        {
+            "messages": [
+                *HELLO,
+                {**CALLS, "tool_calls": [call(arguments="[1]")]},
+                ANSWER,
+            ]
+        },
+        "messages[1].tool_calls[0].function.arguments",
+        "invalid_body",
+        "JSON object",
+    ),
+    (
+        {"messages": part(type="input_audio", input_audio={})},
+        "messages[0].content[0]",
+        "unsupported",
+        "do not hear",
+    ),
+    (
+        {"messages": part(type="video_url")},
+        "messages[0].content[0].type",
+        "invalid_body",
+        "video_url",
+    ),
+    (
+        {"messages": part(type="image_url", image_url={"url": "file:///etc/passwd"})},
+        "messages[0].content[0]",
+        "invalid_body",
+        "https://",
+    ),
+    (
+        {"messages": part(type="image_url", image_url={"url": "data:image/png,x"})},
+        "messages[0].content[0]",
+        "invalid_body",
+        "base64",
+    ),
+    (
+        {
+            "messages": part(
+                type="image_url", image_url={"url": "data:image/png;base64,%"}
+            )
+        },
+        "messages[0].content[0]",
+        "invalid_body",
+        "no base64",
+    ),
+    (
+        {
+            "messages": part(
+                type="image_url", image_url={"url": "data:image/png;base64,"}
+            )
+        },
+        "messages[0].content[0]",
+        "invalid_body",
+        "cannot be empty",
+    ),
+    (
+        {"messages": part(type="file", file={"file_id": "file-1"})},
+        "messages[0].content[0].file",
+        "unsupported",
+        "no files are kept",
+    ),
+    (
+        {"messages": part(type="file", file={"file_data": "aGk="})},
+        "messages[0].content[0]",
+        "invalid_body",
+        "of what kind",
+    ),
+    (
+        {"model": "program", "tools": [function("f")]},
+        "tools",
+        "unsupported",
+        "is a pipeline",
+    ),
+    (
+        {"model": "program", "messages": [*HELLO, CALLS, ANSWER]},
+        "messages[2]",
+        "unsupported",
+        "is a pipeline",
+    ),
+    (
+        {
+            "model": "program",
+            "messages": part(
+                type="image_url", image_url={"url": "https://example.org/a.png"}
+            ),
+        },
+        "messages[0]",
+        "unsupported",
+        "neither images nor files",
+    ),
+]
+
+
+async def test_what_cannot_be_had_is_refused_by_name() -> None:
+    async with serving(HELPER, program) as served:
+        for body, param, code, words in REFUSED:
+            answer = await served.http.post(
+                "/v1/chat/completions",
+                json={"model": "helper", "messages": HELLO, **body},
+            )
+
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"], error["code"]) == (
+                400,
+                param,
+                code,
+            ), body
+            assert words in error["message"], body
+            assert error["type"] == "invalid_request_error"
+        # Nothing was begun for any of them.
+        assert not served.orchestrator.house.book.ledger.sessions
+
+
+NO_SUCH_JSON = (
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"\xff",
+    b'{"model": "\\ud800"}',
+    b"[" * 100_000,
+)
+
+
+async def test_what_is_no_such_json_is_refused() -> None:
+    async with serving(worker()) as served:
+        for body in NO_SUCH_JSON:
+            answer = await served.http.post(
+                "/v1/chat/completions",
+                content=body,
+                headers={"content-type": "application/json"},
+            )
+
+            assert answer.status_code == 400, body
+            assert answer.json()["error"]["code"] == "invalid_body"
+
+
+async def test_a_model_that_nobody_is_called_is_not_found() -> None:
+    async with serving(worker("one"), worker("two")) as served:
+        with pytest.raises(openai.NotFoundError) as caught:
+            await served.openai.chat.completions.create(model="three", messages=HELLO)
+
+    assert caught.value.code == "model_not_found"
+    assert caught.value.param == "model"
+    assert "there are: one, two" in caught.value.message
+
+
+async def test_a_header_that_says_nothing_sensible_is_refused() -> None:
+    async with serving(worker()) as served:
+        with pytest.raises(openai.BadRequestError) as caught:
+            await served.openai.chat.completions.create(
+                model="worker",
+                messages=HELLO,
+                extra_headers={"X-Session-Workspace": "../elsewhere"},
+            )
+
+    assert caught.value.param == "x-session-workspace"
+
+
+async def test_a_conversation_with_tools_may_go_on_with_something_else() -> None:
+    async with serving(HELPER) as served:
+        answer = await served.openai.chat.completions.create(
+            model="helper", messages=[*HELLO, CALLS, ANSWER, ASSISTANT, *HELLO]
+        )
+
+    assert answer.choices[0].message.content == "done"

@@ -1,0 +1,153 @@
+"""Whoever hangs up ends what they have asked for, and all of it."""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from agents import Agent, AssistantMessage, ModelRequest, TextDelta, ToolCall
+from agents.tools.terminal import terminal
+from delegation import Ending, SessionRecord
+from delegation.events import TaskSettled, TurnEnded
+from orchestrator.testing import facts, hand_on
+from tests.orchestrator.commands_kit import Pipe, children, has_ended, is_alive, pipe
+from tests.server.chat_kit import HELLO, USAGE, Client, Listening
+from tests.server.kit import TOKEN, Served, serving
+
+pytestmark = pytest.mark.realtime
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Whatever a test does: no process of it is left, and no zombie."""
+    had = children()
+    yield
+    assert children() <= had
+
+
+class Handing:
+    """Says that it hands something on, and does."""
+
+    name = "handing"
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        request.tell(TextDelta("I ask somebody."))
+        return AssistantMessage("I ask somebody.", (hand_on("dig"),), USAGE)
+
+
+@attrs.frozen
+class Busy:
+    """A server whose agent has a child, which runs a command."""
+
+    served: Served
+    started: Pipe
+
+    @property
+    def session(self) -> SessionRecord:
+        (session,) = self.served.orchestrator.house.book.ledger.sessions.values()
+        return session
+
+
+@asynccontextmanager
+async def busy(folder: Path) -> AsyncGenerator[Busy]:
+    command = f"echo $$ > {folder / 'started'}; sleep 1000; true"
+    child = Agent(
+        "child",
+        model=Listening(lambda _: [ToolCall("terminal", {"command": command})]),
+        tools=[terminal],
+    )
+    parent = Agent("parent", model=Handing(), delegates=[child])
+    with pipe(folder / "started") as started:
+        async with serving(
+            parent,
+            journal=folder / "journal.db",
+            workspace=folder,
+            environ={"PATH": os.environ["PATH"]},
+        ) as served:
+            yield Busy(served, started)
+
+
+async def assert_all_was_cancelled(house: Busy) -> None:
+    session = house.session
+    book = house.served.orchestrator.house.book
+    entries = await book.read_entries(session.id)
+    (turn,) = facts(entries, TurnEnded)
+    (child,) = facts(entries, TaskSettled)
+
+    assert turn.outcome.ending is Ending.CANCELLED
+    assert turn.outcome.output == "I ask somebody."
+    assert child.outcome.ending is Ending.CANCELLED
+    # Both models were asked once, and that is paid for.
+    assert session.tree.total.calls == 2
+    assert session.tree.total.tokens == 2 * USAGE.tokens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_closes_its_connection_ends_the_tree(
+    stream: bool, tmp_path: Path
+) -> None:
+    async with busy(tmp_path) as house:
+        body = json.dumps({"model": "parent", "messages": HELLO, "stream": stream})
+        host, _, port = house.served.url.removeprefix("http://").partition(":")
+        connection = await trio.open_tcp_stream(host, int(port))
+        await connection.send_all(
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\n"
+            f"authorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        if stream:
+            said = b""
+            while b"I ask somebody." not in said:
+                said += await connection.receive_some()
+        pid = int(await house.started.receive())
+        assert is_alive(pid)
+        await connection.aclose()
+        with trio.fail_after(30):
+            await house.served.server.office.door.wait_over(house.session)
+
+        assert has_ended(pid)
+        await assert_all_was_cancelled(house)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_nothing_of_it_runs_when_the_request_has_ended(
+    stream: bool, tmp_path: Path
+) -> None:
+    async with busy(tmp_path) as house:
+        body = {"model": "parent", "messages": HELLO, "stream": stream}
+        client = Client(house.served.server.office, body)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask)
+            pid = int(await house.started.receive())
+            client.left.set()
+
+        # No grace: it has returned.
+        assert not is_alive(pid)
+        assert house.session.turn is None
+        await assert_all_was_cancelled(house)
+
+
+async def test_one_who_only_asks_again_under_the_same_key_ends_nothing(
+    tmp_path: Path,
+) -> None:
+    async with busy(tmp_path) as house:
+        body = {"model": "parent", "messages": HELLO}
+        office = house.served.server.office
+        first = Client(office, body, idempotency_key="order 7")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.ask)
+            pid = int(await house.started.receive())
+            again = Client(office, body, idempotency_key="order 7")
+            again.left.set()
+            await again.ask()
+            assert is_alive(pid)
+            assert house.session.turn is not None
+            first.left.set()
+
+        assert not is_alive(pid)

@@ -1,0 +1,121 @@
+"""Streams of agents that take their time, and of readers that do."""
+
+import pytest
+import trio
+import trio.testing
+
+from agents import Agent, Failure, ModelError
+from delegation import Ending
+from orchestrator.server.stream import HEARTBEAT, HEARTBEAT_SECONDS, WRITE_SECONDS
+from tests.orchestrator.commands_kit import let_pass
+from tests.server.chat_kit import HELLO, Client, Talking
+from tests.server.kit import serving
+
+BODY = {"model": "helper", "messages": HELLO, "stream": True}
+
+
+async def test_a_stream_begins_before_anybody_loses_patience_and_shows_that_it_lives() -> (
+    None
+):
+    goes_on = trio.Event()
+    async with serving(Agent("helper", model=Talking(goes_on, "at last"))) as served:
+        client = Client(served.server.office, BODY)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask)
+            await trio.sleep(HEARTBEAT_SECONDS - 1)
+            assert client.status is None
+            await trio.sleep(2)
+            assert client.status == 200
+            assert b'"role":"assistant"' in client.sent
+            assert HEARTBEAT not in client.sent
+            await trio.sleep(2 * HEARTBEAT_SECONDS)
+            assert client.sent.count(HEARTBEAT) == 2
+            goes_on.set()
+
+    assert b"at last" in client.sent
+    assert client.sent.endswith(b"data: [DONE]\n\n")
+
+
+async def test_who_fails_after_the_stream_had_to_begin_ends_it_with_the_error() -> None:
+    waits = trio.Event()
+    model = Talking(waits, ModelError("no money", kind=Failure.QUOTA))
+    async with serving(Agent("helper", model=model)) as served:
+        client = Client(served.server.office, BODY)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask)
+            await trio.sleep(HEARTBEAT_SECONDS + 1)
+            waits.set()
+
+    assert client.status == 200
+    last = client.sent.removesuffix(b"\n\n").split(b"\n\n")[-1]
+    assert last.startswith(b'data: {"error":')
+    assert b'"code":"quota"' in last
+    assert b"[DONE]" not in client.sent
+
+
+async def test_a_plain_answer_may_take_as_long_as_it_takes() -> None:
+    goes_on = trio.Event()
+    async with serving(Agent("helper", model=Talking(goes_on, "at last"))) as served:
+        client = Client(served.server.office, {**BODY, "stream": False})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask)
+            await trio.sleep(24 * 3600)
+            goes_on.set()
+
+    assert client.status == 200
+    assert b"at last" in client.sent
+
+
+async def test_a_reader_that_takes_nothing_any_more_is_let_go_with_its_tree() -> None:
+    """It may be gone without a word: nobody works for it for ever."""
+    began = trio.current_time()
+    async with serving(Agent("helper", model=Talking("so ", trio.Event()))) as served:
+        client = Client(served.server.office, BODY, reads=False)
+        await client.ask()
+
+        (session,) = served.orchestrator.house.book.ledger.sessions.values()
+        assert session.last_outcome is not None
+        assert session.last_outcome.ending is Ending.CANCELLED
+    assert trio.current_time() - began == pytest.approx(WRITE_SECONDS)
+
+
+@pytest.fixture
+def clock() -> trio.testing.MockClock:
+    """The real time, and a way to let much of it pass at once."""
+    return trio.testing.MockClock(rate=1)
+
+
+@pytest.mark.realtime
+@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+async def test_the_official_client_takes_no_offence_at_heartbeats(
+    clock: trio.testing.MockClock,
+) -> None:
+    goes_on = trio.Event()
+    model = Talking("well ", goes_on, "done")
+    async with serving(Agent("helper", model=model)) as served:
+        stream = await served.openai.chat.completions.create(
+            model="helper", messages=HELLO, stream=True
+        )
+        said = [await anext(stream), await anext(stream)]
+        await let_pass(clock, HEARTBEAT_SECONDS + 1)
+        goes_on.set()
+        said += [chunk async for chunk in stream]
+
+    assert "".join(it.choices[0].delta.content or "" for it in said) == "well done"
+
+
+@pytest.mark.realtime
+async def test_heartbeats_are_really_sent(clock: trio.testing.MockClock) -> None:
+    goes_on = trio.Event()
+    async with serving(Agent("helper", model=Talking("well ", goes_on))) as served:
+        async with served.http.stream(
+            "POST", "/v1/chat/completions", json=BODY
+        ) as answer:
+            text = ""
+            async for piece in answer.aiter_text():
+                text += piece
+                if "well" in text and not goes_on.is_set():
+                    await let_pass(clock, HEARTBEAT_SECONDS + 1)
+                    goes_on.set()
+
+    assert HEARTBEAT.decode() in text

@@ -1,0 +1,245 @@
+"""One place gives a request what it can be told later, and that ends with the request."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel, ToolCall, UserMessage, tool
+from delegation import DeliveryCapability, Mode, SessionId
+from delegation.events import TaskRequested, TurnStarted
+from delegation.session_context import (
+    async_delivery_supported,
+    bind_session,
+    get_session_env,
+)
+from orchestrator.doors.asked import Asked
+from orchestrator.server.app import OPERATIONS
+from orchestrator.server.operations import Operation
+from orchestrator.testing import facts, hand_on
+from tests.server.chat_kit import HELLO
+from tests.server.chokepoint import breaches_in, breaches_of
+from tests.server.kit import Served, serving
+
+CHAT_ID = "ORCHESTRATOR_SESSION_CHAT_ID"
+
+
+def test_no_route_lets_anybody_in_by_itself() -> None:
+    assert breaches_of(OPERATIONS) == []
+
+
+def test_every_route_is_looked_at() -> None:
+    """The check would also pass if it found no routes."""
+    paths = {operation.path for operation in OPERATIONS}
+
+    assert {"/v1/models", "/v1/chat/completions"} <= paths
+    assert all(operation.name for operation in OPERATIONS)
+
+
+MADE_UP = """
+from starlette.responses import Response
+{imports}
+
+async def handle(call):
+    {does}
+    return Response()
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "does", "found"),
+    [
+        (
+            "from delegation import DeliveryCapability",
+            "call.capability = DeliveryCapability.PUSH",
+            "uses DeliveryCapability",
+        ),
+        (
+            "import delegation",
+            "call.office.give(delegation.DeliveryCapability.PUSH)",
+            "uses DeliveryCapability",
+        ),
+        (
+            "from delegation.session_context import bind_session",
+            "bind_session(async_delivery=True).__enter__()",
+            "calls bind_session",
+        ),
+        (
+            "from delegation import session_context",
+            "session_context.set_session_vars(async_delivery=True)",
+            "calls set_session_vars",
+        ),
+        (
+            "from orchestrator.doors.one_shot import run_once",
+            "await run_once(call.office.orchestrator.house, None, '', ())",
+            "imports orchestrator.doors.one_shot",
+        ),
+        (
+            "from orchestrator.doors.asked import enter",
+            "enter(call.office.orchestrator.house, None, 'r_1')",
+            "imports enter",
+        ),
+        (
+            "from orchestrator.doors import asked",
+            "asked.say(call.office.orchestrator.house, None, 'r_1')",
+            "calls asked.say",
+        ),
+        ("", "await call.office.orchestrator.run(None, '')", "calls orchestrator.run"),
+        (
+            "",
+            "call.office.orchestrator.open_session(None)",
+            "calls open_session",
+        ),
+        (
+            "from delegation.events import MessageReceived",
+            "call.book.append(MessageReceived('r_1', ''))",
+            "makes the fact MessageReceived",
+        ),
+        (
+            "from delegation.events import MessageReceived as Told",
+            "call.book.append(Told('r_1', ''))",
+            "makes the fact Told",
+        ),
+        (
+            "",
+            "call.office.orchestrator.house.book.post(call.fact)",
+            "calls book.post",
+        ),
+        (
+            "",
+            "turns = call.office.orchestrator.house.turns; turns.begin(None, None)",
+            "calls turns.begin",
+        ),
+        (
+            "from orchestrator.doors.http import HttpDoor",
+            "HttpDoor(None, {}, None)",
+            "calls HttpDoor",
+        ),
+    ],
+)
+def test_a_route_that_somebody_adds_is_found_out(
+    imports: str,
+    does: str,
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "made_up_route.py"
+    file.write_text(MADE_UP.format(imports=imports, does=does))
+    spec = importlib.util.spec_from_file_location("made_up_route", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "made_up_route", module)
+    spec.loader.exec_module(module)
+    added = Operation(
+        method="POST",
+        path="/v1/made-up",
+        handle=module.handle,
+        summary="Made up",
+        answers={},
+    )
+
+    breaches = breaches_of((*OPERATIONS, added))
+
+    assert any(
+        it.startswith("made_up_route:") and it.endswith(found) for it in breaches
+    ), breaches
+
+
+def test_what_a_route_asks_of_the_door_and_what_it_only_compares_is_fine() -> None:
+    source = """
+from delegation import DeliveryCapability
+from delegation.events import Entry
+
+async def handle(call):
+    session = call.office.door.enter(call.asked)
+    is_pushed = session.door is DeliveryCapability.PUSH
+    match call.entry:
+        case Entry():
+            return await call.office.door.take(session)
+"""
+
+    assert breaches_in(source) == []
+
+
+def prober(seen: list[tuple[bool, str]]) -> Agent:
+    """Return an agent whose tool says what the turn that it works for can do."""
+
+    @tool
+    async def probe() -> str:
+        """Look."""
+        await trio.lowlevel.checkpoint()
+        seen.append((async_delivery_supported(), get_session_env(CHAT_ID, "never set")))
+        return "seen"
+
+    def answer(said: Any) -> Any:
+        return ToolCall("probe") if isinstance(said[-1], UserMessage) else "done"
+
+    return Agent("prober", model=ScriptedModel.always(answer), tools=[probe])
+
+
+async def chat(served: Served, chat_id: str | None) -> None:
+    await served.openai.chat.completions.create(
+        model="prober",
+        messages=HELLO,
+        extra_headers={} if chat_id is None else {"X-Session-Chat-Id": chat_id},
+    )
+
+
+@pytest.mark.realtime
+async def test_nothing_of_a_request_remains_for_the_next_turn() -> None:
+    """The same connection, the same process, the same agent: each turn has its own door's."""
+    seen: list[tuple[bool, str]] = []
+    agent = prober(seen)
+    async with serving(agent) as served:
+        door = served.server.office.door
+        await chat(served, "a")
+        await chat(served, None)
+        kept = door.keep(Asked(agent=agent, message=UserMessage("go")))
+        await door.wait_over(kept)
+        with bind_session(chat_id="of a chat program"):
+            async with served.orchestrator.open_session(agent) as session:
+                await session.ask("go")
+        await chat(served, "b")
+
+        assert seen == [
+            (False, "a"),
+            (False, ""),
+            (True, "never set"),
+            (True, "of a chat program"),
+            (False, "b"),
+        ]
+        # And nothing is left where the server itself runs.
+        assert async_delivery_supported()
+        assert get_session_env(CHAT_ID, "never set") == "never set"
+
+
+@pytest.mark.realtime
+async def test_the_session_of_a_request_can_be_told_again_behind_another_door() -> None:
+    """What cannot be told is the request and not its session: it detaches where it can."""
+    child = Agent("child", model=ScriptedModel.always("found it"))
+    dig = hand_on("dig", background=True)
+    agent = Agent(
+        "parent",
+        model=ScriptedModel([dig, "joined", dig, "detached", "told"]),
+        delegates=[child],
+    )
+    async with serving(agent) as served:
+        answer = await served.openai.chat.completions.create(
+            model="parent", messages=HELLO
+        )
+        run = SessionId(f"r_{answer.id.removeprefix('chatcmpl-')}")
+        async with served.orchestrator.open_session(agent, session=run) as session:
+            await session.ask("again")
+            await session.wait_idle()
+        entries = await served.orchestrator.house.book.read_entries(run)
+
+    capabilities = [turn.capability for turn in facts(entries, TurnStarted)]
+    assert capabilities[0] is DeliveryCapability.NONE
+    assert DeliveryCapability.NONE not in capabilities[1:]
+    modes = [asked.mode for asked in facts(entries, TaskRequested)]
+    assert modes == [Mode.JOINED, Mode.DETACHED]

@@ -1,0 +1,275 @@
+"""Event streams: every fact once for every reader, one end, and nobody who waits for a reader."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    ModelRequest,
+    ScriptedModel,
+    TextDelta,
+    Usage,
+)
+from orchestrator.server import serving as server
+from orchestrator.server import stream
+from tests.kit import worker
+from tests.server.kit import TOKEN, Served, serving
+from tests.server.runs_kit import (
+    boss,
+    ended,
+    events_in,
+    events_of,
+    problem,
+    read_raw,
+    started,
+)
+
+pytestmark = pytest.mark.realtime
+
+READERS = 500
+
+
+class Gated:
+    """A model that answers when a test says so, word by word."""
+
+    name = "gated"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.asked = trio.Event()
+        self.go = trio.Event()
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        self.asked.set()
+        await self.go.wait()
+        for word in self.words:
+            request.tell(TextDelta(word))
+        return AssistantMessage("".join(self.words), usage=Usage(calls=1))
+
+
+async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
+    async with serving(boss()) as served:
+        run = (await started(served, "boss"))["id"]
+        events = await events_of(served, run)
+        kept = await served.orchestrator.house.book.read_entries(run)
+
+    facts, end = events[:-1], events[-1]
+    assert {it.name for it in facts} == {"fact"}
+    assert [it.id for it in facts] == [it.data["seq"] for it in facts]
+    assert [it.id for it in facts] == [it.seq for it in kept if it.session == run]
+    assert [it.data["kind"] for it in facts] == [
+        type(it.event).__name__ for it in kept if it.session == run
+    ]
+    assert (end.name, end.id, end.data) == ("end", None, {"status": "completed"})
+
+
+async def test_the_end_says_why_a_run_failed() -> None:
+    sad = Agent("sad", model=ScriptedModel([]))
+    async with serving(sad) as served:
+        run = (await started(served, "sad"))["id"]
+        events = await events_of(served, run)
+
+    assert events[-1].data["status"] == "failed"
+    assert events[-1].data["error"]["code"] == "provider"
+    assert [it.name for it in events].count("end") == 1
+
+
+async def test_the_end_of_a_cancelled_run_comes_after_all_that_was_cancelled() -> None:
+    async with serving(boss(helper=worker("helper", seconds=1_000))) as served:
+        run = (await started(served, "boss"))["id"]
+        async with trio.open_nursery() as nursery:
+            streams: list[Any] = []
+
+            async def read() -> None:
+                streams.append(await events_of(served, run))
+
+            nursery.start_soon(read)
+            tree = served.orchestrator.tree(run)
+            seq = 0
+            while len(tree.find(status="running")) < 2:
+                seq = await served.orchestrator.wait_changed(after=seq)
+            await served.http.post(f"/v1/runs/{run}/cancel")
+        again = await events_of(served, run)
+
+    assert streams == [again]
+    assert again[-1].data["status"] == "cancelled"
+    kinds = [it.data["kind"] for it in again[:-1]]
+    assert kinds.count("TaskSettled") == 2
+
+
+async def test_five_hundred_readers_get_the_same_stream() -> None:
+    """Some come before anything has happened, some in the midst of it."""
+    model = Gated("all ", "of it")
+    agent = Agent("gated", model=model)
+    got: list[str] = []
+    async with serving(agent) as served:
+        run = (await started(served, "gated"))["id"]
+
+        async def read() -> None:
+            got.append(await read_raw(served.url, f"/v1/runs/{run}/events"))
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                for _ in range(READERS // 2):
+                    nursery.start_soon(read)
+                await model.asked.wait()
+                model.go.set()
+                for _ in range(READERS - READERS // 2):
+                    nursery.start_soon(read)
+        whole = await events_of(served, run)
+
+    assert len(got) == READERS
+    assert len(set(got)) == 1
+    assert events_in(got[0]) == whole
+    assert whole[-1].data == {"status": "completed"}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_whoever_comes_back_misses_nothing_and_gets_nothing_twice(
+    tmp_path: Path, is_restarted: bool
+) -> None:
+    """With every number that there is, in the query and in the header."""
+    journal = tmp_path / "journal.db"
+
+    async def resume_everywhere(served: Served, whole: list[Any]) -> None:
+        last = served.orchestrator.house.book.ledger.last_seq
+        for after in range(last + 1):
+            rest = [it for it in whole if it.id is None or it.id > after]
+            assert await events_of(served, run, f"?after={after}") == rest
+            assert await events_of(served, run, last_event_id=str(after)) == rest
+            both = await events_of(served, run, f"?after={after}", last_event_id="1")
+            assert both == rest
+
+    async with serving(boss(), journal=journal) as served:
+        run = (await started(served, "boss"))["id"]
+        whole = await events_of(served, run)
+        if not is_restarted:
+            await resume_everywhere(served, whole)
+    if is_restarted:
+        async with serving(boss(), journal=journal) as served:
+            whole = await events_of(served, run)
+            await resume_everywhere(served, whole)
+
+
+async def test_behind_the_end_there_is_the_end() -> None:
+    async with serving(worker()) as served:
+        run = await ended(served, (await started(served, "worker"))["id"])
+        events = await events_of(served, run["id"], f"?after={run['seq']}")
+
+    assert [it.name for it in events] == ["end"]
+
+
+async def test_a_number_that_is_none_of_ours_is_refused() -> None:
+    """Nothing is skipped silently."""
+    async with serving(worker()) as served:
+        run = (await ended(served, (await started(served, "worker"))["id"]))["id"]
+        path = f"/v1/runs/{run}/events"
+        ahead = await served.http.get(f"{path}?after=9999")
+        header = await served.http.get(path, headers={"last-event-id": "9999"})
+        words = await served.http.get(path, headers={"last-event-id": "the last"})
+        query = await served.http.get(f"{path}?after=-1")
+
+    assert (ahead.status_code, header.status_code) == (409, 409)
+    assert problem(ahead)["code"] == "ahead_of_the_journal"
+    assert words.status_code == 400
+    assert problem(words)["code"] == "invalid_last_event_id"
+    assert query.status_code == 400
+
+
+async def test_what_a_model_says_is_told_meanwhile_to_whoever_wants_it() -> None:
+    model = Gated("all ", "of it")
+    got: dict[str, list[Any]] = {}
+    async with serving(Agent("gated", model=model), worker()) as served:
+        run = (await started(served, "gated"))["id"]
+
+        async def read(query: str) -> None:
+            got[query] = await events_of(served, run, query)
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read, "?deltas=true")
+                nursery.start_soon(read, "?deltas=false")
+                await model.asked.wait()
+                await until_listened(served)
+                other = (await started(served, "worker"))["id"]
+                await events_of(served, other)
+                model.go.set()
+
+    deltas = [it for it in got["?deltas=true"] if it.name == "delta"]
+    assert [it.data for it in deltas] == [
+        {"task": run, "text": "all "},
+        {"task": run, "text": "of it"},
+    ]
+    assert {it.id for it in deltas} == {None}
+    assert got["?deltas=true"][-1].name == "end"
+    others = [it for it in got["?deltas=true"] if it.name != "delta"]
+    assert others == got["?deltas=false"]
+
+
+async def test_a_reader_that_stops_reading_is_let_go_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the run, nor another reader, nor the end of the server."""
+    monkeypatch.setattr(server, "WRITE_SECONDS", 0.5)
+    loud = Agent("loud", model=ScriptedModel.always("x" * 10_000_000))
+    with trio.fail_after(20):
+        async with AsyncExitStack() as stack:
+            async with serving(loud) as served:
+                run = (await started(served, "loud"))["id"]
+                path = f"/v1/runs/{run}/events"
+                lazy = await connected(served.url, path)
+                await stack.enter_async_context(lazy)
+                assert (await ended(served, run))["status"] == "completed"
+
+
+async def test_a_silent_stream_says_that_it_is_still_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)
+    model = Gated("late")
+    async with serving(Agent("gated", model=model)) as served:
+        run = (await started(served, "gated"))["id"]
+        async with served.http.stream("GET", f"/v1/runs/{run}/events") as answer:
+            text = ""
+            async for piece in answer.aiter_text():
+                text += piece
+                if ": still here" in text:
+                    model.go.set()
+
+    assert events_in(text)[-1].name == "end"
+
+
+async def test_whoever_leaves_is_forgotten() -> None:
+    async with serving(worker("slow", seconds=1_000)) as served:
+        run = (await started(served, "slow"))["id"]
+        feeds = served.server.office.feeds
+        async with await connected(served.url, f"/v1/runs/{run}/events") as leaving:
+            await leaving.receive_some()
+            assert feeds._shared
+        with trio.fail_after(5):
+            while feeds._shared:
+                await trio.lowlevel.checkpoint()
+
+
+async def until_listened(served: Served) -> None:
+    """Wait until the streams that were asked for listen."""
+    with trio.fail_after(5):
+        while not served.orchestrator.house.listeners._listeners:
+            await trio.lowlevel.checkpoint()
+
+
+async def connected(url: str, path: str) -> trio.SocketStream:
+    """Ask for something, and leave the answer unread."""
+    _, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+    connection = await trio.open_tcp_stream(host, int(port))
+    await connection.send_all(
+        f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "\r\n".encode()
+    )
+    return connection

@@ -1,0 +1,169 @@
+"""The numbers of events: the same for all, however the text came, and wherever one comes back."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.server.reading import Spoken
+from orchestrator.server.responses_stream import FROM_THE_BEGINNING, Telling
+from orchestrator.server.responses_wire import (
+    CallItem,
+    MessageItem,
+    OutputItem,
+    OutputText,
+    ResponseBody,
+)
+from orchestrator.server.speaking import Piece, Whole
+
+TEXTS = st.lists(st.text(min_size=1, max_size=12), max_size=3)
+ARGUMENTS = st.lists(st.just('{"a": 1}'), max_size=2)
+
+
+def body(texts: Sequence[str], calls: Sequence[str] = ()) -> ResponseBody:
+    output: list[OutputItem] = []
+    for number, text in enumerate(texts):
+        whole = text if number == len(texts) - 1 else f"{text}\n\n"
+        output.append(
+            MessageItem(
+                id=f"msg_x_{number}", content=[OutputText(whole)], status="completed"
+            )
+        )
+    for number, arguments in enumerate(calls, len(texts)):
+        output.append(
+            CallItem(
+                id=f"fc_x_{number}",
+                call_id="c",
+                name="f",
+                arguments=arguments,
+                status="completed",
+            )
+        )
+    return ResponseBody(
+        id="resp_x",
+        created_at=0,
+        status="completed",
+        model="agent",
+        output=output,
+        background=True,
+        store=True,
+        run="r_x",
+    )
+
+
+def told(
+    response: ResponseBody,
+    texts: Sequence[str],
+    *,
+    after: int = FROM_THE_BEGINNING,
+    piece: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return what a reader is told, in pieces of some length, or of what is kept."""
+    telling = Telling("x", after)
+    telling.begin(response)
+    for number, text in enumerate(texts):
+        if piece is not None:
+            for offset in range(0, len(text), piece):
+                telling.say(Piece(number, offset, text[offset : offset + piece]))
+        telling.keep(Whole(number, Spoken("m", text)))
+    telling.end(response)
+    return [json.loads(data) for _, data in telling.take()]
+
+
+def assembled(events: Sequence[dict[str, Any]]) -> dict[int, str]:
+    """Return the texts and arguments that a client puts together, by item."""
+    texts: dict[int, str] = {}
+    for event in events:
+        if event["type"].endswith(".delta"):
+            at = event["output_index"]
+            texts[at] = texts.get(at, "") + event["delta"]
+    return texts
+
+
+def others(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if not event["type"].endswith(".delta")]
+
+
+@given(TEXTS, ARGUMENTS, st.integers(1, 5), st.data())
+def test_whoever_comes_back_anywhere_gets_the_rest_and_nothing_twice(
+    texts: list[str], calls: list[str], piece: int, data: st.DataObject
+) -> None:
+    response = body(texts, calls)
+    live = told(response, texts, piece=piece)
+    numbers = [event["sequence_number"] for event in live]
+    place = data.draw(st.integers(0, len(live) - 1))
+    after, had = numbers[place], live[: place + 1]
+    rest = told(response, texts, after=after, piece=data.draw(st.integers(1, 5)))
+
+    assert numbers == sorted(set(numbers))
+    assert others(told(response, texts)) == others(live)
+    whole = {
+        number: item.arguments if isinstance(item, CallItem) else item.content[0].text
+        for number, item in enumerate(response.output)
+    }
+    assert assembled(live) == whole
+    if place < len(live) - 1:
+        assert assembled([*had, *rest]) == whole
+        assert others([*had, *rest]) == others(live)
+        assert rest[0]["sequence_number"] > after
+
+
+@given(TEXTS, st.integers(FROM_THE_BEGINNING, 200))
+def test_every_stream_has_one_end_also_where_nothing_else_is_left(
+    texts: list[str], after: int
+) -> None:
+    ends = [
+        event["type"] == "response.completed"
+        for event in told(body(texts), texts, after=after)
+    ]
+
+    assert ends.count(True) == 1
+    assert ends[-1]
+
+
+@given(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9))
+def test_numbers_go_on_where_a_model_says_something_else_after_all(
+    said: str, kept: str
+) -> None:
+    telling = Telling("x")
+    response = body([kept])
+    telling.begin(response)
+    telling.say(Piece(0, 0, said))
+    telling.keep(Whole(0, Spoken("m", kept)))
+    telling.end(response)
+    events = [json.loads(data) for _, data in telling.take()]
+    numbers = [event["sequence_number"] for event in events]
+
+    assert numbers == sorted(set(numbers))
+    (done,) = [it for it in events if it["type"] == "response.output_text.done"]
+    assert done["text"] == kept
+
+
+def test_what_was_broken_off_is_told_to_be_incomplete() -> None:
+    telling = Telling("x")
+    response = body([])
+    response.status = "cancelled"
+    telling.begin(response)
+    telling.say(Piece(0, 0, "so"))
+    telling.end(response)
+    events = [json.loads(data) for _, data in telling.take()]
+
+    (item,) = [it["item"] for it in events if it["type"] == "response.output_item.done"]
+    assert (item["status"], item["content"][0]["text"]) == ("incomplete", "so")
+    assert events[-1]["type"] == "response.failed"
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [([], [0, 1, 2]), (["abc"], [0, 1, 2, 3, 6, 7, 8, 9, 10])],
+)
+def test_the_numbers_are_what_is_written_down(
+    texts: list[str], numbers: list[int]
+) -> None:
+    """Clients may have written them down, too: they must never change."""
+    events = told(body(texts), texts)
+
+    assert [event["sequence_number"] for event in events] == numbers

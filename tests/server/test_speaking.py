@@ -1,0 +1,129 @@
+"""What the agent of a session says, heard while it says it and once it is kept."""
+
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    Failure,
+    Model,
+    ModelError,
+    ModelRequest,
+    Retrying,
+    TextDelta,
+    ToolCall,
+    tool,
+)
+from orchestrator import open_orchestrator
+from orchestrator.doors.asked import Asked, message_of
+from orchestrator.server.office import Office, Settings
+from orchestrator.server.serving import opened_office
+from orchestrator.server.speaking import Piece, Whole, open_speech
+
+
+class Talking(Model):
+    """Says its answers in pieces of two letters."""
+
+    name = "talking"
+
+    def __init__(self, *answers: AssistantMessage, retries: bool = False) -> None:
+        self._answers = list(answers)
+        self._retries = retries
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        said = self._answers.pop(0)
+        if self._retries:
+            request.tell(TextDelta(said.text[:3]))
+            request.tell(Retrying(Failure.OVERLOADED, "again", 0))
+        for at in range(0, len(said.text), 2):
+            await trio.lowlevel.checkpoint()
+            request.tell(TextDelta(said.text[at : at + 2]))
+        return said
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
+    """Return what an agent said: in pieces put together by item, and as it is kept."""
+    pieces: dict[int, str] = {}
+    kept: list[str] = []
+    async with (
+        open_orchestrator(":memory:", environ={}) as orchestrator,
+        opened_office(
+            orchestrator, {agent.name: agent}, Settings(token="x" * 16)
+        ) as office,
+    ):
+        session = office.door.keep(
+            Asked(agent=agent, message=message_of(agent, "go"), labels={"http": "run"})
+        )
+        with open_speech(office, session) as speech:
+            while (heard := await speech.next()) is not None:
+                match heard:
+                    case Piece(item, offset, text):
+                        assert len(pieces.get(item, "")) == offset
+                        pieces[item] = pieces.get(item, "") + text
+                    case Whole(item, said):
+                        assert item == len(kept)
+                        kept.append(said.text)
+        late = await all_of(office, session.id)
+        assert late == kept
+    return list(pieces.values()), kept
+
+
+async def all_of(office: Office, session: str) -> list[str]:
+    """Return what somebody hears who comes when all is over."""
+    kept: list[str] = []
+    with open_speech(office, await office.door.find(session)) as speech:
+        while (heard := await speech.next()) is not None:
+            assert isinstance(heard, Whole)
+            kept.append(heard.said.text)
+    return kept
+
+
+async def test_what_is_said_on_the_way_and_the_answer_are_heard_in_pieces() -> None:
+    model = Talking(
+        AssistantMessage("let me look", (ToolCall("look", id=CallId("c1")),)),
+        AssistantMessage("it is there"),
+    )
+
+    pieces, kept = await heard_of(Agent("a", model=model, tools=[look]))
+
+    assert pieces == kept == ["let me look", "it is there"]
+
+
+async def test_a_model_that_is_asked_again_is_not_heard_twice() -> None:
+    model = Talking(AssistantMessage("it is there"), retries=True)
+
+    pieces, kept = await heard_of(Agent("a", model=model))
+
+    assert pieces == kept == ["it is there"]
+
+
+async def test_a_model_that_tells_nothing_meanwhile_is_heard_when_it_has_answered() -> (
+    None
+):
+    class Silent(Talking):
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            await trio.lowlevel.checkpoint()
+            return AssistantMessage("all at once")
+
+    pieces, kept = await heard_of(Agent("a", model=Silent()))
+
+    assert (pieces, kept) == ([], ["all at once"])
+
+
+async def test_what_was_said_before_a_failure_is_kept() -> None:
+    class Failing(Talking):
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            request.tell(TextDelta("half of"))
+            await trio.lowlevel.checkpoint()
+            raise ModelError("gone", partial="half of")
+
+    pieces, kept = await heard_of(Agent("a", model=Failing()))
+
+    assert pieces == kept == ["half of"]
