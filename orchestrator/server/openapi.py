@@ -32,12 +32,13 @@ _EVENT: Final[Mapping[str, Any]] = {
     "required": ["data"],
 }
 _GATE: Final = (401, 421)
-_OF_A_BODY: Final = (400, 413, 415)
+_OF_A_BODY: Final = (400, 408, 413, 415)
 _WORDS: Final[Mapping[int, str]] = {
     400: "The request is wrong",
     401: "The token is missing, or wrong",
     403: "It is not allowed",
     404: "There is no such thing",
+    408: "The body did not come",
     409: "It does not go with what is true by now",
     413: "The body is too long",
     415: "The body is no JSON",

@@ -87,17 +87,18 @@ def spoken(session: SessionRecord) -> list[Spoken]:
 
     The last one is its answer once it has succeeded; those before it were said on the way.
     """
-    said = [
+    every = [
         Spoken(message.id, message.text)
         for message in session.root.transcript
-        if isinstance(message, AssistantMessage)
-        and message.text
-        and not message.id.startswith("h_")
+        if isinstance(message, AssistantMessage) and message.text
     ]
+    said = [it for it in every if not it.id.startswith("h_")]
     outcome = session.last_outcome
-    if is_over(session) and outcome is not None and outcome.output:
-        last = said[-1].text if said else ""
-        if outcome.output != last:
+    is_ended = is_over(session) and session.turn is None
+    if is_ended and outcome is not None and outcome.output:
+        # What failed has the last thing that was ever said, if nothing was said since.
+        known = said if outcome.succeeded else every
+        if not known or outcome.output != known[-1].text:
             # A program said it and no model, or a model that failed in the midst of it.
             said.append(Spoken(f"m_{session.id}", outcome.output))
     return said

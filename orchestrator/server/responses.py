@@ -6,7 +6,6 @@ conversation: two may go on with the same, and either may be deleted.
 """
 
 import json
-import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -21,11 +20,13 @@ from delegation import SessionRecord
 from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.errors import ClosedError, UnknownIdError
+from orchestrator.server.chat_answers import failed, run_header
 from orchestrator.server.context import context_of
-from orchestrator.server.errors import INVALID, JSON, HttpError, not_found
+from orchestrator.server.errors import JSON, HttpError, not_found
+from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.office import Office
 from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
-from orchestrator.server.reading import Failing, failing, state_of
+from orchestrator.server.reading import state_of
 from orchestrator.server.responses_body import (
     BACKGROUND,
     INSTRUCTIONS,
@@ -55,13 +56,10 @@ from orchestrator.server.responses_wire import (
 )
 from orchestrator.server.stream import EventStream, Outlet, until_left
 
-REQUEST: Final = "request"
-"""The label that tells whether the same was sent again."""
 HUNG_UP: Final = 499
 PAGE: Final = 20
 LONGEST_PAGE: Final = 100
 NOTHING: Final = "none"
-_TYPES: Final = {400: INVALID, 429: "rate_limit_error", 499: "cancelled"}
 
 
 @attrs.frozen(kw_only=True)
@@ -87,16 +85,20 @@ class Listing:
 async def create_response(call: Call) -> Response:
     wanted = call.body(CreateResponse)
     require_possible(wanted)
-    session = await _sent_before(call)
+    id_ = call.keyed_session()
     before: SessionRecord | None = None
-    if session is None:
+    if not is_known(call, id_):
         before = await _previous(call.office, wanted)
-        # The same may have been sent meanwhile.
-        session = await _sent_before(call)
-    is_ours = session is None and wanted.store is False
-    session = session or _begin(call, wanted, before)
-    # Nobody is told of what a crash could still undo.
-    await call.office.orchestrator.house.book.wait_durable()
+    # Nothing is waited for in between: of two that are sent at once, one finds the other.
+    is_new = not is_known(call, id_)
+    if is_new:
+        session = _begin(call, wanted, before)
+    else:
+        session = await made_before(call, id_)
+    is_ours = is_new and wanted.store is False
+    if not is_ours:
+        # Nobody is told of what a crash could still undo.
+        await call.office.orchestrator.house.book.wait_durable()
     if wanted.stream:
         return _stream(call, session, take=is_ours)
     if wanted.background:
@@ -104,31 +106,6 @@ async def create_response(call: Call) -> Response:
     if is_ours:
         return await _waited(call, session, call.office.door.take)
     return await _waited(call, session, partial(settled, call.office))
-
-
-async def _sent_before(call: Call) -> SessionRecord | None:
-    """Return what the same request has begun already, if it has a key to know it by."""
-    id_ = call.keyed_session()
-    if id_ is None:
-        await trio.lowlevel.checkpoint()
-        return None
-    try:
-        session = await call.office.door.find(id_)
-    except UnknownIdError:
-        if id_ not in call.office.orchestrator.house.book.ledger.known:
-            return None
-        raise HttpError(
-            409,
-            "what was made with this Idempotency-Key is deleted; send another key",
-            code="conflict",
-        ) from None
-    if session.labels.get(REQUEST) != call.fingerprint:
-        raise HttpError(
-            422,
-            "something else was sent with this Idempotency-Key before; send another key",
-            code="idempotency_key_reused",
-        )
-    return session
 
 
 async def _previous(office: Office, wanted: CreateResponse) -> SessionRecord | None:
@@ -220,7 +197,7 @@ def _stream(
                     nursery.start_soon(office.door.take, session)
                 await tell(office, session, outlet, after)
 
-    return EventStream(produce, headers={"x-run-id": session.id})
+    return EventStream(produce, headers=run_header(session))
 
 
 async def _waited(
@@ -237,33 +214,11 @@ async def _waited(
             is_there = True
             nursery.cancel_scope.cancel(reason="it is over")
     if not is_there:
-        return Response(status_code=HUNG_UP)
-    if state_of(session) != "completed":
-        raise _failure(session)
+        return Response(status_code=HUNG_UP, headers=run_header(session))
+    # An error, so that nobody takes what was said until then for the answer.
+    if (problem := failed(session)) is not None:
+        raise problem
     return _shown(session)
-
-
-def _failure(session: SessionRecord) -> HttpError:
-    """Return what whoever waited for a response is told when there is none.
-
-    An error, so that nobody takes what was said until then for the answer.
-    """
-    outcome = session.last_outcome
-    why = None if outcome is None else failing(outcome)
-    if why is None:
-        why = Failing(code="cancelled", message="cancelled: it was stopped", status=499)
-    # The client would begin it anew by itself, with all that it costs.
-    headers = {"x-run-id": session.id, "x-should-retry": "false"}
-    if why.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(why.retry_after))
-    kept = f" (GET /v1/responses/{response_id(session)} has what was said until then)"
-    return HttpError(
-        why.status,
-        why.message + (kept if is_kept(session) else ""),
-        code=why.code,
-        type=_TYPES.get(why.status, "server_error"),
-        headers=headers,
-    )
 
 
 def _shown(session: SessionRecord) -> Response:

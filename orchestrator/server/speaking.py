@@ -14,7 +14,7 @@ import trio
 
 from agents import ModelEvent, Retrying, Switched, TextDelta
 from delegation import SessionRecord
-from delegation.events import Entry, ModelAnswered
+from delegation.events import Entry, ModelAnswered, TurnStarted
 from orchestrator.doors.http import is_over
 from orchestrator.server.office import Office
 from orchestrator.server.reading import Spoken, spoken
@@ -63,6 +63,8 @@ class Speech:
         """How much of that was told. A model that is asked again says the same, or better."""
         self._is_over = False
         self._tell_new()
+        if so_far := office.sayings.of(session.root.id):
+            self.hear(TextDelta(so_far))
 
     async def next(self) -> Heard | None:
         """Wait for more, and return it: None if nothing more will be said."""
@@ -97,6 +99,9 @@ class Speech:
                     self._tell(Whole(self._items, Spoken(message.id, message.text)))
                     self._items += 1
                 self._saying, self._told = "", 0
+            case TurnStarted():
+                # What the last one was in the midst of, nobody goes on with.
+                self._saying = ""
             case _:
                 pass
         if is_over(self._session) and not self._is_over:

@@ -1,5 +1,6 @@
 """A real server on a free port of loopback, in the process of the test, and clients for it."""
 
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,11 @@ from delegation import Rules
 from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.server.office import Settings
 from orchestrator.server.serving import Listening, Server, open_server
+from orchestrator.storage.journal import Journal
 
 TOKEN = "a-token-of-the-tests"
+# Nothing here is encrypted, and reading the certificates of the world takes a tenth of a second.
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @attrs.frozen(kw_only=True)
@@ -37,7 +41,7 @@ class Served:
 @asynccontextmanager
 async def serving(
     *agents: Agent[Any],
-    journal: str | Path = ":memory:",
+    journal: str | Path | Journal = ":memory:",
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
     workspace: Path | None = None,
@@ -63,9 +67,14 @@ async def serving(
                 base_url=url,
                 headers={"authorization": f"Bearer {TOKEN}"},
                 timeout=30,
+                verify=NO_CERTIFICATES,
             ) as http,
             openai.AsyncOpenAI(
-                base_url=f"{url}/v1", api_key=TOKEN, max_retries=0, timeout=30
+                base_url=f"{url}/v1",
+                api_key=TOKEN,
+                max_retries=0,
+                timeout=30,
+                http_client=openai.DefaultAsyncHttpxClient(verify=NO_CERTIFICATES),
             ) as client,
         ):
             yield Served(

@@ -7,6 +7,7 @@ import trio
 
 from agents import (
     AssistantMessage,
+    CallId,
     ModelRequest,
     ScriptExhaustedError,
     TextDelta,
@@ -24,7 +25,7 @@ class Speaker:
 
     answers: list[tuple[Piece, ...]]
     name: str = "speaker"
-    requests: list[ModelRequest] = attrs.Factory(list)
+    requests: list[ModelRequest] = attrs.Factory(list[ModelRequest])
     _news: trio.Event = attrs.Factory(trio.Event)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
@@ -34,7 +35,8 @@ class Speaker:
         self._news = trio.Event()
         if len(self.requests) > len(self.answers):
             raise ScriptExhaustedError(len(self.answers))
-        text, calls = "", []
+        text = ""
+        calls: list[ToolCall] = []
         for piece in self.answers[len(self.requests) - 1]:
             match piece:
                 case str():
@@ -43,7 +45,7 @@ class Speaker:
                 case trio.Event():
                     await piece.wait()
                 case ToolCall():
-                    place = f"call_{len(request.transcript)}_{len(calls)}"
+                    place = CallId(f"call_{len(request.transcript)}_{len(calls)}")
                     calls.append(attrs.evolve(piece, id=piece.id or place))
                 case Exception():
                     raise piece

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 import trio
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import FunctionToolParam, Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from agents import Agent, Failure, ModelError, ToolCall
@@ -17,7 +17,12 @@ from tests.server.speaker import speaker
 pytestmark = pytest.mark.realtime
 
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
-LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+LOOK: FunctionToolParam = {
+    "type": "function",
+    "name": "look",
+    "parameters": {"type": "object"},
+    "strict": False,
+}
 
 
 async def told(stream: AsyncIterator[Any]) -> list[dict[str, Any]]:
@@ -84,9 +89,7 @@ async def test_the_client_puts_a_stream_together_by_itself() -> None:
     model = speaker(("It", " is", ToolCall("look")))
     async with serving(Agent("agent", model=model)) as served:
         async with served.openai.responses.stream(
-            model="agent",
-            input="?",
-            tools=[LOOK],  # type: ignore[list-item]
+            model="agent", input="?", tools=[LOOK]
         ) as stream:
             response = await stream.get_final_response()
 
@@ -98,10 +101,7 @@ async def test_calls_of_functions_are_told_like_texts() -> None:
     model = speaker(("I", " look", ToolCall("look", {"at": "it"}), ToolCall("look")))
     async with serving(Agent("agent", model=model)) as served:
         stream = await served.openai.responses.create(
-            model="agent",
-            input="?",
-            stream=True,
-            tools=[LOOK],  # type: ignore[list-item]
+            model="agent", input="?", stream=True, tools=[LOOK]
         )
         response = require_whole(await told(stream))
 
@@ -239,13 +239,12 @@ async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
     async with serving(Agent("agent", model=model)) as served:
         ledger = served.orchestrator.house.book.ledger
         for store in (False, True):
-            stream = await served.openai.responses.create(
-                model="agent", input="?", stream=True, store=store
-            )
-            async for event in stream:
-                if event.type == "response.output_text.delta":
-                    break
-            await stream.close()
+            async with trio.open_nursery() as nursery:
+                stream = await served.openai.responses.create(
+                    model="agent", input="?", stream=True, store=store
+                )
+                await nursery.start(read_until, "response.output_text.delta", stream)
+                nursery.cancel_scope.cancel()
         unkept, kept = ledger.sessions.values()
         await served.server.office.door.wait_over(unkept)
         gate.set()
@@ -257,6 +256,16 @@ async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
         "cancelled",
         "succeeded",
     ]
+
+
+async def read_until(
+    name: str,
+    stream: AsyncIterator[Any],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    async for event in stream:
+        if event.type == name:
+            task_status.started()
 
 
 async def test_a_stream_with_the_same_key_is_attached_to() -> None:

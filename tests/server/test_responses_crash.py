@@ -1,0 +1,104 @@
+"""A response in the background survives its server, and so does whoever reads it."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import openai
+import pytest
+
+from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, ToolCall
+from delegation.events import Entry, MessageReceived, TaskSettled, TurnEnded
+from orchestrator.storage.memory import MemoryJournal
+from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
+from tests.kit import facts, hand_on, worker
+from tests.server.kit import Served, serving
+
+pytestmark = pytest.mark.realtime
+
+NEVER = 10_000
+SCRIPT: list[str | ToolCall] = [
+    hand_on("look", background=True),
+    "I wait.",
+    "It is 42.",
+]
+
+
+class ByWhatItHears:
+    """A model whose answer depends on nothing but what it is told, also in the next process."""
+
+    name = "by what it hears"
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        said = sum(isinstance(it, AssistantMessage) for it in request.transcript)
+        return await ScriptedModel(SCRIPT[said : said + 1]).answer(request)
+
+
+AGENT = Agent("editor", model=ByWhatItHears(), delegates=[worker("helper")])
+
+
+async def read(served: Served, events: list[dict[str, Any]]) -> None:
+    """Read a response from where one is, until there is no more of it."""
+    responses = served.openai.responses
+    if events:
+        stream = await responses.retrieve(
+            events[0]["response"]["id"],
+            stream=True,
+            starting_after=events[-1]["sequence_number"],
+        )
+    else:
+        stream = await responses.create(
+            model="editor",
+            input="?",
+            background=True,
+            stream=True,
+            extra_headers={"Idempotency-Key": "k"},
+        )
+    async for event in stream:
+        events.append(event.to_dict(mode="json"))  # noqa: PERF401 (it may break off)
+
+
+async def read_through_a_crash(
+    crash_after: int,
+) -> tuple[list[dict[str, Any]], Sequence[Entry]]:
+    """Return what a client reads of a response whose server crashes, and the journal."""
+    journal = MemoryJournal()
+    events: list[dict[str, Any]] = []
+    with suppress(CrashedError):
+        dying = CrashingJournal(journal, after=crash_after)
+        async with serving(AGENT, journal=dying) as served:
+            with suppress(openai.APIError):
+                await read(served, events)
+    if not events or events[-1]["type"] != "response.completed":
+        async with serving(AGENT, journal=journal) as served:
+            await read(served, events)
+    return events, journal.entries
+
+
+def shape(events: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return all but the pieces in which the words came."""
+    return [
+        (event["type"], event["sequence_number"])
+        for event in events
+        if not event["type"].endswith(".delta")
+    ]
+
+
+def words(events: Sequence[dict[str, Any]]) -> str:
+    return "".join(event.get("delta", "") for event in events)
+
+
+async def test_after_a_crash_anywhere_a_response_is_completed_once() -> None:
+    """Whoever has read a part of it goes on where it was, and reads the same to the end."""
+    whole, entries = await read_through_a_crash(NEVER)
+    assert words(whole) == "I wait.\n\nIt is 42."
+    (begun,) = [it.seq for it in entries if isinstance(it.event, MessageReceived)]
+    for crash_after in range(begun, len(entries)):
+        events, kept = await read_through_a_crash(crash_after)
+
+        assert shape(events) == shape(whole), crash_after
+        assert words(events) == words(whole), crash_after
+        assert events[-1]["response"]["status"] == "completed"
+        assert len(facts(kept, TaskSettled)) == 1
+        assert len(facts(kept, TurnEnded)) == 2
+        assert_laws(kept)
