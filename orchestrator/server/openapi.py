@@ -98,9 +98,10 @@ def _types(operation: Operation) -> Iterator[Any]:
 
 
 def _bodies(answer: Answer) -> Sequence[Any]:
-    if isinstance(answer.body, tuple):
-        return cast("tuple[Any, ...]", answer.body)
-    return () if answer.body is None else (answer.body,)
+    body: object = answer.body
+    if isinstance(body, tuple):
+        return cast("tuple[Any, ...]", body)
+    return () if body is None else (body,)
 
 
 def _operation(
