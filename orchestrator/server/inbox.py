@@ -89,6 +89,7 @@ async def _wait_for_replies(call: Call, session: SessionId, seconds: float) -> N
         async with trio.open_nursery() as nursery:
             nursery.start_soon(until_left, call.request.receive, nursery.cancel_scope)
             with trio.move_on_after(seconds):
+                await trio.lowlevel.checkpoint()
                 while not (is_enough() or book.stopping or book.closed):
                     await book.wait_stirred_in(session)
             nursery.cancel_scope.cancel(reason="there is something, or nothing came")

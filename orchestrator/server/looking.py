@@ -10,6 +10,7 @@ from typing import Annotated, Final, Generic, TypeVar
 
 import attrs
 import msgspec
+import trio
 
 from delegation import Ledger, SessionId, SessionRecord, TaskId
 from delegation.events import TaskRequested
@@ -115,6 +116,7 @@ async def page_of(
         show: makes of one what is shown; None leaves it out. A page on which little is shown may
             be followed by others.
     """
+    await trio.lowlevel.checkpoint()
     known = office.orchestrator.house.book.ledger.known
     if query.after and SessionId(query.after) not in known:
         raise not_found(f"there is nothing called {query.after!r} to go on after")
@@ -136,6 +138,7 @@ async def page_of(
 async def _shown(
     office: Office, id_: SessionId, show: Callable[[Seen], T | None]
 ) -> T | None:
+    await trio.lowlevel.checkpoint()
     try:
         return show(await look_at_run(office, id_))
     except UnknownIdError:

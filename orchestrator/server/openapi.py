@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -98,10 +98,7 @@ def _types(operation: Operation) -> Iterator[Any]:
 
 
 def _bodies(answer: Answer) -> Sequence[Any]:
-    body: object = answer.body
-    if isinstance(body, tuple):
-        return cast("tuple[Any, ...]", body)
-    return () if body is None else (body,)
+    return () if answer.body is None else (answer.body, *answer.others)
 
 
 def _operation(

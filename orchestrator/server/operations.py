@@ -44,7 +44,9 @@ class Answer:
 
     words: str
     body: Any = None
-    """The type of its JSON, or a tuple of several that it may have; None has no body."""
+    """The type of its JSON; None has no body."""
+    others: tuple[Any, ...] = ()
+    """The types that its JSON may have instead."""
     media: tuple[str, ...] = (JSON,)
     """What else than JSON it may be, by its media type."""
 

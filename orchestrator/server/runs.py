@@ -256,7 +256,8 @@ OPERATIONS = (
         answers={
             200: Answer(
                 words="In the format that was asked for",
-                body=(NodeLink, Trace),
+                body=NodeLink,
+                others=(Trace,),
                 media=tuple(dict.fromkeys(MEDIA_TYPES.values())),
             )
         },

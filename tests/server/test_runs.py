@@ -52,7 +52,8 @@ async def test_children_of_a_run_detach_and_wake_it() -> None:
     opened = [it.event for it in kept if isinstance(it.event, DoorOpened)]
     turns = [it.event for it in kept if isinstance(it.event, TurnStarted)]
     assert {it.mode for it in requested} == {"detached"}
-    assert {it.capability for it in (*opened, *turns)} == {DeliveryCapability.POLL}
+    assert {it.capability for it in opened} == {DeliveryCapability.POLL}
+    assert {it.capability for it in turns} == {DeliveryCapability.POLL}
     assert len(turns) > 1
     assert run["output"].startswith("heard: ")
     assert run["tasks"] == {"succeeded": 3}
@@ -268,7 +269,6 @@ async def test_cancelling_a_run_joins_its_whole_tree() -> None:
 
     assert answer.status_code == 200
     assert answer.json()["status"] == "cancelled"
-    assert answer.json()["error"] is None or answer.json()["error"]["code"]
     assert {it["status"] for it in tree["nodes"][1:]} == {"cancelled"}
     assert all(it["ended"] for it in tree["nodes"])
     assert again.json()["status"] == "cancelled"
