@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from agents import Usage
+from orchestrator.server.operations import NOT_HAD, only
 
 Roles: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
 
@@ -112,18 +113,18 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: list[FunctionTool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: Annotated[str | dict[str, Any] | None, only("auto", "none")] = None
     """`auto` or `none`."""
     parallel_tool_calls: bool | None = None
-    n: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
+    n: Annotated[int | None, only(1)] = None
+    logprobs: Annotated[bool | None, only(False)] = None
+    top_logprobs: Annotated[int | None, only(0)] = None
     response_format: Format | None = None
     modalities: list[str] | None = None
-    audio: dict[str, Any] | None = None
-    functions: list[Any] | None = None
-    function_call: str | dict[str, Any] | None = None
-    web_search_options: dict[str, Any] | None = None
+    audio: Annotated[dict[str, Any] | None, NOT_HAD] = None
+    functions: Annotated[list[Any] | None, NOT_HAD] = None
+    function_call: Annotated[str | dict[str, Any] | None, NOT_HAD] = None
+    web_search_options: Annotated[dict[str, Any] | None, NOT_HAD] = None
 
 
 class PromptDetails(msgspec.Struct):

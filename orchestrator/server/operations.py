@@ -36,6 +36,15 @@ LEFT: Final = 499
 """The status of a request whose client did not wait for the answer."""
 BODY_SECONDS: Final = 30
 """How long a client may send nothing in the middle of its body."""
+NOT_HAD: Final = msgspec.Meta(
+    description="It cannot be had here.", extra_json_schema={"type": "null"}
+)
+"""Of a field that is refused in words of its own, so that its type does not say it."""
+
+
+def only(*values: object) -> msgspec.Meta:
+    """Say of a field that anything but these is refused."""
+    return msgspec.Meta(extra_json_schema={"enum": [*values, None]})
 
 
 @attrs.frozen(kw_only=True)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from agents import Usage
+from orchestrator.server.operations import NOT_HAD, only
 
 
 class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
@@ -118,15 +119,15 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     metadata: Metadata | None = None
     tools: list[FunctionTool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: Annotated[str | dict[str, Any] | None, only("auto", "none")] = None
     """`auto` or `none`."""
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
     include: list[str] | None = None
-    top_logprobs: int | None = None
-    conversation: str | dict[str, Any] | None = None
-    prompt: dict[str, Any] | None = None
-    moderation: dict[str, Any] | None = None
+    top_logprobs: Annotated[int | None, only(0)] = None
+    conversation: Annotated[str | dict[str, Any] | None, NOT_HAD] = None
+    prompt: Annotated[dict[str, Any] | None, NOT_HAD] = None
+    moderation: Annotated[dict[str, Any] | None, NOT_HAD] = None
 
 
 Progress: TypeAlias = Literal["in_progress", "completed", "incomplete"]

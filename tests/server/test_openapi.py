@@ -85,7 +85,7 @@ async def test_schemathesis_finds_nothing() -> None:
             *("--config-file", str(HERE / "schemathesis.toml")),
             *("run", f"{served.url}/openapi.json"),
             *("--header", f"Authorization: Bearer {TOKEN}"),
-            *("--checks", "all", "--phases", "examples,coverage,fuzzing"),
+            *("--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
             *("--seed", str(SEED), "--max-examples", str(EXAMPLES)),
             *("--request-timeout", "10", "--warnings", "off", "--no-color"),
         ]
@@ -101,6 +101,7 @@ async def test_schemathesis_finds_nothing() -> None:
             capture_stdout=True,
             stderr=subprocess.STDOUT,
             env=environ,
+            cwd=HERE.parent.parent,
             check=False,
         )
 
