@@ -77,7 +77,7 @@ async def test_the_document_says_what_a_route_takes() -> None:
     assert paths["/health"]["get"]["security"] == []
 
 
-async def test_schemathesis_finds_nothing() -> None:
+async def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     async with serving(worker(), boss(), careful()) as served:
         there = await furnished(served)
         command = [
@@ -93,6 +93,7 @@ async def test_schemathesis_finds_nothing() -> None:
             **os.environ,
             "SERVED": json.dumps(there),
             "SCHEMATHESIS_HOOKS": "tests.server.schemathesis_hooks",
+            "PYTHONPATH": str(HERE.parent.parent),
             # A proxy that the machine is set up with must not come between.
             "NO_PROXY": "127.0.0.1",
         }
@@ -101,7 +102,7 @@ async def test_schemathesis_finds_nothing() -> None:
             capture_stdout=True,
             stderr=subprocess.STDOUT,
             env=environ,
-            cwd=HERE.parent.parent,
+            cwd=tmp_path,
             check=False,
         )
 
