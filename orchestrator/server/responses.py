@@ -83,6 +83,7 @@ class Listing:
 
 
 async def create_response(call: Call) -> Response:
+    await trio.lowlevel.checkpoint()
     wanted = call.body(CreateResponse)
     require_possible(wanted)
     id_ = call.keyed_session()

@@ -8,8 +8,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from agents import ModelEvent, TextDelta
-from agents.models.model import Retrying, Switched
+from agents import ModelEvent, Retrying, Switched, TextDelta
 from delegation import Encoded, SessionId, TaskId, root_of
 from delegation.events import (
     Entry,
