@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import floors, workloads
 from benchmarks.footprint import cpu_of, kilobytes_each, packages
+from benchmarks.http_server import measure_http_server
 from benchmarks.journal import measure_journal
 from benchmarks.measure import Cost, Report, cost_of, in_turn
 from orchestrator import Orchestrator
@@ -172,6 +173,7 @@ def main() -> None:
     measure_journal(report)
     measure_growth(report)
     measure_footprint(report)
+    measure_http_server(report)
     RESULTS.write_text(report.to_json())
 
 

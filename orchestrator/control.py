@@ -10,7 +10,8 @@ Whoever connects says what it wants in lines of JSON, and is answered in lines o
     {"id": 4, "do": "answer", "approval": "a_...", "answer": "once", "reason": ""}
 
 An answer has the `id` of what it answers, and `ok` or `error`. Nothing that anybody sends here
-hurts the run: what is no such line is answered with an error.
+hurts the run: what is no such line is answered with an error. A command that an agent has started
+may look, and not act: it would approve what its own agent asks.
 """
 
 import os
@@ -27,6 +28,7 @@ import msgspec
 import trio
 
 from agents import raising_one_error
+from agents.tools.leftovers import is_of_a_command
 from delegation import DelegationError
 from orchestrator.control_wire import (
     PROTOCOL,
@@ -153,13 +155,13 @@ def _removing(path: Path) -> Generator[None]:
                 path.unlink()
 
 
-def _is_ours(stream: trio.SocketStream) -> bool:
-    """Tell whether whoever has connected is the user that we are, where the system knows."""
+def _peer(stream: trio.SocketStream) -> tuple[int, int]:
+    """Return which process has connected, and of which user, where the system knows."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # then the mode of the socket is what keeps others out
+        return 0, os.getuid()  # then the mode of the socket is what keeps others out
     peer = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-    _, user, _ = PEER.unpack(peer)
-    return user in {os.getuid(), 0}
+    pid, user, _ = PEER.unpack(peer)
+    return pid, user
 
 
 async def _serve(
@@ -169,7 +171,8 @@ async def _serve(
     # Whoever is at the other end may leave at any time, and in the midst of anything.
     with suppress(trio.BrokenResourceError), raising_one_error():
         async with stream:
-            if not _is_ours(stream):
+            pid, user = _peer(stream)
+            if user not in {os.getuid(), 0}:
                 return
             try:
                 room.acquire_on_behalf_of_nowait(stream)
@@ -177,7 +180,8 @@ async def _serve(
                 await stream.send_all(line_of({"error": "too many are connected"}))
                 return
             try:
-                await _Connection(orchestrator, stream).serve()
+                can_act = not (pid and is_of_a_command(pid))
+                await _Connection(orchestrator, stream, can_act=can_act).serve()
             finally:
                 room.release_on_behalf_of(stream)
 
@@ -185,9 +189,12 @@ async def _serve(
 class _Connection:
     """One process that is connected."""
 
-    def __init__(self, orchestrator: Orchestrator, stream: trio.SocketStream) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, stream: trio.SocketStream, *, can_act: bool
+    ) -> None:
         self._orchestrator = orchestrator
         self._stream = stream
+        self._can_act = can_act
         self._sending = trio.Lock()
         self._under_way = 0
         self._subscription = trio.CancelScope()
@@ -229,6 +236,8 @@ class _Connection:
 
     async def _do(self, wish: Wish) -> dict[str, Any]:
         await trio.lowlevel.checkpoint()
+        if not (self._can_act or isinstance(wish, Subscribe)):
+            raise ValueError("what an agent has started may look, and not act")
         match wish:
             case Cancel(task):
                 await self._orchestrator.cancel(task, tree=True)

@@ -6,6 +6,7 @@
   x UnknownIdError         there is no such run, session or task
   x SessionOpenError       somebody talks to that session already
   x ClosedError            the orchestrator or the session is closed
+  x ServerSetupError       a server cannot be started as it was asked to
   x RunFailedError         a run did not succeed, and its output was asked for
   x TaskFailedError        what a pipeline delegated did not succeed
     · FanOutFailedError    too much of what it delegated at once did not
@@ -45,6 +46,10 @@ class SessionOpenError(OrchestratorError):
 
 class ClosedError(OrchestratorError):
     """The orchestrator or the session is closed."""
+
+
+class ServerSetupError(OrchestratorError):
+    """A server cannot be started as it was asked to."""
 
 
 class RunFailedError(OrchestratorError):

@@ -55,6 +55,12 @@ def carriers(*tags: str) -> dict[str, list[int]]:
     return signal_carriers(dict.fromkeys(tags, 0))
 
 
+def is_of_a_command(pid: int) -> bool:
+    """Tell whether a process was started by a command of an agent, as far as can be seen."""
+    # We may run in a command of another orchestrator ourselves.
+    return not {*(_tags_of(pid) or ())} <= {*(_tags_of(os.getpid()) or ())}
+
+
 def end_leftovers(*tags: str, seconds: float = END_SECONDS) -> list[int]:
     """Kill every process that carries one of these tags, and return those that are still there.
 

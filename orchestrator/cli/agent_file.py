@@ -1,4 +1,4 @@
-"""Finding the agent that `FILE[:NAME]` means."""
+"""Finding the agent that `FILE[:NAME]` means, or all of them."""
 
 import sys
 import traceback
@@ -23,9 +23,7 @@ def load_agent(target: str) -> Agent[Any]:
     file, name = _split(target)
     found = _agents_in(file)
     if name:
-        if name not in found:
-            raise CommandError(f"{file} has no agent {name!r}; {_choice(found)}")
-        return found[name]
+        return _named(name, found, file)
     agents = {id(agent): agent for agent in found.values()}
     leading = [
         agent
@@ -41,6 +39,30 @@ def load_agent(target: str) -> Agent[Any]:
     if len(leading) != 1:
         raise CommandError(f"say which agent of {file}: FILE:NAME; {_choice(found)}")
     return leading[0]
+
+
+def load_agents(target: str) -> dict[str, Agent[Any]]:
+    """Run a Python file, and return all agents in it by their own names, or the one named."""
+    file, name = _split(target)
+    found = _agents_in(file)
+    if name:
+        agent = _named(name, found, file)
+        return {agent.name: agent}
+    agents: dict[str, Agent[Any]] = {}
+    for agent in found.values():
+        if agents.setdefault(agent.name, agent) is not agent:
+            raise CommandError(
+                f"{file} has two agents of the name {agent.name!r}: give one of them another"
+            )
+    if not agents:
+        raise CommandError(f"{file} defines no Agent at its top level")
+    return agents
+
+
+def _named(name: str, found: dict[str, Agent[Any]], file: Path) -> Agent[Any]:
+    if name not in found:
+        raise CommandError(f"{file} has no agent {name!r}; {_choice(found)}")
+    return found[name]
 
 
 def _team_of(agent: Agent[Any]) -> set[int]:

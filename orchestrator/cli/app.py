@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 from agents import DefinitionError
 from delegation import printable
-from orchestrator.cli import doing, looking
+from orchestrator.cli import doing, looking, serving
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import FAILED, USAGE
 from orchestrator.errors import OrchestratorError
@@ -34,6 +34,7 @@ for _command in (
     doing.demo,
     doing.run,
     doing.chat,
+    serving.serve,
     looking.runs,
     looking.watch,
     looking.doctor,

@@ -4,6 +4,7 @@ Pure: from what is true to lines, never more of them than there is room for. Onl
 looked at, so a picture costs the same whatever the size of the tree.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from agents import ToolCall
-from delegation import Mode, Status, TaskId, Tree, one_line
+from delegation import Ending, Mode, Status, TaskId, Tree, one_line
 from delegation.asking import Ask
 from delegation.folding import AS_IT_COMES, FoldRow, FoldState, Kind, fold
 from orchestrator.cli.looks import (
@@ -141,21 +142,35 @@ def _scrolled(
 def _header(sight: Sight, paper: Paper, heading: str) -> Text:
     tally = sight.tree.tally()
     is_at_rest = sight.tree[sight.tree.root]["status"] == Status.WAITING
+    number_of = Counter(tally.counts)
     counts = (
-        (Status.RUNNING, tally.active, "running"),
+        (
+            Status.RUNNING,
+            number_of[Status.RUNNING] + number_of[Status.QUIET],
+            "running",
+        ),
         (Status.WAITING, max(0, tally.waiting - is_at_rest), "waiting"),
-        ("failed", tally.failed, "failed"),
-        ("succeeded", tally.tasks - tally.open - tally.failed, "done"),
-        (Status.QUEUED, tally.counts.get(Status.QUEUED, 0), "queued"),
+        (Status.INTERRUPTED, number_of[Status.INTERRUPTED], "interrupted"),
+        (Ending.FAILED, tally.failed, "failed"),
+        (
+            Ending.CANCELLED,
+            number_of[Ending.CANCELLED] + number_of[Ending.REFUSED],
+            "cancelled",
+        ),
+        (Ending.SUCCEEDED, number_of[Ending.SUCCEEDED], "done"),
+        (Status.QUEUED, number_of[Status.QUEUED], "queued"),
     )
+    # Where a process was killed, nothing runs, and nobody knows when it was last heard of.
+    is_interrupted = bool(number_of[Status.INTERRUPTED])
+    always = {"done"} if is_interrupted else {"running", "done"}
     line = Text()
     for status, number, word in counts:
-        if number or word in {"running", "done"}:
+        if number or word in always:
             style = COLOURS[status] if number else "dim"
             line.append(f"{SIGNS[status]} {number:,} {word}", style=style)
             line.append("  ")
     quiet_for = time_in_short(max(0, int(sight.now - sight.active_at)))
-    if tally.open:
+    if tally.open and not is_interrupted:
         line.append(f"last activity {quiet_for.removesuffix('.0s')}", style="dim")
         line.append("s ago" if quiet_for.endswith(".0s") else " ago", style="dim")
     if heading:

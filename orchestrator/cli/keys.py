@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import termios
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Final, NoReturn
 
@@ -138,37 +138,42 @@ class RawTerminal:
 
     async def stop_with_ctrl_z(
         self,
+        stops: AsyncIterator[int],
         leave: Callable[[], None],
         come_back: Callable[[], None],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> NoReturn:
         """Let Ctrl-Z stop the process with the terminal as it was, until cancelled.
 
         Args:
+            stops: tells of each Ctrl-Z.
             leave: takes away what we have drawn.
             come_back: draws it again.
-            task_status: told when Ctrl-Z is listened for: before that, nothing should be drawn.
         """
-        with trio.open_signal_receiver(signal.SIGTSTP) as stops:
-            task_status.started()
-            async for _ in stops:
-                leave()
-                self.give_back()
-                os.kill(os.getpid(), signal.SIGSTOP)
-                self.take()
-                come_back()
+        async for _ in stops:
+            leave()
+            self.give_back()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self.take()
+            come_back()
         raise AssertionError("signals never end")
 
 
 @contextmanager
-def raw_terminal(descriptor: int = STDIN) -> Generator[RawTerminal]:
-    """Have every key at once and show none, as long as the block lasts."""
+def raw_terminal(
+    descriptor: int = STDIN,
+) -> Generator[tuple[RawTerminal, AsyncIterator[int]]]:
+    """Have every key at once and show none, as long as the block lasts.
+
+    Gives what tells of each Ctrl-Z, too. Whoever takes the terminal has to see to that, and nobody
+    is stopped before: a shell would find the terminal as we need it.
+    """
     terminal = RawTerminal(descriptor)
-    terminal.take()
-    try:
-        yield terminal
-    finally:
-        terminal.give_back()
+    with trio.open_signal_receiver(signal.SIGTSTP) as stops:
+        terminal.take()
+        try:
+            yield terminal, stops
+        finally:
+            terminal.give_back()
 
 
 def modes_of_terminal() -> Callable[[], None]:

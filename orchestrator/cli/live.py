@@ -4,7 +4,7 @@ The picture is ours alone: what is typed is part of it, and what is printed goes
 """
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, NoReturn
 
 import trio
@@ -17,7 +17,7 @@ from delegation import Tree
 from delegation.asking import Answer, Ask
 from orchestrator.cli.approvals import pending, understood
 from orchestrator.cli.frame import Paper, Sight, draw
-from orchestrator.cli.keys import Keys, Line, RawTerminal, raw_terminal
+from orchestrator.cli.keys import Keys, Line, raw_terminal
 from orchestrator.cli.looks import is_ascii
 from orchestrator.cli.questions import in_lines, on_one_line, whole
 from orchestrator.errors import UnknownIdError
@@ -42,23 +42,17 @@ async def show_live(
         attended: somebody sits there, and answers.
     """
     view = LiveView(orchestrator, console, attended=attended)
-    with _keys(attended) as terminal, view.shown(), raising_one_error():
+    with ExitStack() as until_the_end, raising_one_error():
+        keys = until_the_end.enter_context(raw_terminal()) if attended else None
+        until_the_end.enter_context(view.shown())
         async with trio.open_nursery() as nursery:
-            if terminal is not None:
-                await nursery.start(
-                    terminal.stop_with_ctrl_z, view.take_away, view.put_back
+            if keys is not None:
+                terminal, stops = keys
+                nursery.start_soon(
+                    terminal.stop_with_ctrl_z, stops, view.take_away, view.put_back
                 )
                 nursery.start_soon(view.answer_forever, Keys())
             await view.draw_forever()
-
-
-@contextmanager
-def _keys(attended: bool) -> Generator[RawTerminal | None]:
-    if not attended:
-        yield None
-        return
-    with raw_terminal() as terminal:
-        yield terminal
 
 
 class LiveView:

@@ -9,7 +9,7 @@ import trio
 from cyclopts import Parameter
 
 from orchestrator.cli.looks import Progress
-from orchestrator.cli.stopping import Stop, until_stopped
+from orchestrator.cli.stopping import GRACE_SECONDS, Stop, until_stopped
 from orchestrator.runtime import default_journal
 
 FAILED: Final = 1
@@ -33,9 +33,11 @@ ProgressOption = Annotated[
 ]
 
 
-def stoppable(work: Callable[[Stop], Awaitable[int | None]]) -> int:
+def stoppable(
+    work: Callable[[Stop], Awaitable[int | None]], grace: float = GRACE_SECONDS
+) -> int:
     """Do something that signals stop in good order, and return its exit code."""
-    return trio.run(until_stopped, work)
+    return trio.run(until_stopped, work, grace)
 
 
 def journal_of(named: Path | None) -> Path:

@@ -32,13 +32,16 @@ SHOW_CURSOR: Final = b"\x1b[?25h"
 """A tree that grows in the terminal hides it."""
 
 
-async def until_stopped(work: "Callable[[Stop], Awaitable[int | None]]") -> int:
+async def until_stopped(
+    work: "Callable[[Stop], Awaitable[int | None]]", grace: float = GRACE_SECONDS
+) -> int:
     """Do the work of a command, and return its exit code.
 
     Args:
         work: returns its own exit code, or None if a signal has stopped it before its end.
+        grace: how long what runs may go on after the first signal.
     """
-    stop = Stop()
+    stop = Stop(grace)
     code: int | None = None
     with (
         trio.open_signal_receiver(*SIGNALS) as signals,
@@ -57,7 +60,7 @@ async def until_stopped(work: "Callable[[Stop], Awaitable[int | None]]") -> int:
 class Stop:
     """What signals do to a command."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace: float) -> None:
         self.code = 0
         """How the command exits if a signal stops it."""
         self.scope = trio.CancelScope()
@@ -66,6 +69,7 @@ class Stop:
         self._orchestrator: Orchestrator | None = None
         self._idling: trio.CancelScope | None = None
         self._has_drained = trio.Event()
+        self._grace = grace
         self._count = 0
         self._put_terminal_back = modes_of_terminal()
 
@@ -85,6 +89,11 @@ class Stop:
                 self._idling.cancel(reason="a signal came")
             yield
         self._idling = None
+
+    async def wait_requested(self) -> None:
+        """Wait for the first signal."""
+        with self.idling():
+            await trio.sleep_forever()
 
     async def wait_drained(self) -> None:
         """Wait until what runs has ended or its grace is over, if a signal came."""
@@ -113,11 +122,11 @@ class Stop:
         else:
             if running := orchestrator.working:
                 _say(
-                    f"stopping: waiting up to {GRACE_SECONDS} s for {running}"
+                    f"stopping: waiting up to {self._grace:g} s for {running}"
                     f" task{'s' * (running != 1)}; again to stop at once"
                 )
-            with trio.move_on_after(GRACE_SECONDS):
-                has_ended = await orchestrator.drain(GRACE_SECONDS)
+            with trio.move_on_after(self._grace):
+                has_ended = await orchestrator.drain(self._grace)
                 self._has_drained.set()
                 if has_ended:
                     # The work reports what has come of it, and ends by itself.

@@ -48,10 +48,10 @@ async def watch_run(path: Path, run: str | None) -> int:
             " orchestrator run --progress=json"
         )
     watcher = Watcher(await open_run(path, run), Terminal())
-    with raw_terminal() as terminal, watcher.screen(), raising_one_error():
+    with raw_terminal() as (terminal, stops), watcher.screen(), raising_one_error():
         async with trio.open_nursery() as nursery:
-            await nursery.start(
-                terminal.stop_with_ctrl_z, watcher.take_away, watcher.put_back
+            nursery.start_soon(
+                terminal.stop_with_ctrl_z, stops, watcher.take_away, watcher.put_back
             )
             nursery.start_soon(watcher.follow_forever)
             await watcher.ready.wait()

@@ -27,7 +27,7 @@ from orchestrator.server.errors import HttpError, not_found
 from orchestrator.server.gate import Gate
 from orchestrator.server.office import Office
 from orchestrator.server.openapi import document
-from orchestrator.server.operations import Answer, Call, Operation, endpoint, reply
+from orchestrator.server.operations import Answer, Call, Endpoint, Operation, reply
 
 
 async def openapi(call: Call) -> Response:
@@ -67,7 +67,7 @@ _OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_open)
 def application(office: Office) -> ASGIApp:
     """Return what a server serves."""
     routes = [
-        Route(it.path, endpoint(office, it), methods=[it.method]) for it in OPERATIONS
+        Route(it.path, Endpoint(office, it), methods=[it.method]) for it in OPERATIONS
     ]
     app = Starlette(
         routes=routes,
@@ -79,6 +79,8 @@ def application(office: Office) -> ASGIApp:
         hosts=office.settings.hosts,
         body_limit=office.settings.body_limit,
         is_open=_OPEN.__contains__,
+        over=office.over,
+        refused=office.metrics.refused,
     )
 
 
@@ -100,8 +102,9 @@ async def _explain(request: Request, exc: Exception) -> Response:
 
 
 async def _apologize(request: Request, exc: Exception) -> Response:
-    """Say no more of a fault of ours than that there is one: starlette raises it once more."""
+    """Say no more of a fault of ours than that there is one: it is told on stderr."""
     await trio.lowlevel.checkpoint()
+    exc.add_note(f"in the request {request.state.request_id}")
     return HttpError(
         500,
         f"{request.method} {request.url.path} met a fault of the server"

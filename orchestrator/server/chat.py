@@ -4,29 +4,24 @@ Nobody can be told anything afterwards. So what the agent delegates is joined, a
 cancels all of it: nothing of it runs any more when its request has ended.
 """
 
-from typing import Final
-
 import trio
 from starlette.responses import Response
 
 from agents import raising_one_error
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
-from orchestrator.errors import UnknownIdError
 from orchestrator.server.chat_answers import completion, failed, run_header
 from orchestrator.server.chat_reading import asked_of
 from orchestrator.server.chat_stream import ChatStream
 from orchestrator.server.chat_wire import ChatCompletion, ChatRequest
 from orchestrator.server.context import context_of
-from orchestrator.server.errors import HttpError
+from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
 from orchestrator.server.stream import until_left
 
-REQUEST: Final = "request"
-"""The label that says what was sent."""
-
 
 async def create_chat_completion(call: Call) -> Response:
+    await trio.lowlevel.checkpoint()
     request = call.body(ChatRequest)
     asked = asked_of(
         call.office.agent(request.model),
@@ -34,8 +29,9 @@ async def create_chat_completion(call: Call) -> Response:
         context_of(call.request.headers),
         {KIND: "chat", REQUEST: call.fingerprint},
     )
-    known = await _known(call)
-    session = known or call.office.door.enter(asked, call.keyed_session())
+    id_ = call.keyed_session()
+    known = await made_before(call, id_) if is_known(call, id_) else None
+    session = known or call.office.door.enter(asked, id_)
     if request.stream:
         options = request.stream_options
         # No checkpoint before it is called: then the turn of the session has an owner.
@@ -46,26 +42,6 @@ async def create_chat_completion(call: Call) -> Response:
             tells_usage=options is not None and options.include_usage,
         )
     return await _answer(call, session, is_new=known is None)
-
-
-async def _known(call: Call) -> SessionRecord | None:
-    """Return the session that a request with the same key has opened."""
-    await trio.lowlevel.checkpoint()
-    id_ = call.keyed_session()
-    if id_ is None:
-        return None
-    try:
-        session = await call.office.door.find(id_)
-    except UnknownIdError:
-        return None
-    if session.labels.get(REQUEST) != call.fingerprint:
-        raise HttpError(
-            422,
-            "this Idempotency-Key was sent with another body before: take a new one",
-            code="idempotency_key_reused",
-            param="idempotency-key",
-        )
-    return session
 
 
 async def _answer(call: Call, session: SessionRecord, *, is_new: bool) -> Response:

@@ -5,6 +5,7 @@ must not reach us under its own name), the token, the kind and the size of the b
 """
 
 import hmac
+import re
 from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Final
@@ -19,6 +20,7 @@ from orchestrator.server.operations import too_large
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
 LONGEST_ID: Final = 128
+HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
 
 
 @attrs.frozen(kw_only=True)
@@ -32,17 +34,18 @@ class Gate:
     body_limit: int
     is_open: Callable[[str], bool]
     """Tells whether a path needs no token."""
+    over: trio.Event
+    """Set when the server ends."""
+    refused: Callable[[int], None]
+    """Counts those who do not come in, by status."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
         id_ = _request_id(headers.get("x-request-id", ""))
-        scope.setdefault("state", {})["request_id"] = id_
+        scope.setdefault("state", {}).update(request_id=id_, over=self.over)
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -55,6 +58,7 @@ class Gate:
         try:
             self._check(scope, headers)
         except HttpError as exc:
+            self.refused(exc.status)
             await exc.response()(scope, receive, send_named)
         else:
             await self.app(scope, receive, send_named)
@@ -100,26 +104,15 @@ class Gate:
             raise too_large(self.body_limit)
 
 
-async def _live(receive: Receive, send: Send) -> None:
-    """Say that nothing has to be done at the beginning and at the end: others see to that."""
-    await trio.lowlevel.checkpoint()
-    kind = ""
-    while kind != "lifespan.shutdown":
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-
-
 def _request_id(given: str) -> str:
     is_fine = 0 < len(given) <= LONGEST_ID and given.isascii() and given.isprintable()
     return given if is_fine else f"req_{token_hex(12)}"
 
 
 def _name_of(host: str) -> str:
-    """Return a host without its port, in small letters."""
-    name = host.strip().lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.rpartition(":")[0] if ":" in name else name
+    """Return a host without its port, in small letters; what is no host as it is."""
+    found = HOST.fullmatch(host.strip().lower())
+    return found["name"] if found else host
 
 
 def names_of(bound: Iterable[str], allowed: Iterable[str]) -> frozenset[str] | None:

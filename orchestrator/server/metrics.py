@@ -1,37 +1,159 @@
-"""What a monitor is told: `GET /metrics`."""
+"""What a monitor is told: `GET /metrics`. Every count is kept as it happens, and costs the same."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from agents import Usage
+from delegation import Encoded, SessionId
+from delegation.events import (
+    Entry,
+    ModelAnswered,
+    ModelFailed,
+    SessionClosed,
+    SessionOpened,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+)
+from orchestrator.doors.http import CONVERSATION, KIND, is_over
+from orchestrator.runtime import Orchestrator
 from orchestrator.server.operations import Operation
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
+
+SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""An agent may take long."""
 
 
 class Metrics:
     """The counts of one server."""
 
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "orchestrator_http_requests_total",
+    def __init__(self, orchestrator: Orchestrator) -> None:
+        self._ledger = orchestrator.house.book.ledger
+        self._under_way: dict[SessionId, str] = {}
+        """The runs that have not ended, and their kinds."""
+        self._registry = registry = CollectorRegistry()
+
+        def counter(name: str, words: str, *labels: str) -> Counter:
+            return Counter(f"orchestrator_{name}", words, labels, registry=registry)
+
+        def gauge(
+            name: str, words: str, current: Callable[[], float] | None = None
+        ) -> Gauge:
+            made = Gauge(f"orchestrator_{name}", words, registry=registry)
+            if current is not None:
+                made.set_function(current)
+            return made
+
+        self._requests = counter(
+            "http_requests_total",
             "Requests that were answered.",
-            ("method", "path", "status"),
-            registry=self._registry,
+            *("method", "path", "status"),
         )
-        self._under_way = Gauge(
-            "orchestrator_http_requests_under_way",
-            "Requests that have no answer yet.",
-            registry=self._registry,
+        self._refused = counter(
+            "http_refused_total", "Requests that did not come in.", "status"
+        )
+        self._seconds = Histogram(
+            "orchestrator_http_request_seconds",
+            "How long it takes until an answer begins.",
+            ("method", "path"),
+            registry=registry,
+            buckets=SECONDS,
+        )
+        self._requests_now = gauge(
+            "http_requests_under_way", "Requests that are not answered yet."
+        )
+        self._streams_now = gauge("http_event_streams", "Event streams that are open.")
+        self._started = counter("runs_started_total", "Runs that were begun.", "kind")
+        self._ended = counter(
+            "runs_ended_total", "Runs that have ended, by how.", "kind", "ending"
+        )
+        self._tasks_started = counter(
+            "tasks_started_total", "Tasks that agents handed on, and that were begun."
+        )
+        self._tasks_ended = counter(
+            "tasks_ended_total", "Tasks that have ended, by how.", "ending"
+        )
+        self._calls = counter("model_calls_total", "Calls of models.")
+        self._tokens = counter("tokens_total", "Tokens of models.", "direction")
+        self._dollars = counter("cost_dollars_total", "What models have cost.")
+        gauge("runs_under_way", "Runs that go on.", lambda: len(self._under_way))
+        gauge(
+            "tasks_working",
+            "Tasks that an agent works on now, runs included.",
+            lambda: orchestrator.working,
+        )
+        gauge(
+            "journal_last_seq",
+            "The number of the newest fact in the journal.",
+            lambda: self._ledger.last_seq,
         )
 
-    def began(self, operation: Operation) -> None:
-        del operation
-        self._under_way.inc()
+        for session in self._ledger.sessions.values():
+            kind = session.labels.get(KIND)
+            if kind and not session.closed and not is_over(session):
+                self._under_way[session.id] = kind
 
-    def ended(self, operation: Operation, status: int) -> None:
-        self._under_way.dec()
-        self._requests.labels(operation.method, operation.path, str(status)).inc()
+    @contextmanager
+    def asking(self) -> Generator[None]:
+        """Count a request that is under way, as long as the block lasts."""
+        with self._requests_now.track_inprogress():
+            yield
+
+    @contextmanager
+    def streaming(self) -> Generator[None]:
+        """Count an event stream that is open, as long as the block lasts."""
+        with self._streams_now.track_inprogress():
+            yield
+
+    def answered(self, operation: Operation, status: int, seconds: float) -> None:
+        """Count an answer that begins."""
+        path = operation.path
+        self._seconds.labels(operation.method, path).observe(seconds)
+        self._requests.labels(operation.method, path, str(status)).inc()
+
+    def refused(self, status: int) -> None:
+        """Count a request that did not come in."""
+        self._refused.labels(str(status)).inc()
+
+    def count(self, entry: Entry, encoded: Encoded) -> None:
+        """Count a fact."""
+        del encoded
+        match entry.event:
+            case SessionOpened(session=session, labels=labels) if KIND in labels:
+                self._under_way[session] = labels[KIND]
+                self._started.labels(labels[KIND]).inc()
+            case TurnEnded(session=session, outcome=outcome):
+                if self._under_way.get(session) != CONVERSATION:
+                    self._end(session, outcome.ending)
+            case SessionClosed(session=session):
+                # A turn that is under way ends soon, and says how.
+                if self._ledger.sessions[session].turn is None:
+                    self._end(session, "closed")
+            case TaskStarted():
+                self._tasks_started.inc()
+            case TaskSettled(outcome=outcome):
+                self._tasks_ended.labels(outcome.ending).inc()
+            case ModelAnswered(message=message, copied=False):
+                self._pay(message.usage)
+            case ModelFailed(usage=usage):
+                self._pay(usage)
+            case _:
+                pass
+
+    def _end(self, session: SessionId, ending: str) -> None:
+        if session in self._under_way and is_over(self._ledger.sessions[session]):
+            self._ended.labels(self._under_way.pop(session), ending).inc()
+
+    def _pay(self, usage: Usage) -> None:
+        self._calls.inc(usage.calls)
+        self._tokens.labels("in").inc(usage.input_tokens)
+        self._tokens.labels("out").inc(usage.output_tokens)
+        self._dollars.inc(usage.cost / 1_000_000)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
+import trio
 
 from agents import Agent
 from orchestrator.doors.http import HttpDoor
@@ -39,8 +40,13 @@ class Office:
     sayings: Sayings
     metrics: Metrics
     settings: Settings
-    is_stopping: bool = False
-    """Nothing new is begun."""
+    over: trio.Event = attrs.field(factory=trio.Event)
+    """The server ends: whoever only waits for news is let go."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Nothing new is begun."""
+        return self.orchestrator.house.book.stopping
 
     def agent(self, model: str) -> Agent[Any]:
         """Return the agent that a client means by the name of a model."""

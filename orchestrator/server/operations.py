@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import attrs
@@ -9,6 +10,7 @@ import msgspec
 import trio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from agents import DefinitionError
 from delegation import DelegationError, SessionId
@@ -19,6 +21,7 @@ from orchestrator.errors import (
     UnknownIdError,
 )
 from orchestrator.server.errors import JSON, HttpError, not_found
+from orchestrator.server.stream import EventStream
 
 if TYPE_CHECKING:
     from orchestrator.server.office import Office
@@ -29,6 +32,10 @@ Handler: TypeAlias = "Callable[[Call], Awaitable[Response]]"
 EVENTS: Final = "text/event-stream"
 LONGEST_KEY: Final = 255
 SOON: Final = {"retry-after": "1"}
+LEFT: Final = 499
+"""The status of a request whose client did not wait for the answer."""
+BODY_SECONDS: Final = 30
+"""How long a client may send nothing in the middle of its body."""
 
 
 @attrs.frozen(kw_only=True)
@@ -144,22 +151,30 @@ def reply(body: Any, status: int = 200, **headers: str) -> Response:
     return Response(msgspec.json.encode(body), status, headers=named, media_type=JSON)
 
 
-def endpoint(
-    office: "Office", operation: Operation
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return what starlette calls for a route."""
+@attrs.frozen
+class Endpoint:
+    """What starlette calls for a route."""
 
-    async def serve(request: Request) -> Response:
-        office.metrics.began(operation)
-        try:
-            response = await _served(office, operation, request)
-        except trio.Cancelled:
-            office.metrics.ended(operation, 499)
-            raise
-        office.metrics.ended(operation, response.status_code)
-        return response
+    office: "Office"
+    operation: Operation
 
-    return serve
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        metrics = self.office.metrics
+        begun = trio.current_time()
+        status = 500
+        with metrics.asking():
+            try:
+                request = Request(scope, receive, send)
+                response = await _served(self.office, self.operation, request)
+                status = response.status_code
+            except trio.Cancelled:
+                status = LEFT
+                raise
+            finally:
+                metrics.answered(self.operation, status, trio.current_time() - begun)
+            is_stream = isinstance(response, EventStream)
+            with metrics.streaming() if is_stream else nullcontext():
+                await response(scope, receive, send)
 
 
 async def _served(office: "Office", operation: Operation, request: Request) -> Response:
@@ -168,7 +183,7 @@ async def _served(office: "Office", operation: Operation, request: Request) -> R
         raw = await _read(request, office.settings.body_limit)
         return await operation.handle(Call(office, operation, request, raw))
     except ClientDisconnect:
-        return Response(status_code=499)
+        return Response(status_code=LEFT)
     except HttpError as exc:
         return exc.response()
     except (OrchestratorError, DelegationError, DefinitionError) as exc:
@@ -191,12 +206,24 @@ def explained(exc: Exception, *, is_stopping: bool) -> HttpError:
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    """Return the body, as long as it is not too long."""
+    """Return the body, as long as it is not too long, and comes."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise too_large(limit)
+    chunks = request.stream()
+    try:
+        async with aclosing(chunks):
+            with trio.fail_after(BODY_SECONDS) as patience:
+                async for chunk in chunks:
+                    patience.deadline = trio.current_time() + BODY_SECONDS
+                    body += chunk
+                    if len(body) > limit:
+                        raise too_large(limit)
+    except trio.TooSlowError as exc:
+        raise HttpError(
+            408,
+            f"nothing came for {BODY_SECONDS} s, and the body is not complete",
+            code="body_too_slow",
+            headers={"connection": "close"},
+        ) from exc
     return bytes(body)
 
 

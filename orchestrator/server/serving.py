@@ -1,53 +1,42 @@
 """Running the server: it listens, serves until it is told to stop, and then lets work finish."""
 
+import logging
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any, Final, cast
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
 
-import attrs
 import trio
-from anycorn import serve  # pyright: ignore[reportUnknownVariableType]
-from anycorn.config import Config, Sockets
+from anycorn.config import Config
 
 from agents import Agent, raising_one_error
-from orchestrator.doors.http import HttpDoor, Push
+from delegation import DeliveryCapability
+from orchestrator.doors.http import KIND, HttpDoor, Push
+from orchestrator.house import House
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
+from orchestrator.server.complaining import complaining
+from orchestrator.server.connections import Connections
 from orchestrator.server.feeds import Feeds
+from orchestrator.server.listening import Listening, bind, require_certificate
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.office import Office, Settings
 from orchestrator.server.sayings import Sayings
-from orchestrator.server.stream import WRITE_SECONDS
 
-HANG_UP_SECONDS: Final = 1
-"""How long connections that say nothing any more are kept when the server ends."""
-
-
-@attrs.frozen(kw_only=True)
-class Listening:
-    """Where a server listens."""
-
-    host: str = "127.0.0.1"
-    port: int = 8642
-    """0 is any that is free."""
-    certificate: Path | None = None
-    key: Path | None = None
+CANCEL_SECONDS: Final = 1
+"""How long what clients wait for may take to end when it is cancelled."""
 
 
 class Server:
     """A server that runs."""
 
-    def __init__(self, office: Office, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, office: Office, connections: Connections, addresses: Sequence[str]
+    ) -> None:
         self.office = office
+        self.connections = connections
         self.addresses = addresses
         """Where it can be reached: URLs."""
-
-    def stop_taking(self) -> None:
-        """Begin nothing new; what was begun goes on."""
-        self.office.is_stopping = True
 
 
 @asynccontextmanager
@@ -67,23 +56,22 @@ async def open_server(
         listening: where.
         push: tells whoever registered a webhook.
     """
-    over = trio.Event()
-    async with opened_office(orchestrator, agents, settings, push) as office:
-        with raising_one_error():
-            async with trio.open_nursery() as serving:
-                addresses: Sequence[str] = await serving.start(
-                    partial(
-                        serve,
-                        # Two libraries have each their own types of the same protocol.
-                        cast("Any", application(office)),
-                        _configured(listening),
-                        shutdown_trigger=over.wait,
-                    )
-                )
-                try:
-                    yield Server(office, addresses)
-                finally:
-                    over.set()
+    require_certificate(listening)
+    house = orchestrator.house
+    config = _configured(listening, complaining(house.book.redactor))
+    with bind(listening) as listener:
+        address = _address_of(listener, listening)
+        async with opened_office(orchestrator, agents, settings, push) as office:
+            connections = Connections(application(office), config)
+            with raising_one_error():
+                async with trio.open_nursery() as serving:
+                    await serving.start(connections.serve, listener, office.over)
+                    try:
+                        yield Server(office, connections, [address])
+                    finally:
+                        with trio.move_on_after(CANCEL_SECONDS, shield=True):
+                            await _end_what_nobody_takes_up(house)
+                        office.over.set()
 
 
 @asynccontextmanager
@@ -97,7 +85,8 @@ async def opened_office(
 
     What was begun for connections lives as long as this block, and not as they do.
     """
-    with raising_one_error():
+    metrics = Metrics(orchestrator)
+    with _counting(orchestrator.house, metrics), raising_one_error():
         async with trio.open_nursery() as kept:
             office = Office(
                 orchestrator=orchestrator,
@@ -105,7 +94,7 @@ async def opened_office(
                 door=HttpDoor(orchestrator.house, agents, kept, push),
                 feeds=Feeds(orchestrator.house.book),
                 sayings=Sayings(orchestrator.house),
-                metrics=Metrics(),
+                metrics=metrics,
                 settings=settings,
             )
             kept.start_soon(office.feeds.run)
@@ -115,33 +104,41 @@ async def opened_office(
             kept.cancel_scope.cancel(reason="the server is closed")
 
 
-class _Impatient(Config):
-    """Has the kernel end connections on which nothing can be sent for too long.
-
-    Nobody else can: the server below shields what it sends, so a reader that has stopped reading
-    would hold its response for ever, and the end of the server with it.
-    """
-
-    def create_sockets(self) -> Sockets:
-        sockets = super().create_sockets()
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            for listening in (*sockets.secure_sockets, *sockets.insecure_sockets):
-                listening.setsockopt(
-                    socket.IPPROTO_TCP,
-                    socket.TCP_USER_TIMEOUT,
-                    round(WRITE_SECONDS * 1000),
-                )
-        return sockets
+@contextmanager
+def _counting(house: House, metrics: Metrics) -> Generator[None]:
+    house.book.followers.append(metrics.count)
+    try:
+        yield
+    finally:
+        house.book.followers.remove(metrics.count)
 
 
-def _configured(listening: Listening) -> Config:
-    config = _Impatient()
-    host = f"[{listening.host}]" if ":" in listening.host else listening.host
-    config.bind = [f"{host}:{listening.port}"]
-    config.graceful_timeout = HANG_UP_SECONDS
+async def _end_what_nobody_takes_up(house: House) -> None:
+    """Cancel the runs whose clients wait for the answer, so that they are told how it ended."""
+    await trio.lowlevel.checkpoint()
+    waiting = [
+        session.root.id
+        for session in house.book.ledger.sessions.values()
+        if session.labels.get(KIND)
+        and session.turn is not None
+        and session.turn.capability is DeliveryCapability.NONE
+    ]
+    if waiting:
+        await house.delegator.cancel(waiting)
+
+
+def _address_of(listener: socket.socket, listening: Listening) -> str:
+    host, port, *_ = listener.getsockname()
+    scheme = "http" if listening.certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _configured(listening: Listening, complaints: logging.Logger) -> Config:
+    config = Config()
     config.include_server_header = False
-    config.errorlog = None
+    config.errorlog = complaints
+    config.alpn_protocols = ["http/1.1"]
     if listening.certificate is not None:
         config.certfile = str(listening.certificate)
-        config.keyfile = None if listening.key is None else str(listening.key)
+        config.keyfile = str(listening.key or listening.certificate)
     return config

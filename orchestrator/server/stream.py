@@ -19,6 +19,8 @@ HEARTBEAT_SECONDS: Final = 15
 """How long nothing may be sent: proxies close what is silent for longer."""
 WRITE_SECONDS: Final = 30
 """How long a reader may take nothing before it is let go."""
+LAST_WORDS_SECONDS: Final = 0.5
+"""How long a stream may take for its last events when the server ends."""
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 NOTHING: Final[Mapping[str, str]] = {}
 
@@ -93,11 +95,21 @@ class EventStream(Response):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(outlet.beat)
                 nursery.start_soon(until_left, receive, nursery.cancel_scope)
+                nursery.start_soon(_until_over, scope, nursery.cancel_scope)
                 # Whoever has stopped reading comes back, or does not.
                 with suppress(trio.TooSlowError):
                     await self._produce(outlet)
                 nursery.cancel_scope.cancel(reason="all is said")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_over(asked: Scope, scope: trio.CancelScope) -> None:
+    """Cancel a scope soon after the server has ended: the reader comes back to the next one."""
+    over: trio.Event = asked["state"]["over"]
+    await over.wait()
+    # Of a run that was just ended, the reader is still told how.
+    await trio.sleep(LAST_WORDS_SECONDS)
+    scope.cancel(reason="the server ends")
 
 
 async def until_left(receive: Receive, scope: trio.CancelScope) -> None:

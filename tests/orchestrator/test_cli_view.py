@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console, Group
 
 from agents import ToolCall, Usage
-from delegation import TaskId
+from delegation import Ending, Status, TaskId
 from orchestrator.cli.board import Board, Leave, Read
 from orchestrator.cli.frame import Paper, Sight, draw
 from orchestrator.cli.looks import (
@@ -73,6 +73,20 @@ def text_of(sight: Sight, paper: Paper) -> str:
 
 def test_five_tasks_are_shown_whole_with_who_needs_somebody_on_top() -> None:
     assert text_of(five(), Paper(width=80, height=24)) == FIVE
+
+
+def test_only_what_succeeded_is_done_and_only_what_runs_is_running() -> None:
+    tree = grown(7)
+    endings = [Ending.CANCELLED, Ending.REFUSED, Ending.TIMED_OUT]
+    statuses = [*endings, Status.INTERRUPTED, Status.QUIET, Status.QUEUED]
+    for number, status in enumerate(statuses, start=1):
+        tree.mark(TaskId(f"t_{number}"), status=status)
+
+    header, *_ = text_of(sight_of(tree), Paper(width=120, height=24)).splitlines()
+
+    assert header.startswith(
+        "◐ 2 running  ◌ 1 interrupted  ✗ 1 failed  ⊘ 2 cancelled  ✓ 0 done  · 1 queued"
+    )
 
 
 def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:

@@ -4,7 +4,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import AsyncGenerator, Callable
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import trio
 
 from agents import Agent, ScriptedModel, ToolCall, tool
 from agents.approval import ask
+from agents.tools.leftovers import new_tag, tagged
 from delegation import Ending
 from orchestrator import Orchestrator, Run, open_orchestrator
 from orchestrator.control import (
@@ -133,6 +135,39 @@ async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -
         await client.ask(Cancel(session.id))
 
         assert session.tree[task]["status"] == Ending.CANCELLED
+
+
+ANSWER = """
+import json, socket, sys
+path, approval = sys.argv[1:]
+with socket.socket(socket.AF_UNIX) as there:
+    there.connect(path)
+    wish = {"id": 1, "do": "answer", "approval": approval, "answer": "session"}
+    there.sendall(json.dumps(wish).encode() + b"\\n")
+    with there.makefile() as lines:
+        print([lines.readline() for _ in range(2)][1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+async def test_no_command_of_an_agent_approves_what_its_agent_asks(
+    tmp_path: Path,
+) -> None:
+    """It belongs to the same user, too, and finds the socket."""
+    async with running(tmp_path) as it:
+        (asked,) = it.orchestrator.approvals
+        command = [sys.executable, "-c", ANSWER, str(it.path), asked.id]
+
+        async def answer(environ: Mapping[str, str]) -> dict[str, Any]:
+            done = await trio.run_process(command, capture_stdout=True, env=environ)
+            return dict(json.loads(done.stdout))
+
+        said = await answer(tagged(os.environ, new_tag()))
+        assert said["error"] == "what an agent has started may look, and not act"
+        assert it.orchestrator.approvals == [asked]
+
+        assert (await answer(os.environ))["ok"] is True
+        assert it.orchestrator.approvals == []
 
 
 async def test_a_task_is_told_something(tmp_path: Path) -> None:

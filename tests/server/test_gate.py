@@ -1,22 +1,225 @@
 """Who may come in, and with what."""
 
+from collections.abc import AsyncGenerator
+from typing import Any
+
 import pytest
 
+from orchestrator.server.gate import names_of
+from orchestrator.server.office import Settings
 from tests.kit import worker
-from tests.server.kit import serving
+from tests.server.kit import TOKEN, Served, serving
+from tests.server.raw import Answered, exchanged
 
 pytestmark = pytest.mark.realtime
 
+BEARER = f"Authorization: Bearer {TOKEN}"
+JSON = "Content-Type: application/json"
 
-async def test_whoever_has_no_token_is_told_how_to_send_one() -> None:
-    async with serving(worker()) as served:
-        answer = await served.http.get(
-            "/v1/models", headers={"authorization": "Bearer nonsense"}
+
+NOT_SHOWN = [
+    (),
+    ("Authorization: Bearer nonsense",),
+    ("Authorization: Bearer",),
+    ("Authorization:",),
+    (f"Authorization: Basic {TOKEN}",),
+    (f"Authorization: {TOKEN}",),
+    (f"Authorization: Bearer {TOKEN[:-1]}",),
+    (f"Authorization: Bearer {TOKEN}x",),
+    (f"Authorization: Bearer {TOKEN} {TOKEN}",),
+    ("Authorization: Bearer \xff\xfe",),
+    (f"X-Api-Key: {TOKEN}",),
+    ("Authorization: Bearer nonsense", BEARER),
+]
+
+SCHEMES = ["Bearer", "bearer", "BEARER", "Bearer "]
+
+OPEN = ["/health", "/ready"]
+
+SHUT = ["/metrics", "/v1/models/", "/health/", "//health", "/nothing", "/Health"]
+
+FOREIGN = [
+    "Host: evil.example",
+    "Host: localhost.evil.example",
+    "Host: 127.0.0.1.evil.example:80",
+    "Host: evil.example:127.0.0.1",
+    "Host:",
+    "Host: localhost@evil.example",
+    "Host: [::1].evil.example",
+    "Host: \xff",
+    "X-Forwarded-Host: localhost\r\nHost: evil.example",
+]
+
+OURS = [
+    "localhost",
+    "LocalHost:8642",
+    "127.0.0.1:1",
+    "[::1]:8642",
+    "robots.EXAMPLE:443",
+]
+
+KINDS = [
+    "Content-Type: text/plain",
+    "Content-Type: application/x-www-form-urlencoded",
+    "Content-Type: multipart/form-data; boundary=x",
+    "Content-Type: application/jsonp",
+    "Content-Type: \xff",
+    "X-Nothing: at all",
+]
+
+METHODS = ["DELETE", "PUT", "PATCH", "TRACE", "BREW"]
+
+
+@pytest.fixture
+async def served() -> AsyncGenerator[Served]:
+    settings = Settings(token=TOKEN, hosts=names_of([], ["Robots.example"]))
+    async with serving(worker(), settings=settings) as opened:
+        yield opened
+
+
+async def ask(served: Served, path: str, *headers: str, **given: Any) -> Answered:
+    """Ask with these headers and no others."""
+    method = given.get("method", "GET")
+    lines = [f"{method} {path} HTTP/1.1", *headers, "", given.get("body", "")]
+    return await exchanged(served.url, "\r\n".join(lines).encode("latin-1"), method)
+
+
+async def test_whoever_does_not_show_the_token_is_told_how_to(served: Served) -> None:
+    for shown in NOT_SHOWN:
+        answer = await ask(served, "/v1/models", "Host: localhost", *shown)
+
+        assert answer.status == 401
+        assert answer.error["code"] == "invalid_api_key"
+        assert "Authorization: Bearer" in answer.error["message"]
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert TOKEN not in str(answer)
+
+
+async def test_the_token_opens_the_door(served: Served) -> None:
+    for scheme in SCHEMES:
+        shown = f"Authorization: {scheme} {TOKEN}"
+
+        assert (await ask(served, "/v1/models", "Host: localhost", shown)).status == 200
+
+
+async def test_whether_it_is_there_may_be_asked_without_a_token(served: Served) -> None:
+    for path in OPEN:
+        assert (await ask(served, path, "Host: localhost")).status == 200
+
+
+async def test_nothing_else_may_be_asked_without_a_token(served: Served) -> None:
+    for path in SHUT:
+        assert (await ask(served, path, "Host: localhost")).status == 401
+
+
+async def test_a_page_that_somebody_else_serves_does_not_reach_us_under_its_name(
+    served: Served,
+) -> None:
+    """A name that a browser was told means 127.0.0.1, by whoever owns the name."""
+    for host in FOREIGN:
+        answer = await ask(served, "/v1/models", host, BEARER)
+
+        assert answer.status == 421
+        assert answer.error["code"] == "wrong_host"
+
+
+async def test_it_answers_to_its_own_names(served: Served) -> None:
+    for host in OURS:
+        assert (await ask(served, "/v1/models", f"Host: {host}", BEARER)).status == 200
+
+
+async def test_an_old_client_that_names_no_host_is_refused(served: Served) -> None:
+    request = f"GET /v1/models HTTP/1.0\r\n{BEARER}\r\n\r\n".encode()
+
+    answer = await exchanged(served.url, request)
+
+    assert answer.status == 421
+    assert answer.error["code"] == "wrong_host"
+
+
+async def test_what_a_form_could_send_is_not_taken(served: Served) -> None:
+    """A page of somebody else can have a browser send a form without asking."""
+    for kind in KINDS:
+        headers = ("Host: localhost", BEARER, kind, "Content-Length: 2")
+
+        answer = await ask(served, "/v1/models", *headers, method="POST", body="{}")
+
+        assert answer.status == 415
+        assert answer.error["code"] == "unsupported_media_type"
+
+
+async def test_a_body_that_says_that_it_is_too_long_is_not_read() -> None:
+    settings = Settings(token=TOKEN, body_limit=1000)
+    async with serving(worker(), settings=settings) as served:
+        answer = await ask(
+            served,
+            "/v1/models",
+            *("Host: localhost", BEARER, JSON, "Content-Length: 1001"),
+            method="POST",
         )
 
-    assert answer.status_code == 401
-    assert answer.json()["error"]["code"] == "invalid_api_key"
-    assert "Authorization: Bearer" in answer.json()["error"]["message"]
+    assert answer.status == 413
+    assert answer.error["code"] == "body_too_large"
+    assert "1,000" in answer.error["message"]
+
+
+async def test_a_body_that_turns_out_to_be_too_long_is_not_read_to_its_end() -> None:
+    settings = Settings(token=TOKEN, body_limit=1000)
+    chunk = "400\r\n" + "x" * 1024 + "\r\n"
+    async with serving(worker(), settings=settings) as served:
+        answer = await ask(
+            served,
+            "/v1/models/worker",
+            *("Host: localhost", BEARER, JSON, "Transfer-Encoding: chunked"),
+            body=chunk * 3,
+        )
+
+    assert answer.status == 413
+    assert answer.error["code"] == "body_too_large"
+
+
+async def test_every_answer_has_an_id_and_a_client_may_choose_it(
+    served: Served,
+) -> None:
+    own = await ask(served, "/health", "Host: localhost", "X-Request-Id: mine-1")
+    made = await ask(served, "/health", "Host: localhost")
+    odd = await ask(served, "/health", "Host: localhost", f"X-Request-Id: {'x' * 129}")
+
+    assert own.headers["x-request-id"] == "mine-1"
+    assert made.headers["x-request-id"].startswith("req_")
+    assert odd.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_method_that_a_path_does_not_take_is_refused(served: Served) -> None:
+    for method in METHODS:
+        answer = await ask(
+            served, "/v1/models", "Host: localhost", BEARER, method=method
+        )
+
+        assert answer.status == 405
+        assert answer.error["code"] == "method_not_allowed"
+        assert answer.headers["allow"]
+
+
+async def test_a_browser_that_asks_whether_it_may_is_told_nothing(
+    served: Served,
+) -> None:
+    """No page of somebody else may read our answers, so there is nothing to allow."""
+    preflight = ("Origin: https://evil.example", "Access-Control-Request-Method: POST")
+
+    answer = await ask(
+        served, "/v1/models", "Host: localhost", *preflight, method="OPTIONS"
+    )
+
+    assert answer.status == 401
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+async def test_the_head_of_an_answer_may_be_asked_for(served: Served) -> None:
+    answer = await ask(served, "/v1/models", "Host: localhost", BEARER, method="HEAD")
+
+    assert answer.status == 200
+    assert answer.body == b""
 
 
 async def test_every_agent_is_a_model() -> None:

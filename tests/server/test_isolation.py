@@ -26,6 +26,7 @@ from delegation.session_context import async_delivery_supported, get_session_env
 from orchestrator.testing import hand_on
 from tests.server.chat_kit import HELLO, Talking
 from tests.server.kit import Served, serving
+from tests.server.runs_kit import ended
 
 pytestmark = [
     pytest.mark.realtime,
@@ -43,6 +44,7 @@ VARIABLES: Final = {
 """What tools ask for, and the header that says it."""
 NOT_SENT: Final = ("ORCHESTRATOR_SESSION_THREAD_ID", "ORCHESTRATOR_SESSION_KEY")
 OF_THE_SERVER: Final = "of the server itself"
+PATIENCE: Final = 120
 
 
 def surroundings() -> dict[str, Any]:
@@ -116,8 +118,8 @@ def inspector(meeting: Meeting) -> Agent:
 
     child = Agent(
         "child",
-        model=Inspecting(lambda _: [LOOK_IN_A_THREAD, SHELL]),
-        tools=[look_in_a_thread, terminal],
+        model=Inspecting(lambda _: [LOOK_IN_A_THREAD]),
+        tools=[look_in_a_thread],
     )
     return Agent(
         "inspector",
@@ -126,12 +128,17 @@ def inspector(meeting: Meeting) -> Agent:
                 ToolCall("look"),
                 LOOK_IN_A_THREAD,
                 SHELL,
-                hand_on(f"look for {number}"),
+                hand_on(f"look for {number}", background=False),
             ]
         ),
         tools=[look, look_in_a_thread, terminal],
         delegates=[child],
     )
+
+
+def only_for(number: int) -> str:
+    """Return the instructions of a request."""
+    return f"only for {number}"
 
 
 def headers_of(number: int) -> dict[str, str]:
@@ -148,30 +155,85 @@ class Answered:
     tokens: int
 
 
-async def ask(served: Served, number: int) -> Answered:
-    """Ask as the official client does: every other request wants a stream."""
-    request: dict[str, Any] = {
-        "model": "inspector",
-        "messages": [
-            {"role": "system", "content": f"only for {number}"},
-            {"role": "user", "content": f"I am {number}"},
-            {"role": "assistant", "content": f"hello {number}"},
-            {"role": "user", "content": f"look around, {number}"},
-        ],
-        "extra_headers": headers_of(number),
-        "timeout": 120,
-    }
-    create = served.openai.chat.completions.create
-    if number % 2:
-        answer = await create(**request)
-        text = answer.choices[0].message.content
-        return Answered(answer.run_id, text, answer.usage.total_tokens)
-    stream = await create(
-        **request, stream=True, stream_options={"include_usage": True}
+def said_by(number: int) -> list[Any]:
+    """Return the conversation that a request sends."""
+    return [
+        {"role": "user", "content": f"I am {number}"},
+        {"role": "assistant", "content": f"hello {number}"},
+        {"role": "user", "content": f"look around, {number}"},
+    ]
+
+
+async def ask_for_a_completion(served: Served, number: int) -> Answered:
+    answer: Any = await served.openai.chat.completions.create(
+        model="inspector",
+        messages=[{"role": "system", "content": only_for(number)}, *said_by(number)],
+        extra_headers=headers_of(number),
+        timeout=PATIENCE,
     )
-    chunks = [chunk async for chunk in stream]
+    text = answer.choices[0].message.content
+    return Answered(answer.run_id, text, answer.usage.total_tokens)
+
+
+async def ask_for_a_stream(served: Served, number: int) -> Answered:
+    stream = await served.openai.chat.completions.create(
+        model="inspector",
+        messages=[{"role": "system", "content": only_for(number)}, *said_by(number)],
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_headers=headers_of(number),
+        timeout=PATIENCE,
+    )
+    chunks: list[Any] = [chunk async for chunk in stream]
     text = "".join(it.choices[0].delta.content or "" for it in chunks if it.choices)
     return Answered(chunks[0].run_id, text, chunks[-1].usage.total_tokens)
+
+
+async def ask_for_a_response(served: Served, number: int) -> Answered:
+    answer = await served.openai.responses.create(
+        model="inspector",
+        input=said_by(number),
+        instructions=only_for(number),
+        extra_headers=headers_of(number),
+        timeout=PATIENCE,
+    )
+    assert answer.usage is not None
+    run = f"r_{answer.id.removeprefix('resp_')}"
+    return Answered(run, answer.output_text, answer.usage.total_tokens)
+
+
+async def ask_for_a_run(served: Served, number: int) -> Answered:
+    begun = await served.http.post(
+        "/v1/runs",
+        json={
+            "model": "inspector",
+            "input": f"I am {number}",
+            "instructions": only_for(number),
+        },
+        headers=headers_of(number),
+        timeout=PATIENCE,
+    )
+    run = await ended(served, begun.json()["id"])
+    used = run["usage"]["input_tokens"] + run["usage"]["output_tokens"]
+    return Answered(run["id"], run["output"], used)
+
+
+ASKING: Final = (
+    ask_for_a_completion,
+    ask_for_a_stream,
+    ask_for_a_response,
+    ask_for_a_run,
+)
+"""The ways to ask: a request takes the one of its number."""
+
+
+async def ask(served: Served, number: int) -> Answered:
+    return await ASKING[number % len(ASKING)](served, number)
+
+
+def is_a_run(number: int) -> bool:
+    """Tell whether a request can be told more later."""
+    return ASKING[number % len(ASKING)] is ask_for_a_run
 
 
 def assert_own(found: Mapping[str, Any], number: int, run: str, folder: Path) -> None:
@@ -182,7 +244,6 @@ def assert_own(found: Mapping[str, Any], number: int, run: str, folder: Path) ->
     for name in NOT_SENT:
         assert found[name] == ""
     assert found["ORCHESTRATOR_SESSION_ID"] == run
-    assert not found["is_told_later"]
     assert found["workspace"] == str(folder / headers["X-Session-Workspace"])
 
 
@@ -207,23 +268,21 @@ def assert_all_own(
     look, thread, shell, child = report["found"]
     run = answered.run
 
-    assert report["heard"] == [
-        f"I am {number}",
-        f"hello {number}",
-        f"look around, {number}",
-        "",
-    ]
-    assert report["instructions"] == f"only for {number}"
-    for found in json.loads(look):
+    conversation = said_by(number)[:1] if is_a_run(number) else said_by(number)
+    assert report["heard"] == [*(said["content"] for said in conversation), ""]
+    assert report["instructions"] == only_for(number)
+    for found in (*json.loads(look), json.loads(thread)):
         assert_own(found, number, run, folder)
-    assert_own(json.loads(thread), number, run, folder)
+        assert found["is_told_later"] is is_a_run(number)
     assert_own_shell(shell, number, run, folder)
     (result,) = json.loads(child)["results"]
     below = json.loads(result["output"])
     assert below["heard"] == [f"look for {number}", ""]
     assert below["instructions"] == ""
-    assert_own(json.loads(below["found"][0]), number, run, folder)
-    assert_own_shell(below["found"][1], number, run, folder)
+    found = json.loads(below["found"][0])
+    assert_own(found, number, run, folder)
+    # Whoever works for another ends with that, and is told nothing afterwards.
+    assert not found["is_told_later"]
     # Two calls each of the agent and of its child.
     assert answered.tokens == 4 * (number + 1)
     session = served.orchestrator.house.book.ledger.sessions[SessionId(run)]

@@ -43,8 +43,9 @@ class Talking(Model):
 
 
 @tool
-def look() -> str:
+async def look() -> str:
     """Look."""
+    await trio.lowlevel.checkpoint()
     return "seen"
 
 

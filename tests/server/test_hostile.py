@@ -1,0 +1,222 @@
+"""Whatever is sent: the server stays up, answers others, and keeps nothing of it."""
+
+import re
+import socket
+import struct
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import trio
+
+from orchestrator.server.app import OPERATIONS
+from orchestrator.server.office import Settings
+from tests.kit import worker
+from tests.server.kit import TOKEN, Served, serving
+from tests.server.processes import server_process
+from tests.server.raw import connected, exchanged, read_answers, until_closed
+
+pytestmark = pytest.mark.realtime
+
+HEAD = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+POST = f"POST /v1/models HTTP/1.1\r\n{HEAD}Content-Type: application/json\r\n"
+GOOD = f"GET /v1/models HTTP/1.1\r\n{HEAD}\r\n".encode()
+UPGRADE = (
+    f"GET /v1/models HTTP/1.1\r\n{HEAD}Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+).encode()
+NO_JSON = [
+    *(b"", b"{", b"null", b"[]", b'"text"', b"\x00", b"{}\x00", b"\xff\xfe{}", b"NaN"),
+    *(b'{"a": "\xff"}', b'{"a": "\\ud800"', b"[" * 100_000, b'{"a":' * 100_000),
+]
+
+
+NO_REQUESTS = [
+    b"\x00\x01\x02\x03\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,
+    b"nonsense\r\n\r\n",
+    b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+    b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    # Two who read these do not agree where the next request begins.
+    POST.encode() + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}   ",
+    POST.encode() + b"Content-Length: -1\r\n\r\n{}",
+    POST.encode() + b"Content-Length: 2, 3\r\n\r\n{}",
+    POST.encode() + b"Content-Length: +2\r\n\r\n{}",
+    POST.encode() + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    POST.encode() + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    POST.encode() + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
+]
+
+ODD_PATHS = [
+    *("/v1/models/%00", "/v1/models/%ff%fe", "/v1/models/..%2f..%2fetc%2fpasswd"),
+    *("/../../etc/passwd", "/v1/models?%00=%ff&x=%", "/%", "/v1/%2e%2e/x", "*"),
+    *(
+        "//evil.example/x",
+        "http://evil.example/v1/models/nobody",
+        "/?" + "x=1&" * 3000,
+    ),
+]
+
+FRAMES = [b"", b"\x81\x85abcd\x00\x00\x00\x00\x00", b"\xff" * 9]
+
+
+@pytest.fixture
+async def served(capsys: pytest.CaptureFixture[str]) -> AsyncGenerator[Served]:
+    """A server that must be as it was when the test is over."""
+    settings = Settings(token=TOKEN, body_limit=1_000_000)
+    async with serving(worker(), settings=settings) as opened:
+        before = trio.lowlevel.current_statistics().tasks_living
+        yield opened
+        assert (await exchanged(opened.url, GOOD)).status == 200
+        with trio.fail_after(20):
+            await opened.server.connections.wait_left()
+        after = trio.lowlevel.current_statistics().tasks_living
+        assert after <= before
+    assert capsys.readouterr().err == ""
+
+
+async def test_what_is_no_request_is_refused_and_the_connection_closed(
+    served: Served,
+) -> None:
+    """Nothing of it gets as far as us, so the answer has no body."""
+    for request_ in NO_REQUESTS:
+        async with connected(served.url) as stream:
+            await stream.send_all(request_)
+            answer = await until_closed(stream)
+
+        assert not answer or answer.split()[1] in {
+            b"400",
+            b"431",
+            b"501",
+            b"505",
+            b"405",
+        }
+
+
+async def test_a_length_and_chunks_together_hide_no_second_request(
+    served: Served,
+) -> None:
+    """What follows the last chunk is a request of its own, or nothing: it has no token."""
+    hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    request = POST.encode() + (
+        b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden
+    )
+    async with connected(served.url) as stream:
+        await stream.send_all(request)
+        answer = await until_closed(stream)
+
+    assert b"HTTP/1.1 200" not in answer
+
+
+async def test_an_odd_path_is_answered_like_any_other(served: Served) -> None:
+    for target in ODD_PATHS:
+        async with connected(served.url) as stream:
+            await stream.send_all(f"GET {target} HTTP/1.1\r\n{HEAD}\r\n".encode())
+            (answer,) = await read_answers(stream, 1)
+
+        assert answer.status in {200, 400, 404}
+        if answer.status == 404:
+            assert answer.error["code"] in {"not_found", "model_not_found"}
+
+
+async def test_what_is_no_json_is_refused_by_every_route(served: Served) -> None:
+    for route in OPERATIONS:
+        path = re.sub(r"{\w+}", "nothing", route.path)
+        for body in NO_JSON if route.body is not None else ():
+            answer = await served.http.request(
+                route.method,
+                path,
+                content=body,
+                headers={"content-type": "application/json"},
+            )
+            assert answer.status_code in {400, 404, 422}, (path, body[:40])
+            assert answer.json()["error"]["message"]
+            assert answer.headers["x-request-id"]
+
+
+async def test_requests_in_one_packet_are_answered_in_order(served: Served) -> None:
+    async with connected(served.url) as stream:
+        await stream.send_all(GOOD + f"GET /no HTTP/1.1\r\n{HEAD}\r\n".encode() + GOOD)
+        answers = await read_answers(stream, 3)
+
+    assert [answer.status for answer in answers] == [200, 404, 200]
+
+
+async def test_nobody_gets_a_websocket_whatever_comes_with_the_request(
+    served: Served,
+) -> None:
+    for frame in FRAMES:
+        async with connected(served.url) as stream:
+            await stream.send_all(UPGRADE + frame)
+            answer = await until_closed(stream)
+
+        assert answer.split()[1] == b"403"
+
+
+async def test_the_newer_protocol_has_the_same_gate(served: Served) -> None:
+    """HTTP/2 without TLS: whoever knows that we speak it just begins."""
+    async with connected(served.url) as stream:
+        await stream.send_all(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00" * 9 + b"\xff" * 64
+        )
+        await until_closed(stream)
+
+
+async def test_half_a_request_keeps_nobody_else_waiting_and_is_let_go(
+    served: Served,
+) -> None:
+    async with AsyncExitStack() as slow:
+        streams = [
+            await slow.enter_async_context(connected(served.url)) for _ in range(50)
+        ]
+        for number, stream in enumerate(streams):
+            await stream.send_all(GOOD[: 1 + number])
+        with trio.fail_after(3):
+            assert (await exchanged(served.url, GOOD)).status == 200
+        for stream in streams:
+            await until_closed(stream)
+
+
+async def test_whoever_hangs_up_in_the_midst_of_anything_leaves_nothing(
+    served: Served,
+) -> None:
+    long = POST.encode() + b"Content-Length: 1000\r\n\r\n{"
+    chunked = POST.encode() + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"
+    for request in (b"", b"G", GOOD[:40], GOOD, GOOD * 50, long, chunked, UPGRADE):
+        for is_rude in (False, True):
+            async with connected(served.url) as stream:
+                if is_rude:
+                    # Closing then resets the connection instead of ending it.
+                    linger = struct.pack("ii", 1, 0)
+                    stream.socket.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, linger
+                    )
+                await stream.send_all(request)
+
+
+async def test_many_who_say_nothing_keep_nobody_else_waiting(served: Served) -> None:
+    async with AsyncExitStack() as idle:
+        for _ in range(1000):
+            await idle.enter_async_context(connected(served.url))
+        with trio.fail_after(5):
+            assert (await exchanged(served.url, GOOD)).status == 200
+
+
+async def test_when_files_run_out_it_waits_until_there_are_some(tmp_path: Path) -> None:
+    """As many connections as it may have files, and more: it goes on, and so do its runs."""
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+    agents = limited + "from tests.kit import worker\nagent = worker()\n"
+    async with server_process(tmp_path, agents) as server:
+        async with AsyncExitStack() as idle:
+            for _ in range(100):
+                await idle.enter_async_context(connected(server.url))
+        async with server.http() as http:
+            assert (await http.get("/v1/models")).status_code == 200
+        assert await server.terminate() == 0
+        assert server.errors == ""

@@ -1,0 +1,64 @@
+"""`orchestrator serve` as a process: what it says, and how it ends."""
+
+import shutil
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.server.processes import server_process
+
+pytestmark = pytest.mark.realtime
+
+TWO = """
+from agents import Agent, ScriptedModel
+
+first = Agent("one", model=ScriptedModel.always("1"))
+second = Agent("two", model=ScriptedModel.always("2"))
+"""
+
+
+async def test_it_serves_every_agent_of_the_file_and_says_where(tmp_path: Path) -> None:
+    async with server_process(tmp_path, TWO) as server:
+        async with server.openai() as client:
+            models = await client.models.list()
+        assert await server.terminate() == 0
+
+    assert [model.id for model in models.data] == ["one", "two"]
+    assert "agents: one, two\n" in server.said
+    assert server.errors == ""
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+async def test_the_line_that_it_tells_people_to_try_works(tmp_path: Path) -> None:
+    async with server_process(tmp_path) as server:
+        line = server.said.partition("try: ")[2].partition("\n")[0]
+        tried = await trio.run_process(
+            ["sh", "-c", f"{line} --silent --fail"], capture_stdout=True
+        )
+
+    assert b'"id":"worker"' in tried.stdout
+
+
+async def test_the_token_is_shown_once_and_kept_for_nobody_else(tmp_path: Path) -> None:
+    async with server_process(tmp_path) as server:
+        token = server.token
+        assert server.said.count(token) == 1
+        await server.terminate()
+        await server.start()
+        assert token not in server.said
+        async with server.http() as http:
+            assert (await http.get("/v1/models")).status_code == 200
+
+    mode = stat.S_IMODE((tmp_path / "api_key").stat().st_mode)
+    assert mode == 0o600
+    assert token.encode() not in (tmp_path / "journal.db").read_bytes()
+
+
+async def test_after_a_crash_it_starts_again(tmp_path: Path) -> None:
+    async with server_process(tmp_path) as server:
+        await server.kill()
+        await server.start()
+        assert await server.terminate(signal.SIGINT) == 0

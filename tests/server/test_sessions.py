@@ -1,0 +1,316 @@
+"""Conversations over HTTP: said, read, taken, closed, and gone on with after a restart."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel, Transcript, UserMessage
+from delegation import DeliveryCapability
+from delegation.events import DoorOpened, ReplyDelivered
+from tests.kit import worker
+from tests.server.kit import Served, serving
+from tests.server.runs_kit import boss, events_in, problem, started
+
+pytestmark = pytest.mark.realtime
+
+
+def echo() -> Agent:
+    """Return somebody who repeats the last thing, and says how many there were."""
+
+    def say(transcript: Transcript) -> str:
+        said = [it.text for it in transcript if isinstance(it, UserMessage)]
+        return f"{len(said)}: {said[-1]}"
+
+    return Agent("echo", model=ScriptedModel.always(say))
+
+
+async def opened(served: Served, agent: str = "echo", **more: Any) -> str:
+    answer = await served.http.post("/v1/sessions", json={"model": agent, **more})
+    assert answer.status_code == 201, answer.text
+    id_: str = answer.json()["id"]
+    return id_
+
+
+async def say(served: Served, session: str, text: str, **headers: str) -> Any:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = await served.http.post(
+        f"/v1/sessions/{session}/messages", json={"text": text}, headers=names
+    )
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+async def inbox(served: Served, session: str, wait: float = 20) -> list[Any]:
+    answer = await served.http.get(f"/v1/sessions/{session}/inbox?wait={wait}")
+    assert answer.status_code == 200, answer.text
+    replies: list[Any] = answer.json()["data"]
+    return replies
+
+
+async def take(served: Served, session: str, turn: int) -> int:
+    answer = await served.http.delete(f"/v1/sessions/{session}/inbox/{turn}")
+    return answer.status_code
+
+
+async def test_a_reply_waits_in_the_inbox_until_somebody_takes_it() -> None:
+    async with serving(echo()) as served:
+        session = await opened(served, metadata={"for": "Ann"})
+        before = await inbox(served, session, wait=0)
+        said = await say(served, session, "hello")
+        first = await inbox(served, session)
+        again = await inbox(served, session)
+        shown = (await served.http.get(f"/v1/sessions/{session}")).json()
+        taken = [await take(served, session, 1), await take(served, session, 1)]
+        after = await inbox(served, session, wait=0)
+        kept = await served.orchestrator.house.book.read_entries(shown["id"])
+
+    assert before == after == []
+    assert first == again
+    assert first[0]["text"] == "1: hello"
+    assert first[0]["status"] == "succeeded"
+    assert first[0]["read"] == [said["seq"]]
+    assert (shown["status"], shown["inbox"], shown["turns"]) == ("idle", 1, 1)
+    assert shown["metadata"] == {"for": "Ann"}
+    assert taken == [200, 404]
+    opened_ = [it.event for it in kept if isinstance(it.event, DoorOpened)]
+    delivered = [it for it in kept if isinstance(it.event, ReplyDelivered)]
+    assert [it.capability for it in opened_] == [DeliveryCapability.POLL]
+    assert len(delivered) == 1
+
+
+async def test_a_conversation_goes_on_and_remembers() -> None:
+    async with serving(echo()) as served:
+        session = await opened(served)
+        for number, text in enumerate(("one", "two"), 1):
+            await say(served, session, text)
+            assert (await inbox(served, session))[-1]["text"] == f"{number}: {text}"
+            await take(served, session, number)
+        path = f"/v1/sessions/{session}/messages"
+        whole = (await served.http.get(path)).json()
+        rest = (await served.http.get(f"{path}?after=2&limit=1")).json()
+
+    assert [it["text"] for it in whole["data"]] == ["one", "1: one", "two", "2: two"]
+    assert [it["text"] for it in rest["data"]] == ["two"]
+    assert rest["has_more"] is True
+
+
+async def test_whoever_waits_for_a_reply_gets_it_when_it_comes() -> None:
+    async with serving(echo()) as served:
+        session = await opened(served)
+        got: list[Any] = []
+
+        async def wait() -> None:
+            got.append(await inbox(served, session))
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(wait)
+                await say(served, session, "hello")
+
+    assert [it[0]["text"] for it in got] == ["1: hello"] * 3
+
+
+async def test_the_same_key_says_something_once(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.db"
+    async with serving(echo(), journal=journal) as served:
+        session = await opened(served)
+        first = await say(served, session, "hello", idempotency_key="k")
+        second = await say(served, session, "hello", idempotency_key="k")
+        await inbox(served, session)
+        third = await say(served, session, "hello", idempotency_key="k")
+    async with serving(echo(), journal=journal) as served:
+        fourth = await say(served, session, "hello", idempotency_key="k")
+        other = await served.http.post(
+            f"/v1/sessions/{session}/messages",
+            json={"text": "bye"},
+            headers={"idempotency-key": "k"},
+        )
+        said = (await served.http.get(f"/v1/sessions/{session}/messages")).json()
+
+    answers = [first, second, third, fourth]
+    assert {it["message"] for it in answers} == {first["message"]}
+    assert all(it["seq"] >= first["seq"] for it in answers)
+    assert [it["text"] for it in said["data"]] == ["hello", "1: hello"]
+    assert other.status_code == 422
+    assert problem(other)["code"] == "idempotency_key_reused"
+
+
+async def test_the_same_key_opens_one_session() -> None:
+    body = {"model": "echo"}
+    key = {"idempotency-key": "k"}
+    async with serving(echo()) as served:
+        first = await served.http.post("/v1/sessions", json=body, headers=key)
+        again = await served.http.post("/v1/sessions", json=body, headers=key)
+        other = await served.http.post(
+            "/v1/sessions", json={**body, "metadata": {"a": "b"}}, headers=key
+        )
+
+    assert first.json()["id"] == again.json()["id"]
+    assert other.status_code == 422
+
+
+async def test_what_was_not_taken_is_there_after_a_restart(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.db"
+    async with serving(echo(), journal=journal) as served:
+        session = await opened(served)
+        await say(served, session, "hello")
+        await inbox(served, session)
+    async with serving(echo(), journal=journal) as served:
+        left = await inbox(served, session, wait=0)
+        await say(served, session, "again")
+        await take(served, session, 1)
+        more = await inbox(served, session)
+
+    assert [it["text"] for it in left] == ["1: hello"]
+    assert [it["text"] for it in more] == ["2: again"]
+
+
+async def test_children_of_a_conversation_detach_and_wake_it() -> None:
+    async with serving(boss()) as served:
+        session = await opened(served, "boss")
+        await say(served, session, "go")
+        texts: list[str] = []
+        with trio.fail_after(20):
+            while "heard: 2" not in texts:
+                (reply, *_) = await inbox(served, session)
+                texts.append(reply["text"])
+                await take(served, session, reply["turn"])
+
+    assert texts[0] == "they are at it"
+
+
+async def test_closing_ends_all_that_a_conversation_does() -> None:
+    async with serving(boss(helper=worker("helper", seconds=1_000))) as served:
+        session = await opened(served, "boss")
+        await say(served, session, "go")
+        await inbox(served, session)
+        closed = await served.http.post(f"/v1/sessions/{session}/close")
+        again = await served.http.post(f"/v1/sessions/{session}/close")
+        more = await served.http.post(
+            f"/v1/sessions/{session}/messages", json={"text": "still there?"}
+        )
+        left = await inbox(served, session)
+        stream = await served.http.get(f"/v1/sessions/{session}/events")
+        tree = served.orchestrator.tree(session)
+
+    assert (closed.status_code, closed.json()["status"]) == (200, "closed")
+    assert again.json()["status"] == "closed"
+    assert more.status_code == 409
+    assert problem(more)["code"] == "conflict"
+    assert left == []
+    assert events_in(stream.text)[-1].data == {"status": "closed"}
+    assert len(tree.find(status="cancelled")) == 2
+
+
+async def test_the_events_of_a_conversation_end_when_it_is_closed() -> None:
+    async with serving(echo()) as served:
+        session = await opened(served)
+        got: list[Any] = []
+
+        async def read() -> None:
+            answer = await served.http.get(f"/v1/sessions/{session}/events")
+            got.extend(events_in(answer.text))
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                for number in (1, 2):
+                    await say(served, session, "hello")
+                    await inbox(served, session)
+                    await take(served, session, number)
+                assert not got
+                await served.http.post(f"/v1/sessions/{session}/close")
+
+    kinds = [it.data["kind"] for it in got[:-1]]
+    assert kinds.count("TurnEnded") == 2
+    assert kinds.count("ReplyDelivered") == 2
+    assert [it.name for it in got].count("end") == 1
+
+
+async def test_instructions_hold_for_one_turn_and_parts_come_along() -> None:
+    seen: list[Any] = []
+
+    class Spy(ScriptedModel):
+        async def answer(self, request: Any) -> Any:
+            seen.append((request.instructions, request.transcript[-1].parts))
+            return await super().answer(request)
+
+    agent = Agent("spy", model=Spy.always("ok"), instructions="Be kind.")
+    data = base64.b64encode(b"pixels").decode()
+    parts = [{"type": "data", "media_type": "image/png", "data": data, "name": "a.png"}]
+    async with serving(agent) as served:
+        session = await opened(served, "spy")
+        path = f"/v1/sessions/{session}/messages"
+        body = {"text": "look", "instructions": "Be brief.", "parts": parts}
+        assert (await served.http.post(path, json=body)).status_code == 202
+        await inbox(served, session)
+        await take(served, session, 1)
+        await say(served, session, "and now?")
+        await inbox(served, session)
+        told = (await served.http.get(path)).json()["data"][0]
+
+    assert "Be brief." in seen[0][0]
+    assert seen[0][1][0].data == b"pixels"
+    assert "Be brief." not in seen[1][0]
+    assert told["parts"] == [
+        {"media_type": "image/png", "name": "a.png", "url": "", "bytes": 6}
+    ]
+
+
+async def test_sessions_are_listed_and_runs_are_none_of_them() -> None:
+    async with serving(echo()) as served:
+        first, second = await opened(served), await opened(served)
+        run = (await started(served, "echo"))["id"]
+        listed = (await served.http.get("/v1/sessions")).json()
+        page = (await served.http.get("/v1/sessions?limit=1")).json()
+        runs = (await served.http.get("/v1/runs")).json()
+        wrong = await served.http.get(f"/v1/sessions/{run}")
+
+    assert [it["id"] for it in listed["data"]] == [second, first]
+    assert [it["id"] for it in page["data"]] == [second]
+    assert page["has_more"] is True
+    assert {it["id"] for it in runs["data"]} == {first, second, run}
+    assert wrong.status_code == 404
+    assert f"/v1/runs/{run}" in problem(wrong)["message"]
+
+
+async def test_whoever_is_not_served_any_more_cannot_be_told(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.db"
+    async with serving(echo(), journal=journal) as served:
+        session = await opened(served)
+    async with serving(worker(), journal=journal) as served:
+        answer = await served.http.post(
+            f"/v1/sessions/{session}/messages", json={"text": "hello"}
+        )
+
+    assert answer.status_code == 409
+    assert problem(answer)["code"] == "no_agent"
+
+
+async def test_what_is_wrong_is_said() -> None:
+    part = {"type": "data", "media_type": "image/png", "data": "no base64!"}
+    async with serving(echo()) as served:
+        session = await opened(served)
+        path = f"/v1/sessions/{session}"
+        answers = [
+            await served.http.request(method, url, json=body)
+            for method, url, body in [
+                ("POST", "/v1/sessions", {"model": "nobody"}),
+                ("GET", "/v1/sessions/r_nobody", None),
+                ("POST", "/v1/sessions/r_nobody/messages", {"text": "x"}),
+                ("GET", "/v1/sessions/r_nobody/inbox", None),
+                ("DELETE", f"{path}/inbox/1", None),
+                ("DELETE", f"{path}/inbox/first", None),
+                ("POST", "/v1/sessions", {}),
+                ("POST", f"{path}/messages", {"text": "x", "parts": [part]}),
+                ("POST", f"{path}/messages", {"text": 1}),
+                ("GET", f"{path}/inbox?wait=1000", None),
+            ]
+        ]
+
+    assert [it.status_code for it in answers] == [404] * 6 + [400] * 4
+    assert all(problem(it) for it in answers)
