@@ -7,7 +7,8 @@ stream begins at the latest when it would have to show that somebody is still he
 there are heartbeats, which are comments, and clients skip those.
 """
 
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -94,7 +95,7 @@ class ChatStream(Response):
                 if self._is_new:
                     nursery.start_soon(self._take_turn, talking)
                 outlet: Outlet | None = None
-                with talking:
+                with talking, self._noting_what_breaks():
                     heard = await _first(speech)
                     while heard is not None:
                         outlet = outlet or await self._begin(send, nursery)
@@ -112,13 +113,19 @@ class ChatStream(Response):
         await trio.lowlevel.checkpoint()
 
     async def _take_turn(self, talking: trio.CancelScope) -> None:
-        try:
+        with self._noting_what_breaks():
             await self._office.door.take(self._session)
-        except (OrchestratorError, DelegationError) as exc:
+        if self._broken is not None:
             # Then the turn has no outcome that would say so.
-            self._broken = explained(exc, is_stopping=self._office.is_stopping)
             talking.cancel(reason="the turn could not be taken to its end")
-            await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+
+    @contextmanager
+    def _noting_what_breaks(self) -> Generator[None]:
+        try:
+            yield
+        except (OrchestratorError, DelegationError) as exc:
+            self._broken = explained(exc, is_stopping=self._office.is_stopping)
 
     async def _begin(self, send: Send, nursery: trio.Nursery) -> Outlet:
         await send(

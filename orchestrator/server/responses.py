@@ -68,7 +68,7 @@ class Retrieving:
 
     stream: bool = False
     """As events, from the first one on, or from where a reader is."""
-    starting_after: Annotated[int, msgspec.Meta(ge=-1)] = FROM_THE_BEGINNING
+    starting_after: Annotated[int, msgspec.Meta(ge=-1, le=2**53)] = FROM_THE_BEGINNING
     """The number of the last event that the reader has."""
 
 
@@ -83,6 +83,7 @@ class Listing:
 
 
 async def create_response(call: Call) -> Response:
+    await trio.lowlevel.checkpoint()
     wanted = call.body(CreateResponse)
     require_possible(wanted)
     id_ = call.keyed_session()

@@ -5,13 +5,13 @@ What changes the meaning and cannot be had is refused, with the name of the para
 
 import base64
 import binascii
-import json
 import mimetypes
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import attrs
+import msgspec
 import trio
 
 from agents import (
@@ -45,6 +45,7 @@ from orchestrator.server.responses_wire import (
 )
 
 LOGPROBS: Final = "message.output_text.logprobs"
+IMAGE: Final = "image/jpeg"
 
 
 @attrs.frozen(kw_only=True)
@@ -143,12 +144,14 @@ def told_by(wanted: CreateResponse, before: Sequence[Message]) -> Told:
     items = [Item(content=given)] if isinstance(given, str) else given
     standing: list[str] = []
     said: list[Said] = []
+    calls: set[str] = {call.id for one in before for call in getattr(one, "calls", ())}
     for number, item in enumerate(items):
         param = "input" if isinstance(given, str) else f"input[{number}]"
         if item.type == "message" and item.role in {"system", "developer"}:
             standing.append(_text(item.content, f"{param}.content"))
         elif item.type == "function_call":
-            _add_call(said, item, param)
+            _add_call(said, item, calls, param)
+            calls.add(item.call_id)
         else:
             said.append(_said(item, param))
     _require_answered([call.id for call in unanswered_calls(before)], said)
@@ -188,20 +191,24 @@ def _said(item: Item, param: str) -> Said:
             )
 
 
-def _add_call(said: list[Said], item: Item, param: str) -> None:
+def _add_call(said: list[Said], item: Item, taken: Collection[str], param: str) -> None:
     """Add a call to what an assistant has said just before it."""
     try:
-        arguments: Any = json.loads(item.arguments or "{}")
-    except ValueError as exc:
-        raise _wrong(f"the arguments are no JSON: {exc}", f"{param}.arguments") from exc
-    if not isinstance(arguments, dict) or not item.call_id or not item.name:
+        arguments = msgspec.json.decode(item.arguments, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as exc:
         raise _wrong(
-            "a function_call has a call_id, a name, and arguments that are an object",
-            param,
+            f"the arguments are no JSON object: {exc}", f"{param}.arguments"
+        ) from exc
+    if not item.call_id or item.call_id in taken:
+        raise _wrong(
+            f"no two calls have the call_id {item.call_id!r}"
+            if item.call_id
+            else "a function_call has a call_id",
+            f"{param}.call_id",
         )
-    call = ToolCall(
-        item.name, cast("dict[str, Any]", arguments), id=CallId(item.call_id)
-    )
+    if not item.name:
+        raise _wrong("a function_call has a name", f"{param}.name")
+    call = ToolCall(item.name, arguments, id=CallId(item.call_id))
     if said and said[-1].role == "assistant":
         said[-1] = attrs.evolve(said[-1], calls=(*said[-1].calls, call))
     else:
@@ -266,11 +273,18 @@ def _content(content: str | list[Content], param: str) -> tuple[str, tuple[Part,
             case Refusal():
                 texts.append(part.refusal)
             case InputImage():
-                place = f"{param}[{number}].image_url"
-                parts.append(_part(part.image_url, "image/jpeg", "", place))
+                parts.append(_image(part, f"{param}[{number}].image_url"))
             case InputFile():
                 parts.append(_file(part, f"{param}[{number}]"))
     return well_formed("\n".join(texts)), tuple(parts)
+
+
+def _image(given: InputImage, param: str) -> Part:
+    part = _part(given.image_url, IMAGE, "", param)
+    if part.data and not part.is_image:
+        raise _wrong(f"{part.media_type} is no image", param)
+    # Of an address that does not say which: whoever fetches it sees for themselves.
+    return part if part.is_image else attrs.evolve(part, media_type=IMAGE)
 
 
 def _file(given: InputFile, param: str) -> Part:

@@ -17,6 +17,7 @@ that is asked again may say something else; then numbers go on, and what is `don
 from typing import Any, Final
 
 import msgspec
+import trio
 
 from delegation import SessionRecord
 from orchestrator.server.office import Office
@@ -252,5 +253,6 @@ async def settled(office: Office, session: SessionRecord) -> None:
 
 
 async def _send(telling: Telling, outlet: Outlet) -> None:
+    await trio.lowlevel.checkpoint()
     for name, data in telling.take():
         await outlet.event(data, name=name)

@@ -42,6 +42,8 @@ class Sayings:
             yield
         finally:
             followers.remove(self._follow)
+            for listening in self._listening.values():
+                listening.close()
 
     def _follow(self, entry: Entry, encoded: Encoded) -> None:
         """Listen as long as a session takes a turn, and forget what is kept."""

@@ -15,7 +15,24 @@ from agents import (
     Usage,
 )
 
-Piece: TypeAlias = str | trio.Event | ToolCall | Exception
+
+@attrs.frozen(eq=False)
+class Lingering:
+    """Works until it is cancelled, and then still has something to do."""
+
+    cancelled: trio.Event = attrs.Factory(trio.Event)
+    may_end: trio.Event = attrs.Factory(trio.Event)
+
+    async def work(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.cancelled.set()
+            with trio.move_on_after(10, shield=True):
+                await self.may_end.wait()
+
+
+Piece: TypeAlias = str | trio.Event | Lingering | ToolCall | Exception
 """Something it says, waits for, or calls, or how it fails."""
 
 
@@ -44,6 +61,8 @@ class Speaker:
                     request.tell(TextDelta(piece))
                 case trio.Event():
                     await piece.wait()
+                case Lingering():
+                    await piece.work()
                 case ToolCall():
                     place = CallId(f"call_{len(request.transcript)}_{len(calls)}")
                     calls.append(attrs.evolve(piece, id=piece.id or place))

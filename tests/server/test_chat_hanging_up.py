@@ -122,10 +122,11 @@ async def test_nothing_of_it_runs_when_the_request_has_ended(
     async with busy(tmp_path) as house:
         body = {"model": "parent", "messages": HELLO, "stream": stream}
         client = Client(house.served.server.office, body)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.ask)
-            pid = int(await house.started.receive())
-            client.left.set()
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.ask)
+                pid = int(await house.started.receive())
+                client.left.set()
 
         # No grace: it has returned.
         assert not is_alive(pid)

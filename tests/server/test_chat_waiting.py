@@ -6,6 +6,7 @@ import trio.testing
 
 from agents import Agent, Failure, ModelError
 from delegation import Ending
+from orchestrator.draining import abandon
 from orchestrator.server.stream import HEARTBEAT, HEARTBEAT_SECONDS, WRITE_SECONDS
 from tests.orchestrator.commands_kit import let_pass
 from tests.server.chat_kit import HELLO, Client, Talking
@@ -119,3 +120,23 @@ async def test_heartbeats_are_really_sent(clock: trio.testing.MockClock) -> None
                     goes_on.set()
 
     assert HEARTBEAT.decode() in text
+
+
+async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> None:
+    """Nothing is written down any more, so there is no answer: but there is one end."""
+    goes_on = trio.Event()
+    async with serving(Agent("helper", model=Talking("so far", goes_on))) as served:
+        client = Client(served.server.office, BODY)
+        house = served.orchestrator.house
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask)
+            await client.answered.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            goes_on.set()
+            await abandon(house.book, house.acting)
+
+    events = client.sent.removesuffix(b"\n\n").split(b"\n\n")
+    assert b"so far" in client.sent
+    assert events[-1].startswith(b'data: {"error":')
+    assert sum(b'"error"' in event for event in events) == 1
+    assert b"[DONE]" not in client.sent

@@ -3,6 +3,7 @@
 import openai
 import pytest
 import trio
+import trio.testing
 from openai.types.responses import Response
 
 from agents import Agent
@@ -10,7 +11,7 @@ from delegation import Mode, SessionId
 from delegation.events import Event, TaskRequested, TurnStarted
 from tests.kit import hand_on, worker
 from tests.server.kit import Served, serving
-from tests.server.speaker import Speaker, speaker
+from tests.server.speaker import Lingering, Speaker, speaker
 
 pytestmark = pytest.mark.realtime
 
@@ -101,6 +102,39 @@ async def test_cancel_returns_when_everybody_has_ended() -> None:
     assert [it.status for it in cancelled] == ["cancelled"] * 4
     assert found.output_text == "I wait."
     assert found.completed_at is None
+
+
+async def test_whoever_cancels_or_reads_waits_for_those_who_are_slow_to_end() -> None:
+    slow = Lingering()
+    model = speaker(hand_on("a", background=True), "I wait.")
+    helper = Agent("helper", model=speaker((slow,)))
+    agent = Agent("editor", model=model, delegates=[helper])
+    ended: list[str] = []
+    async with serving(agent) as served:
+        responses = served.openai.responses
+        begun = await responses.create(model="editor", input="?", background=True)
+        assert isinstance(helper.model, Speaker)
+        await helper.model.wait_asked(1)
+
+        async def cancel() -> None:
+            ended.append(str((await responses.cancel(begun.id)).status))
+
+        async def read() -> None:
+            events = [
+                it async for it in await responses.retrieve(begun.id, stream=True)
+            ]
+            ended.append(events[-1].type)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            nursery.start_soon(cancel)
+            await slow.cancelled.wait()
+            nursery.start_soon(cancel)
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            assert not ended
+            slow.may_end.set()
+
+    assert sorted(ended) == ["cancelled", "cancelled", "response.failed"]
 
 
 async def test_what_was_answered_before_is_not_said_again_when_it_is_cancelled() -> (

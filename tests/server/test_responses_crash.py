@@ -1,18 +1,21 @@
 """A response in the background survives its server, and so does whoever reads it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+import trio
 
 from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, ToolCall
 from delegation.events import Entry, MessageReceived, TaskSettled, TurnEnded
 from orchestrator.storage.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.kit import facts, hand_on, worker
-from tests.server.kit import Served, serving
+from tests.server.kit import serving
+from tests.server.processes import server_process
 
 pytestmark = pytest.mark.realtime
 
@@ -37,9 +40,22 @@ class ByWhatItHears:
 AGENT = Agent("editor", model=ByWhatItHears(), delegates=[worker("helper")])
 
 
-async def read(served: Served, events: list[dict[str, Any]]) -> None:
-    """Read a response from where one is, until there is no more of it."""
-    responses = served.openai.responses
+async def read(
+    client: openai.AsyncOpenAI,
+    events: list[dict[str, Any]],
+    *,
+    when: str = "",
+    then: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Read a response from where one is, until there is no more of it.
+
+    Args:
+        client: who asks.
+        events: what was read, and is added to.
+        when: after these words something happens.
+        then: what.
+    """
+    responses = client.responses
     if events:
         stream = await responses.retrieve(
             events[0]["response"]["id"],
@@ -55,7 +71,9 @@ async def read(served: Served, events: list[dict[str, Any]]) -> None:
             extra_headers={"Idempotency-Key": "k"},
         )
     async for event in stream:
-        events.append(event.to_dict(mode="json"))  # noqa: PERF401 (it may break off)
+        events.append(event.to_dict(mode="json"))
+        if then is not None and events[-1].get("delta") == when:
+            await then()
 
 
 async def read_through_a_crash(
@@ -68,10 +86,10 @@ async def read_through_a_crash(
         dying = CrashingJournal(journal, after=crash_after)
         async with serving(AGENT, journal=dying) as served:
             with suppress(openai.APIError):
-                await read(served, events)
+                await read(served.openai, events)
     if not events or events[-1]["type"] != "response.completed":
         async with serving(AGENT, journal=journal) as served:
-            await read(served, events)
+            await read(served.openai, events)
     return events, journal.entries
 
 
@@ -102,3 +120,60 @@ async def test_after_a_crash_anywhere_a_response_is_completed_once() -> None:
         assert len(facts(kept, TaskSettled)) == 1
         assert len(facts(kept, TurnEnded)) == 2
         assert_laws(kept)
+
+
+HANGING = """
+from pathlib import Path
+
+import trio
+
+from agents import Agent, AssistantMessage, TextDelta, ToolCall
+
+
+class Hanging:
+    name = "hanging"
+
+    def __init__(self, *answers):
+        self.answers = answers
+
+    async def answer(self, request):
+        said = sum(isinstance(it, AssistantMessage) for it in request.transcript)
+        answer = self.answers[said]
+        if isinstance(answer, ToolCall):
+            return AssistantMessage("", (answer,))
+        request.tell(TextDelta(answer[:4]))
+        if not Path("go").exists():
+            await trio.sleep_forever()
+        request.tell(TextDelta(answer[4:]))
+        return AssistantMessage(answer)
+
+
+look = ToolCall("delegate_task", {"tasks": [{"goal": "look"}], "background": True}, id="c")
+helper = Agent("helper", model=Hanging("it is"))
+editor = Agent("editor", model=Hanging(look, "I wait.", "It is 42."), delegates=[helper])
+"""
+
+
+async def test_a_reader_goes_on_in_the_midst_of_a_word_after_kill_9(
+    tmp_path: Path,
+) -> None:
+    """On SQLite, in processes of their own, and while a child is under way."""
+    events: list[dict[str, Any]] = []
+    async with server_process(tmp_path, HANGING) as server:
+        async with server.openai() as client:
+            with pytest.raises(openai.APIError):
+                await read(client, events, when="I wa", then=server.kill)
+        assert words(events) == "I wa"
+        await trio.Path(tmp_path / "go").touch()
+        await server.start()
+        whole: list[dict[str, Any]] = []
+        async with server.openai() as client:
+            await read(client, events)
+            # It has the same key, so this is no other response.
+            await read(client, whole)
+        assert await server.terminate() == 0
+
+    assert words(events) == words(whole) == "I wait.\n\nIt is 42."
+    assert shape(events) == shape(whole)
+    assert events[-1] == whole[-1]
+    assert server.errors == ""

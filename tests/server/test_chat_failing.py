@@ -1,0 +1,126 @@
+"""Chat completions that fail: each failure has its status, its code and its words."""
+
+from typing import Any
+
+import openai
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    Budget,
+    Failure,
+    Limits,
+    ModelError,
+    ScriptedModel,
+    ToolCall,
+    tool,
+)
+from delegation import Ending, SessionId
+from tests.server.chat_kit import HELLO, Talking
+from tests.server.kit import serving
+
+pytestmark = pytest.mark.realtime
+
+FAILURES = {
+    Failure.RATE_LIMIT: (429, "rate_limit"),
+    Failure.OVERLOADED: (503, "provider"),
+    Failure.TIMEOUT: (504, "provider"),
+    Failure.CONNECTION: (502, "provider"),
+    Failure.MALFORMED: (502, "provider"),
+    Failure.AUTH: (502, "auth"),
+    Failure.QUOTA: (429, "quota"),
+    Failure.CONTEXT_TOO_LONG: (400, "context"),
+    Failure.BAD_REQUEST: (502, "provider"),
+    Failure.REFUSED: (502, "provider"),
+    Failure.CUT_OFF: (502, "provider"),
+    Failure.OTHER: (502, "provider"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
+    """Also of a stream, as long as nothing was said in it."""
+    agents = [
+        Agent(kind.value, model=Talking(ModelError("it said no", kind=kind)))
+        for kind in Failure
+    ]
+    async with serving(*agents) as served:
+        for kind in Failure:
+            with pytest.raises(openai.APIStatusError) as caught:
+                await served.openai.chat.completions.create(
+                    model=kind.value, messages=HELLO, stream=stream
+                )
+
+            assert (caught.value.status_code, caught.value.code) == FAILURES[kind]
+            assert "it said no" in caught.value.message
+            run = SessionId(caught.value.response.headers["x-run-id"])
+            outcome = served.orchestrator.house.book.ledger.sessions[run].last_outcome
+            assert outcome is not None
+            assert outcome.ending is Ending.FAILED
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_rate_limit_says_when_to_come_back_and_nobody_asks_again_by_itself(
+    stream: bool,
+) -> None:
+    """The official client repeats such requests, and each would run the agent again."""
+    failure = ModelError("slow down", kind=Failure.RATE_LIMIT, retry_after=2.5)
+    async with serving(Agent("helper", model=Talking(failure))) as served:
+        patient = served.openai.with_options(max_retries=2)
+        with pytest.raises(openai.RateLimitError) as caught:
+            await patient.chat.completions.create(
+                model="helper", messages=HELLO, stream=stream
+            )
+        assert len(served.orchestrator.house.book.ledger.sessions) == 1
+
+    assert caught.value.response.headers["retry-after"] == "3"
+    assert caught.value.type == "rate_limit_error"
+
+
+async def test_a_tool_that_breaks_is_an_error_of_the_server() -> None:
+    @tool
+    def broken() -> str:
+        """Break."""
+        raise ZeroDivisionError
+
+    model = ScriptedModel.always(ToolCall("broken"))
+    async with serving(Agent("helper", model=model, tools=[broken])) as served:
+        with pytest.raises(openai.InternalServerError) as caught:
+            await served.openai.chat.completions.create(model="helper", messages=HELLO)
+
+    assert caught.value.code == "internal"
+    assert "ZeroDivisionError" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "given", [{"budget": Budget(tokens=1)}, {"limits": Limits(model_calls=0)}]
+)
+async def test_who_is_over_budget_says_so(given: Any) -> None:
+    helper = Agent("helper", model=ScriptedModel.always("x" * 100), **given)
+    async with serving(helper) as served:
+        with pytest.raises(openai.InternalServerError) as caught:
+            await served.openai.chat.completions.create(model="helper", messages=HELLO)
+
+    assert caught.value.code == "tool_limit"
+    assert "over_budget" in caught.value.message
+
+
+async def test_a_run_that_somebody_cancels_has_no_answer() -> None:
+    model = Talking(trio.Event())
+    async with serving(Agent("helper", model=model)) as served:
+
+        async def cancel() -> None:
+            await model.was_asked.wait()
+            (session,) = served.orchestrator.house.book.ledger.sessions.values()
+            await served.server.office.door.close(session)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancel)
+            with pytest.raises(openai.APIStatusError) as caught:
+                await served.openai.chat.completions.create(
+                    model="helper", messages=HELLO
+                )
+
+    assert caught.value.status_code == 499
+    assert caught.value.code == "cancelled"
