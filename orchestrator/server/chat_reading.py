@@ -26,7 +26,7 @@ from agents import (
     ToolError,
     UserMessage,
 )
-from delegation import Said
+from delegation.events import Said
 from orchestrator.doors.asked import Asked
 from orchestrator.server.chat_wire import (
     Assistant,

@@ -29,7 +29,7 @@ from agents import (
     unanswered_calls,
     well_formed,
 )
-from delegation import Said
+from delegation.events import Said
 from orchestrator.recorded import OURS
 from orchestrator.server.errors import HttpError, refused
 from orchestrator.server.responses_wire import (

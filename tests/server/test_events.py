@@ -15,8 +15,7 @@ from agents import (
     TextDelta,
     Usage,
 )
-from orchestrator.server import serving as server
-from orchestrator.server import stream
+from orchestrator.server import listening, stream
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.runs_kit import (
@@ -215,7 +214,7 @@ async def test_a_reader_that_stops_reading_is_let_go_and_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither the run, nor another reader, nor the end of the server."""
-    monkeypatch.setattr(server, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "WRITE_SECONDS", 0.5)
     loud = Agent("loud", model=ScriptedModel.always("x" * 10_000_000))
     with trio.fail_after(20):
         async with AsyncExitStack() as stack:
