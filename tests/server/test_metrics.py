@@ -1,0 +1,71 @@
+"""What a monitor is told."""
+
+from typing import Any
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from agents import Agent, ScriptedModel
+from tests.kit import worker
+from tests.server.kit import Served, serving
+from tests.server.raw import exchanged
+from tests.server.runs_kit import ended, started
+
+pytestmark = pytest.mark.realtime
+
+
+async def scraped(served: Served) -> dict[tuple[str, frozenset[Any]], float]:
+    """Return what `/metrics` says, as Prometheus reads it."""
+    text = (await served.http.get("/metrics")).text
+    return {
+        (sample.name.removeprefix("orchestrator_"), frozenset(sample.labels.items())): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def labels(**given: str) -> frozenset[Any]:
+    return frozenset(given.items())
+
+
+async def test_requests_runs_and_what_they_used_are_counted() -> None:
+    failing = Agent("failing", model=ScriptedModel([]))
+    async with serving(worker(), failing) as served:
+        await ended(served, (await started(served, "worker"))["id"])
+        await ended(served, (await started(served, "failing"))["id"])
+        await exchanged(
+            served.url, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        got = await scraped(served)
+        last = served.orchestrator.house.book.ledger.last_seq
+
+    posted = {"method": "POST", "path": "/v1/runs"}
+    assert got["http_requests_total", labels(**posted, status="202")] == 2
+    assert got["http_request_seconds_count", labels(**posted)] == 2
+    assert got["http_refused_total", labels(status="401")] == 1
+    assert got["runs_started_total", labels(kind="run")] == 2
+    assert got["runs_ended_total", labels(kind="run", ending="succeeded")] == 1
+    assert got["runs_ended_total", labels(kind="run", ending="failed")] == 1
+    assert got["runs_under_way", labels()] == 0
+    assert got["tasks_working", labels()] == 0
+    assert got["http_requests_under_way", labels()] == 1  # this one
+    assert got["http_event_streams", labels()] == 0
+    assert got["journal_last_seq", labels()] == last
+
+
+async def test_what_goes_on_now_is_seen() -> None:
+    async with serving(worker(seconds=1_000)) as served:
+        run = (await started(served, "worker"))["id"]
+        async with served.http.stream("GET", f"/v1/runs/{run}/events") as stream:
+            with trio.fail_after(20):
+                async for line in stream.aiter_lines():
+                    if "TurnStarted" in line:
+                        break
+            got = await scraped(served)
+
+    assert got["http_event_streams", labels()] == 1
+    assert got["runs_under_way", labels()] == 1
+    assert got["tasks_working", labels()] == 1

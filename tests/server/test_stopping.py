@@ -1,0 +1,191 @@
+"""Stopping: nothing new is begun, what runs may finish, and the rest is for the next start."""
+
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import pytest
+import trio
+
+from tests.server.processes import ServerProcess, server_process
+
+pytestmark = pytest.mark.realtime
+
+# An agent whose model connects to the test when it is asked, and answers when it is let go.
+GATED = """
+import os
+
+import trio
+
+from agents import Agent, AssistantMessage, Usage
+
+
+class Gated:
+    name = "gated"
+
+    async def answer(self, request):
+        port = int(os.environ["GATE"])
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.receive_some(1)
+        return AssistantMessage("went", usage=Usage(calls=1, input_tokens=3))
+
+
+agent = Agent("gated", model=Gated())
+"""
+CHAT = {"model": "gated", "messages": [{"role": "user", "content": "go"}]}
+
+
+class Gate:
+    """Where the model waits."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.go = trio.Event()
+        self._asked = trio.Semaphore(0)
+
+    async def hold(self, stream: trio.SocketStream) -> None:
+        self._asked.release()
+        await self.go.wait()
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"x")
+
+    async def asked(self, times: int = 1) -> None:
+        """Wait until the model was asked so often since the last time."""
+        with trio.fail_after(20):
+            for _ in range(times):
+                await self._asked.acquire()
+
+
+@asynccontextmanager
+async def gated(
+    folder: Path, *arguments: str
+) -> AsyncGenerator[tuple[ServerProcess, Gate]]:
+    gate = Gate()
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, gate.hold, 0, host="127.0.0.1")
+        (listener,) = await nursery.start(serve)
+        environ = {"GATE": str(listener.socket.getsockname()[1])}
+        async with server_process(folder, GATED, *arguments, environ=environ) as server:
+            yield server, gate
+        nursery.cancel_scope.cancel()
+
+
+async def not_ready(server: ServerProcess) -> None:
+    """Wait until it says that it is stopping."""
+    async with server.http() as http:
+        with trio.fail_after(20):
+            while (await http.get("/ready")).status_code != 503:
+                pass
+
+
+async def test_what_was_asked_before_is_answered_and_nothing_else_is_begun(
+    tmp_path: Path,
+) -> None:
+    async with gated(tmp_path) as (server, gate):
+        statuses: list[int] = []
+
+        async def ask() -> None:
+            async with server.http() as http:
+                answer = await http.post("/v1/chat/completions", json=CHAT)
+                statuses.append(answer.status_code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await gate.asked()
+            server.signal(signal.SIGTERM)
+            await not_ready(server)
+            async with server.http() as http:
+                late = await http.post("/v1/chat/completions", json=CHAT)
+            gate.go.set()
+        assert await server.wait() == 0
+
+    assert statuses == [200]
+    assert late.status_code == 503
+    assert late.headers["retry-after"] == "1"
+    assert late.json()["error"]["code"] == "stopping"
+
+
+async def test_whoever_needs_longer_than_the_grace_is_told_how_it_ended(
+    tmp_path: Path,
+) -> None:
+    async with gated(tmp_path, "--grace", "0.2") as (server, gate):
+        answers: list[httpx2.Response] = []
+
+        async def ask(*, stream: bool) -> None:
+            async with server.http() as http:
+                body = {**CHAT, "stream": stream}
+                answers.append(await http.post("/v1/chat/completions", json=body))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(ask, stream=False))
+            nursery.start_soon(partial(ask, stream=True))
+            await gate.asked(2)
+            assert await server.terminate() == 0
+
+    assert all("cancelled" in answer.text for answer in answers), answers
+
+
+async def test_a_run_in_the_background_goes_on_at_the_next_start_and_ends_once(
+    tmp_path: Path,
+) -> None:
+    """Killed or stopped, it is the same: asked again, and answered once."""
+    async with gated(tmp_path, "--grace", "0.1") as (server, gate):
+        async with server.http() as http:
+            begun = await http.post("/v1/runs", json={"agent": "gated", "input": "go"})
+        async with server.openai() as client:
+            response = await client.responses.create(
+                model="gated", input="go", background=True
+            )
+        run = begun.json()["id"]
+        await gate.asked(2)
+        await server.kill()
+        await server.start()
+        await gate.asked(2)
+        assert await server.terminate() == 0
+        gate.go.set()
+        await server.start()
+        async with server.http() as http:
+            events = (await http.get(f"/v1/runs/{run}/events")).text
+            shown = (await http.get(f"/v1/runs/{run}")).json()
+        async with server.openai() as client:
+            with trio.fail_after(20):
+                while response.status != "completed":
+                    response = await client.responses.retrieve(response.id)
+
+    assert response.output_text == "went"
+    assert shown["status"] == "completed"
+    assert events.count('"TurnEnded"') == 1
+    assert events.count("event: end") == 1
+
+
+async def test_streams_of_events_end_and_idle_clients_hold_nothing_up(
+    tmp_path: Path,
+) -> None:
+    async with gated(tmp_path, "--grace", "0.1") as (server, _):
+        async with server.http() as http:
+            begun = await http.post("/v1/runs", json={"agent": "gated", "input": "go"})
+            path = f"/v1/runs/{begun.json()['id']}/events"
+            async with http.stream("GET", path) as stream:
+                server.signal(signal.SIGTERM)
+                # An answer that was cut off would raise.
+                async for _ in stream.aiter_bytes():
+                    pass
+            began = trio.current_time()
+            assert await server.wait() == 0
+            assert trio.current_time() - began < 5
+
+
+async def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    async with gated(tmp_path, "--grace", "60") as (server, gate):
+        async with server.http() as http:
+            await http.post("/v1/runs", json={"agent": "gated", "input": "go"})
+        await gate.asked()
+        server.signal(signal.SIGTERM)
+        await not_ready(server)
+        began = trio.current_time()
+
+        assert await server.terminate() == 143
+        assert trio.current_time() - began < 10

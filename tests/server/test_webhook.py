@@ -1,0 +1,157 @@
+"""Webhooks: every reply is told, signed, again if it must be, and known by one id."""
+
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import h11
+import openai
+import pytest
+import trio
+
+from delegation.events import DeliveryFailed
+from orchestrator.server.webhook import open_webhook, secret_for
+from orchestrator.storage.sqlite import read_sqlite_journal
+from tests.kit import worker
+from tests.server.kit import serving
+
+pytestmark = pytest.mark.realtime
+
+
+@attrs.frozen
+class Got:
+    headers: dict[str, str]
+    body: bytes
+
+
+class Receiver:
+    """Takes webhooks, and answers with what the test says."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses)
+        send, self.got = trio.open_memory_channel[Got](math.inf)
+        self._send = send
+        self.url = ""
+
+    async def take(self, stream: trio.SocketStream) -> None:
+        parser = h11.Connection(h11.SERVER)
+        headers: dict[str, str] = {}
+        body = b""
+        async with stream:
+            while True:
+                event = parser.next_event()
+                if event is h11.NEED_DATA:
+                    parser.receive_data(await stream.receive_some())
+                elif isinstance(event, h11.Request):
+                    headers = {k.decode(): v.decode() for k, v in event.headers}
+                elif isinstance(event, h11.Data):
+                    body += event.data
+                else:
+                    break
+            status = self._statuses.pop(0) if self._statuses else 204
+            there = "Location: /elsewhere\r\n" if status == 302 else ""
+            await stream.send_all(
+                f"HTTP/1.1 {status} x\r\n{there}Content-Length: 0\r\n"
+                "Connection: close\r\n\r\n".encode()
+            )
+        self._send.send_nowait(Got(headers, body))
+
+
+@asynccontextmanager
+async def receiving(*statuses: int) -> AsyncGenerator[Receiver]:
+    receiver = Receiver(*statuses)
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, receiver.take, 0, host="127.0.0.1")
+        (listener,) = await nursery.start(serve)
+        receiver.url = (
+            f"http://user:hunter2@127.0.0.1:{listener.socket.getsockname()[1]}/"
+        )
+        yield receiver
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_official_client_knows_it_for_ours(tmp_path: Path) -> None:
+    secret = secret_for({}, tmp_path).value
+    async with receiving() as receiver, open_webhook(receiver.url, secret) as push:
+        async with serving(worker(says="found it"), push=push) as served:
+            response = await served.openai.responses.create(
+                model="worker", input="look", background=True
+            )
+            got = await receiver.got.receive()
+
+    client = openai.OpenAI(api_key="none")
+    event = client.webhooks.unwrap(got.body, got.headers, secret=secret)
+    assert event.type == "response.completed"
+    assert event.data.id == response.id
+    assert event.data.model_dump()["text"] == "found it"
+    with pytest.raises(openai.InvalidWebhookSignatureError):
+        client.webhooks.unwrap(got.body + b" ", got.headers, secret=secret)
+    client.close()
+
+
+async def test_a_receiver_that_does_not_take_it_is_told_again_under_the_same_id(
+    tmp_path: Path,
+) -> None:
+    """A redirect is no success, either, and not followed."""
+    secret = secret_for({}, tmp_path).value
+    journal = tmp_path / "journal.db"
+    async with receiving(503, 302) as receiver:
+        async with open_webhook(receiver.url, secret) as push:
+            async with serving(worker(), journal=journal, push=push) as served:
+                started = await served.http.post(
+                    "/v1/runs", json={"agent": "worker", "input": "go"}
+                )
+                assert started.status_code == 202, started.text
+                got = [await receiver.got.receive() for _ in range(3)]
+
+    assert len({it.headers["webhook-id"] for it in got}) == 1
+    entries = await read_sqlite_journal(journal)
+    failed = [e.event for e in entries if isinstance(e.event, DeliveryFailed)]
+    assert [it.attempt for it in failed] == [1, 2]
+    assert "answered with 503" in failed[0].error
+    assert "answered with 302" in failed[1].error
+    assert b"hunter2" not in journal.read_bytes()
+
+
+async def test_what_was_not_delivered_is_told_by_the_next_server(
+    tmp_path: Path,
+) -> None:
+    secret = secret_for({}, tmp_path).value
+    journal = tmp_path / "journal.db"
+    async with receiving(500) as receiver:
+        async with open_webhook(receiver.url, secret) as push:
+            async with serving(worker(), journal=journal, push=push) as served:
+                await served.http.post(
+                    "/v1/runs", json={"agent": "worker", "input": "go"}
+                )
+                first = await receiver.got.receive()
+            async with serving(worker(), journal=journal, push=push):
+                second = await receiver.got.receive()
+
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+
+
+async def test_who_cannot_be_reached_is_named_without_what_is_secret(
+    tmp_path: Path,
+) -> None:
+    secret = secret_for({}, tmp_path).value
+    journal = tmp_path / "journal.db"
+    url = "http://user:hunter2@127.0.0.1:1/?token=hunter3"
+    async with open_webhook(url, secret) as push:
+        async with serving(worker(), journal=journal, push=push) as served:
+            await served.http.post("/v1/runs", json={"agent": "worker", "input": "go"})
+            with trio.fail_after(20), served.orchestrator.follow() as facts:
+                seen = 0
+                failed: list[DeliveryFailed] = []
+                while not failed:
+                    seen = await served.orchestrator.wait_changed(after=seen)
+                    failed = [
+                        entry.event
+                        for entry, _ in facts.take()
+                        if isinstance(entry.event, DeliveryFailed)
+                    ]
+    assert "127.0.0.1 cannot be reached" in failed[0].error
+    assert "hunter" not in failed[0].error
