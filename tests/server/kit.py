@@ -12,8 +12,9 @@ import openai
 from agents import Agent
 from delegation import Rules
 from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.server.listening import Listening
 from orchestrator.server.office import Settings
-from orchestrator.server.serving import Listening, Server, open_server
+from orchestrator.server.serving import Server, open_server
 
 TOKEN = "a-token-of-the-tests"
 
