@@ -119,9 +119,10 @@ def serve(
                 open_server(orchestrator, agents, settings, listening, push)
             )
             stop.use(orchestrator)
+            if secret is not None:
+                where = SECRET if secret.file is None else secret.file.absolute()
+                print(f"webhooks are signed with the secret in {where}")
             _say_where(server.addresses[0], agents, token, listening, journal)
-            if secret is not None and secret.file is not None:
-                print(f"webhooks are signed with the secret in {secret.file}")
             await stop.wait_requested()
             await stop.wait_drained()
         return 0
@@ -153,7 +154,7 @@ def _say_where(
     else:
         shown = f"$(cat {shlex.quote(str(token.file.absolute()))})"
         said = f"{token.value} (it is shown only now), " if token.is_new else ""
-        print(f"token: {said}kept in {token.file}")
+        print(f"token: {said}kept in {token.file.absolute()}")
     trusting = ""
     if listening.certificate is not None:
         trusting = f" --cacert {shlex.quote(str(listening.certificate.absolute()))}"

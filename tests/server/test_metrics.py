@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents import Agent, ScriptedModel
 from tests.kit import worker
-from tests.server.kit import Served, serving
-from tests.server.raw import exchanged
+from tests.server.kit import TOKEN, Served, serving
+from tests.server.raw import connected, exchanged
 from tests.server.runs_kit import ended, started
 
 pytestmark = pytest.mark.realtime
@@ -59,11 +58,14 @@ async def test_requests_runs_and_what_they_used_are_counted() -> None:
 async def test_what_goes_on_now_is_seen() -> None:
     async with serving(worker(seconds=1_000)) as served:
         run = (await started(served, "worker"))["id"]
-        async with served.http.stream("GET", f"/v1/runs/{run}/events") as stream:
-            with trio.fail_after(20):
-                async for line in stream.aiter_lines():
-                    if "TurnStarted" in line:
-                        break
+        async with connected(served.url) as stream:
+            asked = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: localhost\r\n"
+            await stream.send_all(
+                f"{asked}Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+            )
+            seen = b""
+            while b"TurnStarted" not in seen:
+                seen += await stream.receive_some()
             got = await scraped(served)
 
     assert got["http_event_streams", labels()] == 1
