@@ -3,3 +3,27 @@
 A route says in one value what it takes and gives (`operations.py`), so what is served and what
 `/openapi.json` says of it are the same.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.server.listening import Listening
+    from orchestrator.server.office import Settings
+    from orchestrator.server.serving import Server, open_server
+
+__all__ = ["Listening", "Server", "Settings", "open_server"]
+
+_HOMES = {
+    "Listening": "listening",
+    "Server": "serving",
+    "Settings": "office",
+    "open_server": "serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Found when it is asked for: the parts of this package import each other by name.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'orchestrator.server' has no attribute {name!r}")
+    return getattr(import_module(f"orchestrator.server.{_HOMES[name]}"), name)
