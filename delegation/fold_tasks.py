@@ -203,12 +203,7 @@ def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     if not record.has_room:
         # Written under other rules than these.
         session.room.take(record)
-    first_start = session.tree[event.task]["started"]
-    session.tree.mark(
-        event.task,
-        status=working_status(record),
-        started=at if first_start is None else first_start,
-    )
+    session.tree.start(event.task, at, working_status(record))
     record.acting = True
     ledger.startable.pop(event.task, None)
     ledger.joinable.pop(event.task, None)
