@@ -76,7 +76,10 @@ class _Binding:
         self._given = given
 
     def __enter__(self) -> None:
-        self._token = _bound.set({**_bound.get(), **self._given})
+        bound = _bound.get()
+        # Whoever works for another mostly is where that one is.
+        is_there = self._given.items() <= bound.items()
+        self._token = _bound.set(bound if is_there else {**bound, **self._given})
 
     def __exit__(self, *exc: object) -> None:
         _bound.reset(self._token)

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
@@ -57,18 +57,20 @@ def budget(
         name=name,
     )
     grant = Grant(f"{SHARED}{_NAMING.get()(allowed)}", allowed)
-    token = _GRANTS.set((*_GRANTS.get(), grant))
-    try:
+    with _granting((*_GRANTS.get(), grant)):
         yield
-    finally:
-        _GRANTS.reset(token)
+
+
+def paying_from(accounts: Iterable[Account]) -> AbstractContextManager[None]:
+    """Let whatever a task begins be paid for by the budgets that pay for the task."""
+    grants = tuple(Grant(it.id, it.budget) for it in accounts if it.is_shared)
+    # Whoever works for another mostly begins under the same budgets, or under none.
+    return nullcontext() if grants == _GRANTS.get() else _granting(grants)
 
 
 @contextmanager
-def paying_from(accounts: Iterable[Account]) -> Generator[None]:
-    """Let whatever a task begins be paid for by the budgets that pay for the task."""
-    shared = (it for it in accounts if it.is_shared)
-    token = _GRANTS.set(tuple(Grant(it.id, it.budget) for it in shared))
+def _granting(grants: tuple[Grant, ...]) -> Generator[None]:
+    token = _GRANTS.set(grants)
     try:
         yield
     finally:

@@ -3,9 +3,8 @@
 Nobody who listens slows a model. What happens is not kept: the journal has the answer itself.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 
 import attrs
@@ -59,10 +58,7 @@ class Listeners:
             self._listeners.remove(listener)
             listener.send.close()
 
-    def teller(self, task: TaskId) -> Callable[[ModelEvent], None]:
-        """Return what tells everybody who listens of a task."""
-        return partial(self._tell, task)
-
-    def _tell(self, task: TaskId, event: ModelEvent) -> None:
+    def tell(self, task: TaskId, event: ModelEvent) -> None:
+        """Tell everybody who listens of a task."""
         for listener in self._listeners:
             listener.hear(task, event)
