@@ -210,7 +210,7 @@ def mended(transcript: Transcript) -> list[Message]:
     """
     whole: list[Message] = []
     for message in transcript:
-        if isinstance(message, UserMessage):
+        if whole and isinstance(message, UserMessage):
             whole += map(broken_off, unanswered_calls(whole))
         whole.append(message)
     return whole

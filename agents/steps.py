@@ -41,6 +41,17 @@ StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
 class Steps:
     """The transcript of a turn, and the tools that add to it."""
 
+    __slots__ = (
+        "_answers",
+        "_gate",
+        "_ready",
+        "_record",
+        "_repeats",
+        "_task",
+        "_tools",
+        "history",
+    )
+
     def __init__(
         self,
         transcript: Transcript,

@@ -78,8 +78,7 @@ async def take_turn(
         gate=gate,
     )
     history = steps.history
-    goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
-    instructions = agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))
+    instructions = _instructions(agent, history, path)
     promised = output_schema(agent.output) or wanted
     if interrupted := unanswered_calls(history):
         await steps.mend(interrupted)
@@ -111,6 +110,13 @@ async def take_turn(
             await steps.run_calls(answer.calls)
         elif not (complaint := _complaint(agent, wanted, kept, history)):
             return kept.text
+
+
+def _instructions(agent: Agent[Any], history: Sequence[Message], path: str) -> str:
+    if isinstance(agent.instructions, str) and not agent.language:
+        return agent.instructions
+    goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
+    return agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))
 
 
 def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
