@@ -82,7 +82,7 @@ async def take_turn(
     promised = output_schema(agent.output) or wanted
     if interrupted := unanswered_calls(history):
         await steps.mend(interrupted)
-    complaint: list[Message] = []
+    complaint: Sequence[Message] = ()
     if (final := _final_answer(history)) is not None:
         await ready()
         if not (complaint := _complaint(agent, wanted, final, history)):
@@ -133,7 +133,7 @@ def _complaint(
     wanted: Mapping[str, Any] | None,
     final: AssistantMessage,
     history: Sequence[Message],
-) -> list[Message]:
+) -> Sequence[Message]:
     """Return what to say of a final answer that is not what was promised: once in a turn.
 
     It is said and not kept: whoever resumes from the answer finds the same to complain of.
@@ -144,7 +144,7 @@ def _complaint(
         if sum(not said.calls for said in _this_turn(history)) > 1:
             raise
         return [UserMessage(REPAIR.format(problem=exc))]
-    return []
+    return ()
 
 
 def _require_promised(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import attrs
+import msgspec
 
 from agents import (
     AssistantMessage,
@@ -318,9 +319,11 @@ Event: TypeAlias = (
 )
 
 
-@attrs.frozen
-class Entry:
-    """A fact with its place: the line of the journal."""
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A fact with its place: the line of the journal.
+
+    There is one for every fact, so it is as cheap as can be. It is part of no cycle.
+    """
 
     seq: int
     at: float

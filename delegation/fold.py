@@ -75,7 +75,8 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR09
         case TaskStarted():
             tasks.started(ledger, event, entry.at)
         case TaskSettled():
-            _review(ledger, tasks.settled(ledger, event, entry))
+            if (session := tasks.settled(ledger, event, entry)) is not None:
+                _review(ledger, session)
         case ModelFailed():
             tasks.model_failed(ledger, event)
         case CancelRequested():

@@ -58,9 +58,11 @@ OfATask: TypeAlias = (
 
 
 def live_task(ledger: "Ledger", event: OfATask) -> TaskRecord:
-    require(event.task in ledger.tasks, event, "there is no such task")
-    record = ledger.tasks[event.task]
-    require(record.outcome is None, event, "the task has ended already")
+    record = ledger.tasks.get(event.task)
+    if record is None:
+        raise ImpossibleEventError(event, "there is no such task")
+    if record.outcome is not None:
+        raise ImpossibleEventError(event, "the task has ended already")
     return record
 
 
@@ -123,7 +125,8 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     )
     if event.mode is Mode.DETACHED:
         session.outstanding[request.id] = record
-    open_accounts(ledger, record, parent, request, at)
+    if parent.accounts or request.grants or request.budget is not None:
+        open_accounts(ledger, record, parent, request, at)
     if request.needs:
         _look_at_needs(ledger, record, request)
     if not record.needs:
@@ -292,7 +295,8 @@ def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
     record.cancel_requested = True
 
 
-def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord:
+def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord | None:
+    """End a task, and return its session if that has something new by it."""
     record = live_task(ledger, event)
     if record.parent is None or record.request is None:
         raise ImpossibleEventError(event, "a session ends its turns, and goes on")
@@ -314,16 +318,20 @@ def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord
         ended=entry.at,
         error=outcome.error,
     )
-    drop_asks(ledger, record)
-    drop_processes(session, record)
+    if record.asks:
+        drop_asks(ledger, record)
     _let_in(ledger, session.room.leave(record))
-    for waiting in record.needed_by:
-        _tell_dependent(ledger, session, waiting, record)
-    record.needed_by = ()
+    if record.needed_by:
+        for waiting in record.needed_by:
+            _tell_dependent(ledger, session, waiting, record)
+        record.needed_by = ()
     if record.mode is Mode.DETACHED:
         del session.outstanding[event.task]
         if not session.closed:
             _send_news(session, record.request, record, entry)
+    elif not session.processes:
+        return None
+    drop_processes(session, record)
     return session
 
 

@@ -323,9 +323,9 @@ class Acting:
         record: TaskRecord,
         origin: Origin,
         delegator: Attendant,
-    ) -> list[Tool]:
+    ) -> Sequence[Tool]:
         if not agent.may_delegate:
-            return list(agent.tools)
+            return agent.tools
         ledger = self._book.ledger
         return [
             *agent.tools,
