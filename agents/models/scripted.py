@@ -40,7 +40,7 @@ class ScriptedModel:
     ) -> None:
         self._steps = list(steps)
         self._seconds = seconds
-        self.price = price if price is not None else FREE
+        self.price = FREE if price is None else price
         self._repeats = False
         self._taken = 0
 
@@ -68,11 +68,11 @@ class ScriptedModel:
         await trio.sleep(self._seconds)
         said = step(request.transcript) if callable(step) else step
         match said:
+            case Exception():
+                raise said
             case str():
                 request.tell(TextDelta(_within(said, request.max_output)))
                 return self._message(request, said, ())
-            case Exception():
-                raise said
             case ToolCall():
                 return self._message(request, "", (said,))
             case list():

@@ -154,7 +154,7 @@ async def test_what_is_not_caught_fails_the_pipeline_with_the_path_of_the_deepes
 
     assert run.outcome.error == (
         "/outer/middle[1]/inner[1]/broken[1] failed: RuntimeError: it broke"
-        " (scripted.py:75)"
+        " (scripted.py:72)"
     )
     with pytest.raises(RunFailedError):
         _ = run.output
