@@ -86,14 +86,8 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     parent = ledger.tasks.get(request.parent)
     if parent is None or not parent.acting:
         raise ImpossibleEventError(event, "nobody works on the task that asks")
-    require(request.id not in ledger.tasks, event, "there is such a task already")
-    asked = parent.children.asked
-    require(request.call not in asked, event, "it was asked for already")
-    require(request.origin.session == parent.session, event, "it is another's child")
-    require(event.mode is not Mode.ROOT, event, "a session is opened, not asked for")
-    for need in request.needs:
-        is_sibling = need in ledger.tasks and ledger.tasks[need].parent is parent
-        require(is_sibling, event, f"{need} is none of its siblings")
+    if problem := _problem_with(ledger, event, parent):
+        raise ImpossibleEventError(event, problem)
     if parent.children is NO_CHILDREN:
         parent.children = Children()
     children = parent.children
@@ -132,6 +126,22 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     if not record.needs:
         record.transcript.append(_told(_brief(ledger, request), request.id))
         enter_room(ledger, session, record)
+
+
+def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) -> str:
+    request = event.request
+    if request.id in ledger.tasks:
+        return "there is such a task already"
+    if request.call in parent.children.asked:
+        return "it was asked for already"
+    if request.origin.session != parent.session:
+        return "it is another's child"
+    if event.mode is Mode.ROOT:
+        return "a session is opened, not asked for"
+    for need in request.needs:
+        if need not in ledger.tasks or ledger.tasks[need].parent is not parent:
+            return f"{need} is none of its siblings"
+    return ""
 
 
 def _look_at_needs(ledger: "Ledger", record: TaskRecord, request: TaskRequest) -> None:

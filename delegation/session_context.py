@@ -95,7 +95,9 @@ def bind_session(**given: Unpack[SessionVars]) -> AbstractContextManager[None, N
         unknown = ", ".join(sorted(given.keys() - _KNOWN))
         msg = f"no such session variable: {unknown}; there are {', '.join(sorted(_KNOWN))}"
         raise TypeError(msg)
-    return _Binding({name: x for name, x in given.items() if x is not None})
+    if None in given.values():
+        return _Binding({name: x for name, x in given.items() if x is not None})
+    return _Binding(given)
 
 
 def session_strings() -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from agents import Budget
 from delegation import SHARED, Account, Grant
 
 _GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
+_AS_BEFORE: Final = nullcontext()
 
 
 def _new_name(_: Budget) -> str:
@@ -63,9 +64,9 @@ def budget(
 
 def paying_from(accounts: Iterable[Account]) -> AbstractContextManager[None]:
     """Let whatever a task begins be paid for by the budgets that pay for the task."""
-    grants = tuple(Grant(it.id, it.budget) for it in accounts if it.is_shared)
+    grants = [Grant(it.id, it.budget) for it in accounts if it.is_shared]
     # Whoever works for another mostly begins under the same budgets, or under none.
-    return nullcontext() if grants == _GRANTS.get() else _granting(grants)
+    return _AS_BEFORE if (*grants,) == _GRANTS.get() else _granting((*grants,))
 
 
 @contextmanager

@@ -433,9 +433,7 @@ async def test_mail_that_is_read_twice_and_a_turn_that_ends_twice_are_found() ->
         (TurnStarted, "reads mail again"),
         (TurnEnded, "a turn again"),
     ):
-        again = replace(
-            entries[-1], seq=99, event=entries[place(entries, kind)].event
-        )
+        again = replace(entries[-1], seq=99, event=entries[place(entries, kind)].event)
         assert any(problem in law for law in laws_of([*entries, again]))
 
 
