@@ -192,6 +192,8 @@ class Redactor:
         # The longest first: a part that is taken out early would leave the rest of the whole.
         self._known = sorted(forms, key=lambda form: (-len(form), form))
         self._marks = tuple({_mark(form) for form in forms})
+        self.last_clean = ""
+        """The last text that was found to hold no secret: it may be said again at once."""
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""

@@ -13,16 +13,18 @@ import attrs
 import msgspec
 
 from agents.secrets import Redactor
-from delegation import Encoded, encode
+from delegation import Encoded, Outcome, encode
 from delegation.events import (
     CancelRequested,
     DoorClosed,
     DoorOpened,
     Event,
     MessageReceived,
+    ModelAnswered,
     QuietChanged,
     ReplyDelivered,
     SteeringSeen,
+    TaskSettled,
     TaskStarted,
     TurnResumed,
     TurnStarted,
@@ -49,13 +51,24 @@ OURS: Final = frozenset(
 def written_down(event: EventT, redactor: Redactor) -> tuple[EventT, Encoded]:
     """Return a fact as it may be kept, and as it is stored."""
     encoded = encode(event)
-    if type(event) in WITHOUT_TEXT or not (
-        redactor.suspects(encoded.body) or _has_files(event)
-    ):
+    if type(event) in WITHOUT_TEXT or _is_said_again(event, redactor.last_clean):
+        return event, encoded
+    if not (redactor.suspects(encoded.body) or _has_files(event)):
+        if isinstance(event, ModelAnswered):
+            redactor.last_clean = event.message.text
         return event, encoded
     kept = cast("EventT", _cleaned(event, redactor))
     again = encode(kept)
     return (event, encoded) if again.body == encoded.body else (kept, again)
+
+
+def _is_said_again(event: Event, answer: str) -> bool:
+    """Tell whether a fact says nothing but an answer that was looked through just before."""
+    return (
+        isinstance(event, TaskSettled)
+        and event.outcome.output is answer
+        and event.outcome == Outcome(event.outcome.ending, answer)
+    )
 
 
 def _has_files(event: Event) -> bool:

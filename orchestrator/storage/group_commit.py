@@ -39,9 +39,11 @@ class GroupCommit(Generic[RowT]):
         self._appended.set()
 
     async def wait_durable(self, seq: int) -> None:
-        await trio.lowlevel.checkpoint()
+        if self._durable_seq >= seq:
+            await trio.lowlevel.checkpoint()
         while self._durable_seq < seq:
             if self._broken is not None:
+                await trio.lowlevel.checkpoint()
                 raise self._broken
             if self._taken_seq < seq:
                 self._wanted.set()

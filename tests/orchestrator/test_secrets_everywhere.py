@@ -762,6 +762,25 @@ def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
     assert kept.message.id == said.id
 
 
+@pytest.mark.parametrize("field", ["error", "note", "schema_errors"])
+def test_an_answer_that_is_said_again_hides_nothing_beside_it(field: str) -> None:
+    """What was looked through a moment ago is not looked through again; all else is."""
+    redactor = Redactor()
+    answer = AssistantMessage("all is well")
+    written_down(ModelAnswered(TaskId("t_1"), answer), redactor)
+    secret = "password=hunter2X9zQ"
+    besides: Any = {field: (secret,) if field == "schema_errors" else secret}
+    plain = TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED, answer.text))
+    more = TaskSettled(TaskId("t_1"), attrs.evolve(plain.outcome, **besides))
+
+    assert written_down(plain, redactor) == (plain, encode(plain))
+    kept, encoded = written_down(more, redactor)
+
+    assert "hunter2" not in encoded.body.decode()
+    assert kept.outcome.output == answer.text
+    assert "password=***" in encoded.body.decode()
+
+
 def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
     """A model of somebody's own is not bound to lists and mappings."""
     said = UserMessage("password=hunter2X9zQ")
