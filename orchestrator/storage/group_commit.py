@@ -41,13 +41,15 @@ class GroupCommit(Generic[RowT]):
     async def wait_durable(self, seq: int) -> None:
         if self._durable_seq >= seq:
             await trio.lowlevel.checkpoint()
-        while self._durable_seq < seq:
+            return
+        while True:
             if self._broken is not None:
-                await trio.lowlevel.checkpoint()
                 raise self._broken
             if self._taken_seq < seq:
                 self._wanted.set()
             await self._committed.park()
+            if self._durable_seq >= seq:
+                return
 
     async def wait_all_durable(self) -> None:
         """Wait until everything that was appended is safe."""
