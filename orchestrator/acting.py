@@ -95,6 +95,8 @@ class Acting:
         """Why those are stopped that have shown no sign of life."""
         self._told: dict[TaskId, dict[CallId, Sequence[int]]] = {}
         """The mail that answers tell which are about to be kept."""
+        # One for all tasks: to take a method from its object makes another object.
+        self._ready = book.wait_durable
         self._backstage = Backstage(
             book=book,
             spending=self._spending,
@@ -300,7 +302,7 @@ class Acting:
                 record, self._tools(agent, record, origin, delegator)
             ),
             record=role.keep,
-            ready=self._book.wait_durable,
+            ready=self._ready,
             tell=role.tell,
             hear=role.hear,
             gate=self._gate_of(record, agent),
