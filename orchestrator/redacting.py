@@ -89,20 +89,25 @@ def _cleaned(value: object, redactor: Redactor) -> object:
             return tuple(_cleaned(it, redactor) for it in cast("Any", value))
         case bytes():
             return _cleaned_file(value, redactor)
-        case _ if attrs.has(type(value)):
-            return _cleaned_fields(cast("attrs.AttrsInstance", value), redactor)
+        case _ if isinstance(value, msgspec.Struct) or attrs.has(type(value)):
+            return _cleaned_fields(value, redactor)
         case _:
             pass
     return value
 
 
-def _cleaned_fields(value: attrs.AttrsInstance, redactor: Redactor) -> object:
+def _cleaned_fields(value: Any, redactor: Redactor) -> object:
+    is_struct = isinstance(value, msgspec.Struct)
+    kinds = msgspec.structs.fields if is_struct else attrs.fields
     changed: dict[str, object] = {}
-    for field in attrs.fields(type(value)):
+    for field in kinds(type(value)):
         was = getattr(value, field.name)
         if field.name not in OURS and (now := _cleaned(was, redactor)) != was:
             changed[field.name] = now
-    return attrs.evolve(cast("Any", value), **changed) if changed else value
+    if not changed:
+        return value
+    replace = msgspec.structs.replace if is_struct else attrs.evolve
+    return replace(value, **changed)
 
 
 def _cleaned_file(data: bytes, redactor: Redactor) -> bytes:

@@ -1,9 +1,8 @@
 """Facts as versioned JSON, and back."""
 
 import json
-from typing import get_args
+from typing import get_args, get_type_hints
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,9 +86,9 @@ st.register_type_strategy(
         TaskRequest,
         output_schema=st.none() | arguments,
         **{
-            it.name: st.from_type(it.type)
-            for it in attrs.fields(TaskRequest)
-            if it.type is not None and it.name != "output_schema"
+            name: st.from_type(hint)
+            for name, hint in get_type_hints(TaskRequest).items()
+            if name in TaskRequest.__struct_fields__ and name != "output_schema"
         },
     ),
 )

@@ -15,6 +15,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from agents import (
     Agent,
@@ -746,7 +747,7 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
     )
     kept, encoded = written_down(event, Redactor(["1234"]))
 
-    cleaned = attrs.evolve(
+    cleaned = replace(
         event.request, goal="the pin is ***", label="***", context="t_***"
     )
     assert kept == attrs.evolve(event, request=cleaned)
