@@ -89,8 +89,7 @@ class Status(enum.StrEnum):
     """Its process died; it goes on when its session is opened again."""
 
 
-@attrs.frozen
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How a task ended, with what it said."""
 
     ending: Ending

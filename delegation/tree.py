@@ -3,7 +3,7 @@
 The fold keeps it up to date, fact by fact; it is never rebuilt. Work per fact is O(depth).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from agents import Usage
@@ -296,7 +296,7 @@ class Tree:
         goal: str = "",
         label: str = "",
         reason: Reason | None = None,
-        needs: tuple[TaskId, ...] = (),
+        needs: Iterable[TaskId] = (),
     ) -> None:
         """Add a task that has not started."""
         self._nodes[task] = {
@@ -317,7 +317,7 @@ class Tree:
             "error": "",
         }
         if needs:
-            self._needs[task] = needs
+            self._needs[task] = tuple(needs)
         if self._graph is not None:
             self._draw(self._graph, task)
         if self._rollups is not None:

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from agents import (
     Agent,
@@ -183,7 +183,7 @@ class Acting:
 
     def _noted(self, task: TaskId, outcome: Outcome) -> Outcome:
         note = self._stage.note_of(task)
-        return attrs.evolve(outcome, note=note) if note else outcome
+        return replace(outcome, note=note) if note else outcome
 
     async def _act(
         self, record: TaskRecord, origin: Origin, delegator: Attendant
@@ -214,7 +214,7 @@ class Acting:
             outcome = outcome_of(exc, record)
             if self._book.ledger.is_cancelled(task):
                 error = f"{STOPPED}, and then {outcome.error}"
-                outcome = attrs.evolve(outcome, ending=Ending.CANCELLED, error=error)
+                outcome = replace(outcome, ending=Ending.CANCELLED, error=error)
             return outcome  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             self._spending.book_unheard(task)
@@ -230,7 +230,7 @@ class Acting:
             self._stalled.pop(task, None)
             self._told.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
-        return attrs.evolve(unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
+        return replace(unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
 
     def _limit_time(
         self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord

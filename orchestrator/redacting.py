@@ -97,10 +97,11 @@ def _cleaned(value: object, redactor: Redactor) -> object:
 
 
 def _cleaned_fields(value: Any, redactor: Redactor) -> object:
-    is_struct = isinstance(value, msgspec.Struct)
-    kinds = msgspec.structs.fields if is_struct else attrs.fields
+    is_struct = hasattr(value, "__struct_fields__")
+    kind = cast("type[Any]", type(value))
+    fields = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind)
     changed: dict[str, object] = {}
-    for field in kinds(type(value)):
+    for field in fields:
         was = getattr(value, field.name)
         if field.name not in OURS and (now := _cleaned(was, redactor)) != was:
             changed[field.name] = now

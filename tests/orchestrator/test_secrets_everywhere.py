@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, cast
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -750,7 +749,7 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
     cleaned = replace(
         event.request, goal="the pin is ***", label="***", context="t_***"
     )
-    assert kept == attrs.evolve(event, request=cleaned)
+    assert kept == replace(event, request=cleaned)
     assert encoded == encode(kept)
 
 
@@ -772,7 +771,7 @@ def test_an_answer_that_is_said_again_hides_nothing_beside_it(field: str) -> Non
     secret = "password=hunter2X9zQ"
     besides: Any = {field: (secret,) if field == "schema_errors" else secret}
     plain = TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED, answer.text))
-    more = TaskSettled(TaskId("t_1"), attrs.evolve(plain.outcome, **besides))
+    more = TaskSettled(TaskId("t_1"), replace(plain.outcome, **besides))
 
     assert written_down(plain, redactor) == (plain, encode(plain))
     kept, encoded = written_down(more, redactor)
