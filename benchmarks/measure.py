@@ -10,7 +10,7 @@ import attrs
 import trio
 
 MICRO: Final = 1_000_000
-NAME_WIDTH: Final = 58
+NAME_WIDTH: Final = 62
 
 
 @attrs.frozen
