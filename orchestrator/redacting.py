@@ -98,7 +98,7 @@ def _cleaned(value: object, redactor: Redactor) -> object:
 
 def _cleaned_fields(value: Any, redactor: Redactor) -> object:
     is_struct = hasattr(value, "__struct_fields__")
-    kind = cast("type[Any]", type(value))
+    kind = value.__class__
     fields = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind)
     changed: dict[str, object] = {}
     for field in fields:
