@@ -218,18 +218,22 @@ class Agent(Generic[OutputT_co, InputT_contra]):
 
     def _require(self, condition: bool, otherwise: str) -> None:
         if not condition:
-            raise DefinitionError(f"agent {self.name!r}: {otherwise}")
+            raise self._wrong(otherwise)
+
+    def _wrong(self, problem: str) -> DefinitionError:
+        return DefinitionError(f"agent {self.name!r}: {problem}")
 
     def _require_parts(
         self, what: str, parts: tuple[Any, ...], kind: type[Any], hint: str
     ) -> None:
         for part in parts:
-            is_one = isinstance(part, kind)
-            self._require(is_one, f"{part!r} is not one of its {what}: {hint}")
+            # Said only where it is needed: to write down an agent is to write down its whole team.
+            if not isinstance(part, kind):
+                raise self._wrong(f"{part!r} is not one of its {what}: {hint}")
         names = [part.name for part in parts]
-        for name in names:
-            is_one = names.count(name) == 1
-            self._require(is_one, f"it has two {what} called {name!r}")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise self._wrong(f"it has two {what} called {twice!r}")
 
 
 def is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:

@@ -154,6 +154,8 @@ class UserMessage:
     )
 
     def __attrs_post_init__(self) -> None:
+        if self.parts == ():
+            return
         # What is no part could be written to a journal, and never be read again.
         is_tuple = isinstance(self.parts, tuple)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_tuple or not all(isinstance(part, Part) for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -210,7 +212,7 @@ def mended(transcript: Transcript) -> list[Message]:
     """
     whole: list[Message] = []
     for message in transcript:
-        if isinstance(message, UserMessage):
+        if whole and isinstance(message, UserMessage):
             whole += map(broken_off, unanswered_calls(whole))
         whole.append(message)
     return whole

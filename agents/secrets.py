@@ -164,8 +164,10 @@ _RULES: Final = (
 )
 # What every fact is looked through for, so it has to be cheap: a letter is found many times as
 # fast as a word, and a pattern that begins with a rare one is tried nowhere else.
+# The letters before it are looked at together first: ids and the names of fields have others.
 _UNDERSCORED: Final = re.compile(
-    "_(?:(?<=hf_)|(?<=gh[opsur]_)|(?<=npm_)|(?<=gsk_)|(?<=_pat_)|(?<=k_live_))"
+    "_(?<=[ahpsv][efkmoprstu]_)"
+    "(?:(?<=hf_)|(?<=gh[opsur]_)|(?<=npm_)|(?<=gsk_)|(?<=_pat_)|(?<=k_live_))"
 )
 _HYPHENED: Final = re.compile(
     "-(?:(?<=sk-)|(?<=xai-)|(?<=xapp-)|(?<=glpat-)|(?<=pypi-)|(?<=xox[abeprs]-)"
@@ -174,7 +176,7 @@ _HYPHENED: Final = re.compile(
 # All facts speak of tokens, in the plural.
 _WITH_A_K: Final = re.compile(
     "k(?:ey(?![a-z])(?:(?<=[_-]key)|(?<=(?:api|ret|ate|te |ess|unt)key)"
-    "|(?<=(?:uth|ion|ing|ter|ice)key))|en(?<=token)(?!s))"
+    "|(?<=(?:uth|ion|ing|ter|ice)key))|en(?!s)(?<=token))"
 )
 
 
@@ -192,6 +194,8 @@ class Redactor:
         # The longest first: a part that is taken out early would leave the rest of the whole.
         self._known = sorted(forms, key=lambda form: (-len(form), form))
         self._marks = tuple({_mark(form) for form in forms})
+        self.last_clean = ""
+        """The last text that was found to hold no secret: it may be said again at once."""
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""

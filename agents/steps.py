@@ -26,7 +26,6 @@ from agents.nurseries import raising_one_error
 from agents.telling import TAKEN_OUT
 from agents.tools.tool import CURRENT_KEY, CallKey, Tool
 
-_COUNTS: Final = {int}
 NOT_KEPT: Final = (
     "not run: it held a secret, which is not kept, and everything stopped while it waited for"
     " approval; call it again, with the secret, if it is still wanted"
@@ -40,6 +39,17 @@ StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
 
 class Steps:
     """The transcript of a turn, and the tools that add to it."""
+
+    __slots__ = (
+        "_answers",
+        "_gate",
+        "_ready",
+        "_record",
+        "_repeats",
+        "_task",
+        "_tools",
+        "history",
+    )
 
     def __init__(
         self,
@@ -157,8 +167,8 @@ def checked(
     if not (
         isinstance(answer, AssistantMessage)
         and _is(answer.text, str)
-        and all(_is(call, ToolCall) for call in answer.calls)
-        and set(map(type, _counts(answer.usage))) == _COUNTS
+        and (not answer.calls or all(_is(call, ToolCall) for call in answer.calls))
+        and _is_whole(answer.usage)
     ):
         raise DefinitionError(
             f"model {model.name!r} answered {answer!r}, which is no AssistantMessage of"
@@ -189,16 +199,16 @@ def _with_own_ids(
     )
 
 
-def _counts(usage: Usage) -> tuple[object, ...]:
+def _is_whole(usage: Usage) -> bool:
     # Spelled out: attrs takes apart a value in ten times the time, and this is every answer.
     return (
-        usage.calls,
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cost,
-        usage.unpriced,
-        usage.cached_tokens,
-        usage.reasoning_tokens,
+        type(usage.calls) is int
+        and type(usage.input_tokens) is int
+        and type(usage.output_tokens) is int
+        and type(usage.cost) is int
+        and type(usage.unpriced) is int
+        and type(usage.cached_tokens) is int
+        and type(usage.reasoning_tokens) is int
     )
 
 

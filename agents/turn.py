@@ -80,14 +80,13 @@ async def take_turn(
         gate=gate,
     )
     history = steps.history
-    goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
-    instructions = agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))
+    instructions = _instructions(agent, history, path)
     if besides:
         instructions = f"{instructions}\n\n{besides}" if instructions else besides
     promised = output_schema(agent.output) or wanted
     if interrupted := unanswered_calls(history):
         await steps.mend(interrupted)
-    complaint: list[Message] = []
+    complaint: Sequence[Message] = ()
     if (final := _final_answer(history)) is not None:
         await ready()
         if not (complaint := _complaint(agent, wanted, final, history)):
@@ -120,6 +119,13 @@ async def take_turn(
             return kept.text
 
 
+def _instructions(agent: Agent[Any], history: Sequence[Message], path: str) -> str:
+    if isinstance(agent.instructions, str) and not agent.language:
+        return agent.instructions
+    goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
+    return agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))
+
+
 def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
     for said in reversed(history):
         # What was said meanwhile stands behind an answer that is to be repaired.
@@ -134,7 +140,7 @@ def _complaint(
     wanted: Mapping[str, Any] | None,
     final: AssistantMessage,
     history: Sequence[Message],
-) -> list[Message]:
+) -> Sequence[Message]:
     """Return what to say of a final answer that is not what was promised: once in a turn.
 
     It is said and not kept: whoever resumes from the answer finds the same to complain of.
@@ -145,7 +151,7 @@ def _complaint(
         if sum(not said.calls for said in _this_turn(history)) > 1:
             raise
         return [UserMessage(REPAIR.format(problem=exc))]
-    return []
+    return ()
 
 
 def _require_promised(

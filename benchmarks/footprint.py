@@ -7,35 +7,72 @@ import json
 import resource
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, requires
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import attrs
 import trio
 import trio.testing
 from packaging.requirements import Requirement
 
 from benchmarks import workloads
 
-IMPORTING = """
-import sys, time
+OURS: Final = "delegation-orchestrator"
+HERE: Final = Path(__file__).parent.parent
+IMPORTING: Final = """
+import resource, sys, time
 before = time.process_time()
 {statement}
-print(time.process_time() - before, len(sys.modules))
+took = time.process_time() - before
+with open("/proc/self/statm") as statm:
+    pages = int(statm.read().split()[1])
+print(took, len(sys.modules), pages * resource.getpagesize() / 2**20)
 """
 
 
-def cpu_of(statement: str, *, rounds: int = 7) -> float:
-    """Return the seconds that an import takes in a fresh process."""
+@attrs.frozen
+class Footprint:
+    """What a process is after an import."""
+
+    cpu: float
+    modules: float
+    megabytes: float
+
+
+def footprint_of(statement: str, *, rounds: int = 7) -> Footprint:
+    """Return what an import costs in a fresh process, at best."""
     code = [sys.executable, "-c", IMPORTING.format(statement=statement)]
     runs = [
         subprocess.run(code, capture_output=True, text=True, check=True)
         for _ in range(rounds)
     ]
-    return min(float(run.stdout.split()[0]) for run in runs)
+    figures = [map(float, run.stdout.split()) for run in runs]
+    return Footprint(*map(min, zip(*figures, strict=True)))
 
 
-def packages(name: str = "delegation-orchestrator") -> set[str]:
+def installed_megabytes(names: Iterable[str]) -> float:
+    """Return how much room packages take on the disk, without compiled bytecode."""
+    return sum(map(_bytes_of, names)) / 2**20
+
+
+def _bytes_of(name: str) -> int:
+    if name == OURS:
+        # It may be installed from here, and then its list of files names none of them.
+        rooms = ("agents", "delegation", "orchestrator")
+        files = [file for room in rooms for file in (HERE / room).rglob("*")]
+        files = [it for it in files if "viewer" not in it.parts]
+    else:
+        files = [Path(str(it.locate())) for it in distribution(name).files or ()]
+    return sum(it.stat().st_size for it in files if it.is_file() and _is_source(it))
+
+
+def _is_source(file: Path) -> bool:
+    return file.suffix != ".pyc"
+
+
+def packages(name: str = OURS) -> set[str]:
     """Return what a plain install brings, itself included."""
     found: set[str] = set()
     pending = [name]

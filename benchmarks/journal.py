@@ -16,6 +16,7 @@ from pathlib import Path
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from agents import Agent, AssistantMessage, MessageId, ScriptedModel
 from benchmarks import floors, workloads
@@ -216,8 +217,8 @@ def _renamed(line: Line, name: SessionId, number: int) -> Line:
     body = encoded.body.replace(entry.session.encode(), name.encode())
     body = body.replace(b'"t_', f'"t_{name}_'.encode())
     return (
-        attrs.evolve(entry, seq=number, session=name),
-        attrs.evolve(encoded, body=body),
+        replace(entry, seq=number, session=name),
+        replace(encoded, body=body),
         dict.fromkeys([name], *rest.values()) if rest else {},
     )
 

@@ -1,13 +1,16 @@
-"""Measuring two things in turn, and keeping the best of each."""
+"""Measuring things in turn, and keeping the best of each."""
 
 import gc
 import json
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
+
+MICRO: Final = 1_000_000
+NAME_WIDTH: Final = 62
 
 
 @attrs.frozen
@@ -16,6 +19,9 @@ class Cost:
 
     cpu: float
     wall: float
+
+    def best(self, other: "Cost") -> "Cost":
+        return Cost(min(self.cpu, other.cpu), min(self.wall, other.wall))
 
 
 async def cost_of(work: Callable[[], Awaitable[object]]) -> Cost:
@@ -28,14 +34,12 @@ async def cost_of(work: Callable[[], Awaitable[object]]) -> Cost:
 
 def in_turn(*works: Callable[[], Awaitable[Cost]], rounds: int) -> list[Cost]:
     """Measure all again and again, in turn, and return the best of each."""
-    costs: list[list[Cost]] = [[] for _ in works]
-    for _ in range(rounds):
-        for work, measured in zip(works, costs, strict=True):
-            measured.append(trio.run(work))
-    return [
-        Cost(min(cost.cpu for cost in measured), min(cost.wall for cost in measured))
-        for measured in costs
-    ]
+    best = [trio.run(work) for work in works]
+    for _ in range(rounds - 1):
+        best = [
+            cost.best(trio.run(work)) for work, cost in zip(works, best, strict=True)
+        ]
+    return best
 
 
 class Report:
@@ -43,7 +47,37 @@ class Report:
 
     def __init__(self) -> None:
         self.figures: list[dict[str, Any]] = []
-        print(f"{'':<54}{'floor':>13}{'ours':>13}{'ratio':>8}{'target':>8}")
+        print(
+            f"{'':<{NAME_WIDTH}}{'floor':>13}{'ours':>13}"
+            f"{'ratio':>8}{'bar':>6}{'wall':>8}"
+        )
+
+    def compare(
+        self,
+        name: str,
+        floor: Cost,
+        ours: Cost,
+        *,
+        times: int,
+        target: float | None = None,
+    ) -> None:
+        """Add what one of so many things costs in CPU time, and the ratio of wall times.
+
+        Args:
+            name: what was done.
+            floor: what it costs without us.
+            ours: what it costs with us.
+            times: how often it was done.
+            target: what the ratio of CPU times should not exceed.
+        """
+        scale = MICRO / times
+        self.add(
+            name,
+            floor.cpu * scale,
+            ours.cpu * scale,
+            target=target,
+            wall=(floor.wall * scale, ours.wall * scale),
+        )
 
     def add(
         self,
@@ -53,14 +87,20 @@ class Report:
         *,
         unit: str = "us",
         target: float | None = None,
+        wall: tuple[float, float] | None = None,
     ) -> None:
         """Add a line: what it costs without us, and with us."""
         figure = {"name": name, "floor": floor, "ours": ours, "unit": unit}
-        self.figures.append({**figure, "ratio": ours / floor, "target": target})
+        figure |= {"ratio": ours / floor, "target": target}
+        if wall is not None:
+            figure |= {"wall_floor": wall[0], "wall": wall[1]}
+            figure |= {"wall_ratio": wall[1] / wall[0]}
+        self.figures.append(figure)
         bar = "" if target is None else f"{target:g}"
+        on_the_wall = "" if wall is None else f"{wall[1] / wall[0]:.2f}"
         print(
-            f"{name:<54}{floor:>9.1f} {unit:<3}{ours:>9.1f} {unit:<3}"
-            f"{ours / floor:>8.2f}{bar:>8}",
+            f"{name:<{NAME_WIDTH}}{floor:>9.1f} {unit:<3}{ours:>9.1f} {unit:<3}"
+            f"{ours / floor:>8.2f}{bar:>6}{on_the_wall:>8}",
             flush=True,
         )
 

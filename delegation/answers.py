@@ -106,7 +106,7 @@ def result(
     total = node["total"]
     outcome = task.outcome
     assert outcome is not None, "only tasks that have ended have results"
-    return {
+    answer = {
         "task_id": task.id,
         "path": task.path,
         "agent": task.agent,
@@ -114,12 +114,14 @@ def result(
         "status": node["status"],
         "output": fitted(outcome.output, share, task.id, offset=offset),
         "error": node["error"],
-        "schema_errors": list(outcome.schema_errors),
+        "schema_errors": outcome.schema_errors,
         "tokens": total.tokens,
         "cost_usd": None if total.unpriced else total.cost / 1_000_000,
         "seconds": round(node["ended"] - node["requested"], 3),
-        **({"note": outcome.note} if outcome.note else {}),
     }
+    if outcome.note:
+        answer["note"] = outcome.note
+    return answer
 
 
 def progress(

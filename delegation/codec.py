@@ -5,7 +5,6 @@ A fact that this version does not know is refused, never guessed at.
 
 from typing import Final, get_args
 
-import attrs
 import msgspec
 
 from delegation.errors import UnreadableFactError, UnwritableFactError
@@ -19,8 +18,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in _KINDS.items()}
 
 
-@attrs.frozen
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A fact as it is stored."""
 
     kind: str

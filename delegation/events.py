@@ -7,22 +7,27 @@ quiet for a while, and is settled, once.
 Both say what they do in the same facts: a model answered or failed, a tool answered; somebody is
 asked for approval, and answers; a command starts in the background, prints what is watched for,
 and ends.
+
+The facts that every task has are structs: they cost a fraction, and are part of no cycle.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from agents import (
     AssistantMessage,
     Budget,
     CallId,
+    Message,
     MessageId,
     Part,
     ToolCall,
     ToolMessage,
     Usage,
+    UserMessage,
 )
 from delegation.asking import Answer, ApprovalId
 from delegation.processes import ProcessId
@@ -60,6 +65,21 @@ class Said:
     """What an assistant called."""
     call: str = ""
     """What a tool answers."""
+
+    def message(self, number: int) -> Message:
+        """Return it as an agent reads it.
+
+        Args:
+            number: its place in the conversation, by which it is named.
+        """
+        id_ = MessageId(f"h_{number}")
+        match self.role:
+            case "user":
+                return UserMessage(self.text, self.parts, id=id_)
+            case "assistant":
+                return AssistantMessage(self.text, self.calls, id=id_)
+            case "tool":
+                return ToolMessage(CallId(self.call), self.text, id=id_)
 
 
 @attrs.frozen
@@ -172,22 +192,19 @@ class DeliveryFailed:
     error: str
 
 
-@attrs.frozen
-class TaskRequested:
+class TaskRequested(msgspec.Struct, frozen=True, gc=False):
     request: TaskRequest
     mode: Mode
     reason: Reason
 
 
-@attrs.frozen
-class TaskStarted:
+class TaskStarted(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
     afresh: bool = False
     """It begins anew after a crash, and knows nothing of what it had done before."""
 
 
-@attrs.frozen
-class ModelAnswered:
+class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
     message: AssistantMessage
     copied: bool = False
@@ -305,8 +322,7 @@ class CancelRequested:
     task: TaskId
 
 
-@attrs.frozen
-class TaskSettled:
+class TaskSettled(msgspec.Struct, frozen=True, gc=False):
     """A task ended. If it was detached, this is mail for the session that asked."""
 
     task: TaskId
@@ -343,9 +359,11 @@ Event: TypeAlias = (
 )
 
 
-@attrs.frozen
-class Entry:
-    """A fact with its place: the line of the journal."""
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A fact with its place: the line of the journal.
+
+    There is one for every fact, so it is as cheap as can be. It is part of no cycle.
+    """
 
     seq: int
     at: float

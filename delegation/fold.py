@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import attrs
 
-from agents import (
-    AssistantMessage,
-    CallId,
-    Message,
-    MessageId,
-    ToolMessage,
-    UserMessage,
-)
+from agents import MessageId, UserMessage
 from delegation import fold_machine as machine
 from delegation import fold_tasks as tasks
 from delegation.errors import ImpossibleEventError, require
@@ -37,7 +30,6 @@ from delegation.events import (
     ProcessStarted,
     QuietChanged,
     ReplyDelivered,
-    Said,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -83,7 +75,8 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR09
         case TaskStarted():
             tasks.started(ledger, event, entry.at)
         case TaskSettled():
-            _review(ledger, tasks.settled(ledger, event, entry))
+            if (session := tasks.settled(ledger, event, entry)) is not None:
+                _review(ledger, session)
         case ModelFailed():
             tasks.model_failed(ledger, event)
         case CancelRequested():
@@ -179,17 +172,6 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))
     root.accounts = session.accounts = accounts_under(ledger, root, grants, at)
-
-
-def _told(said: Said, number: int) -> Message:
-    id_ = MessageId(f"h_{number}")
-    match said.role:
-        case "user":
-            return UserMessage(said.text, said.parts, id=id_)
-        case "assistant":
-            return AssistantMessage(said.text, said.calls, id=id_)
-        case "tool":
-            return ToolMessage(CallId(said.call), said.text, id=id_)
 
 
 def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:

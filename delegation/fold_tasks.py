@@ -58,9 +58,11 @@ OfATask: TypeAlias = (
 
 
 def live_task(ledger: "Ledger", event: OfATask) -> TaskRecord:
-    require(event.task in ledger.tasks, event, "there is no such task")
-    record = ledger.tasks[event.task]
-    require(record.outcome is None, event, "the task has ended already")
+    record = ledger.tasks.get(event.task)
+    if record is None:
+        raise ImpossibleEventError(event, "there is no such task")
+    if record.outcome is not None:
+        raise ImpossibleEventError(event, "the task has ended already")
     return record
 
 
@@ -84,14 +86,8 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     parent = ledger.tasks.get(request.parent)
     if parent is None or not parent.acting:
         raise ImpossibleEventError(event, "nobody works on the task that asks")
-    require(request.id not in ledger.tasks, event, "there is such a task already")
-    asked = parent.children.asked
-    require(request.call not in asked, event, "it was asked for already")
-    require(request.origin.session == parent.session, event, "it is another's child")
-    require(event.mode is not Mode.ROOT, event, "a session is opened, not asked for")
-    for need in request.needs:
-        is_sibling = need in ledger.tasks and ledger.tasks[need].parent is parent
-        require(is_sibling, event, f"{need} is none of its siblings")
+    if problem := _problem_with(ledger, event, parent):
+        raise ImpossibleEventError(event, problem)
     if parent.children is NO_CHILDREN:
         parent.children = Children()
     children = parent.children
@@ -123,12 +119,29 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     )
     if event.mode is Mode.DETACHED:
         session.outstanding[request.id] = record
-    open_accounts(ledger, record, parent, request, at)
+    if parent.accounts or request.grants or request.budget is not None:
+        open_accounts(ledger, record, parent, request, at)
     if request.needs:
         _look_at_needs(ledger, record, request)
     if not record.needs:
         record.transcript.append(_told(_brief(ledger, request), request.id))
         enter_room(ledger, session, record)
+
+
+def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) -> str:
+    request = event.request
+    if request.id in ledger.tasks:
+        return "there is such a task already"
+    if request.call in parent.children.asked:
+        return "it was asked for already"
+    if request.origin.session != parent.session:
+        return "it is another's child"
+    if event.mode is Mode.ROOT:
+        return "a session is opened, not asked for"
+    for need in request.needs:
+        if need not in ledger.tasks or ledger.tasks[need].parent is not parent:
+            return f"{need} is none of its siblings"
+    return ""
 
 
 def _look_at_needs(ledger: "Ledger", record: TaskRecord, request: TaskRequest) -> None:
@@ -203,12 +216,7 @@ def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     if not record.has_room:
         # Written under other rules than these.
         session.room.take(record)
-    first_start = session.tree[event.task]["started"]
-    session.tree.mark(
-        event.task,
-        status=working_status(record),
-        started=at if first_start is None else first_start,
-    )
+    session.tree.start(event.task, at, working_status(record))
     record.acting = True
     ledger.startable.pop(event.task, None)
     ledger.joinable.pop(event.task, None)
@@ -297,7 +305,8 @@ def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
     record.cancel_requested = True
 
 
-def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord:
+def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord | None:
+    """End a task, and return its session if that has something new by it."""
     record = live_task(ledger, event)
     if record.parent is None or record.request is None:
         raise ImpossibleEventError(event, "a session ends its turns, and goes on")
@@ -319,16 +328,20 @@ def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord
         ended=entry.at,
         error=outcome.error,
     )
-    drop_asks(ledger, record)
-    drop_processes(session, record)
+    if record.asks:
+        drop_asks(ledger, record)
     _let_in(ledger, session.room.leave(record))
-    for waiting in record.needed_by:
-        _tell_dependent(ledger, session, waiting, record)
-    record.needed_by = ()
+    if record.needed_by:
+        for waiting in record.needed_by:
+            _tell_dependent(ledger, session, waiting, record)
+        record.needed_by = ()
     if record.mode is Mode.DETACHED:
         del session.outstanding[event.task]
         if not session.closed:
             _send_news(session, record.request, record, entry)
+    elif not session.processes:
+        return None
+    drop_processes(session, record)
     return session
 
 

@@ -162,10 +162,8 @@ class Ledger:
     def session_of(self, event: Event) -> SessionId:
         """Return the tree that a fact belongs to."""
         match event:
-            case JournalOpened():
-                return SessionId("")
-            case TaskRequested(request):
-                return request.origin.session
+            case TaskRequested():
+                return event.request.origin.session
             case (
                 ModelAnswered()
                 | ToolAnswered()
@@ -196,5 +194,7 @@ class Ledger:
                 | DeliveryFailed()
             ):
                 return event.session
+            case JournalOpened():
+                return SessionId("")
             case _:
                 assert_never(event)

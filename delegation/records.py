@@ -175,7 +175,7 @@ class TaskRecord:
     @property
     def is_asking(self) -> bool:
         """It waits until somebody has said whether a call may be run."""
-        return any(ask.is_open for ask in self.asks.values())
+        return bool(self.asks) and any(ask.is_open for ask in self.asks.values())
 
     @property
     def is_due(self) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from delegation.budget import Account
 from delegation.errors import UnreadableFactError
 from delegation.records import SessionRecord
-from delegation.task import Grant, SessionId, TaskId
+from delegation.task import Grant, SessionId
 
 if TYPE_CHECKING:
     from delegation.ledger import Ledger
@@ -86,7 +86,7 @@ def forget(ledger: "Ledger", session: SessionId) -> None:
     """Remember of a session at rest no more than that there is one."""
     record = ledger.sessions.pop(session)
     assert record.at_rest, "whoever has something to do is remembered"
-    for task in record.tree.graph:
+    for task in record.tree:
         for account in ledger.tasks.pop(task).accounts:
             if not account.is_shared:
                 ledger.accounts.pop(account.id, None)
@@ -101,8 +101,8 @@ def recall(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:
         past: the fold of its entries alone.
     """
     record = past.sessions[session]
-    for id_ in record.tree.graph:
-        task = past.tasks[TaskId(id_)]
+    for id_ in record.tree:
+        task = past.tasks[id_]
         ledger.tasks[task.id] = task
         # What it has used is booked there already, unless the budget was its own.
         task.accounts = tuple(

@@ -38,10 +38,12 @@ class Room:
 
     def free(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more tasks of a parent could start now."""
-        places = max(0, _left(self._rules.live_tasks, self.working))
-        if mode is Mode.JOINED and _can_lend(parent):
-            places += 1
-        return max(0, min(places, self._left_of(parent, mode)))
+        left = self._left_of(parent, mode)
+        if (most := self._rules.live_tasks) is not None:
+            places = max(0, most - self.working)
+            lent = mode is Mode.JOINED and _can_lend(parent)
+            left = min(left, places + lent)
+        return max(0, left)
 
     def enter(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Take a task that is due into its line, and return those that have room now."""
@@ -75,7 +77,8 @@ class Room:
 
     def take(self, task: "TaskRecord") -> None:
         """Give a task a place, whether there is one or not: what has happened is true."""
-        self._forget(task)
+        if self._lines:
+            self._forget(task)
         task.has_room = True
         parent = _parent(task)
         parent.children.running += 1
@@ -122,9 +125,12 @@ class Room:
 
     def _left_of(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more a parent could have if the tree had room."""
-        left = _left(self._rules.live_children, parent.children.running)
-        if mode is Mode.DETACHED:
-            left = min(left, _left(self._rules.detached, self.detached))
+        rules = self._rules
+        left = math.inf
+        if rules.live_children is not None:
+            left = rules.live_children - parent.children.running
+        if mode is Mode.DETACHED and rules.detached is not None:
+            left = min(left, rules.detached - self.detached)
         return left
 
     def _moved_up(self, *changed: Key) -> "list[TaskRecord]":
@@ -135,7 +141,7 @@ class Room:
                 self._open[key] = None
                 if key[1] is Mode.JOINED and _can_lend(_parent(self._first(key))):
                     moved.append(self._next_in(key))
-        while self._open and _left(self._rules.live_tasks, self.working) > 0:
+        while self._open and self._has_place():
             key = next(iter(self._open))
             if self._is_open(key):
                 moved.append(self._next_in(key))
@@ -143,6 +149,10 @@ class Room:
                 # Its parent has got one more in its other line.
                 del self._open[key]
         return moved
+
+    def _has_place(self) -> bool:
+        most = self._rules.live_tasks
+        return most is None or self.working < most
 
     def _next_in(self, key: Key) -> "TaskRecord":
         """Give the first in a line a place, and put the line behind the others."""
@@ -184,7 +194,3 @@ def _parent(task: "TaskRecord") -> "TaskRecord":
 def _can_lend(parent: "TaskRecord") -> bool:
     """Tell whether a task holds a place in which a joined child of it could run."""
     return parent.has_room and not parent.children.joined_running
-
-
-def _left(limit: int | None, taken: int) -> float:
-    return math.inf if limit is None else limit - taken

@@ -76,7 +76,10 @@ class _Binding:
         self._given = given
 
     def __enter__(self) -> None:
-        self._token = _bound.set({**_bound.get(), **self._given})
+        bound = _bound.get()
+        # Whoever works for another mostly is where that one is.
+        is_there = self._given.items() <= bound.items()
+        self._token = _bound.set(bound if is_there else {**bound, **self._given})
 
     def __exit__(self, *exc: object) -> None:
         _bound.reset(self._token)
@@ -92,7 +95,9 @@ def bind_session(**given: Unpack[SessionVars]) -> AbstractContextManager[None, N
         unknown = ", ".join(sorted(given.keys() - _KNOWN))
         msg = f"no such session variable: {unknown}; there are {', '.join(sorted(_KNOWN))}"
         raise TypeError(msg)
-    return _Binding({name: x for name, x in given.items() if x is not None})
+    if None in given.values():
+        return _Binding({name: x for name, x in given.items() if x is not None})
+    return _Binding(given)
 
 
 def session_strings() -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NewType
 
 import attrs
+import msgspec
 
 from agents import Budget
 
@@ -88,8 +89,7 @@ class Status(enum.StrEnum):
     """Its process died; it goes on when its session is opened again."""
 
 
-@attrs.frozen
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How a task ended, with what it said."""
 
     ending: Ending
@@ -137,9 +137,11 @@ class Grant:
         return self.id.startswith(SHARED)
 
 
-@attrs.frozen(kw_only=True)
-class TaskRequest:
-    """One piece of work, handed on."""
+class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One piece of work, handed on.
+
+    There is one for every task, so it is as cheap as can be. It is part of no cycle.
+    """
 
     id: TaskId
     parent: TaskId

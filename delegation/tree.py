@@ -42,19 +42,17 @@ class Tree:
     epoch.
     """
 
-    graph: "nx.DiGraph[TaskId]"
-    """The ledger writes it: copy it before you change it."""
-
     def __init__(self, root: TaskId) -> None:
-        # Imported late: networkx is the slowest import of all, and many programs draw no tree.
-        import networkx as nx
-
-        self.graph = nx.DiGraph()
         self.root = root
-        # The graph's own dictionaries, without the view that it wraps around each look at them.
         self._nodes: dict[TaskId, dict[str, Any]] = {}
+        self._needs: dict[TaskId, tuple[TaskId, ...]] = {}
         # Kept from the first look on: most trees are never looked at while they grow.
+        self._graph: nx.DiGraph[TaskId] | None = None
         self._rollups: Rollups | None = None
+        self._owed: dict[int, dict[TaskId, Usage]] = {}
+        """By level: what is in the total of a task, and not yet in that of the one above it."""
+        self._deepest = 0
+        """The last level of these."""
         self.turns: list[tuple[float, float | None]] = []
         """When the turns of the session began and ended, oldest first."""
 
@@ -62,15 +60,41 @@ class Tree:
         return f"<Tree {self.root}: {len(self)} tasks>"
 
     def __len__(self) -> int:
-        return len(self.graph)
+        return len(self._nodes)
 
     def __iter__(self) -> Iterator[TaskId]:
         """Yield all tasks, each parent before its children."""
         return iter(self._nodes)
 
     def __getitem__(self, task: TaskId) -> dict[str, Any]:
-        """Return the attributes of a node."""
-        return self._nodes[task]
+        """Return the attributes of a node, as they are now."""
+        node = self._nodes[task]
+        if self._deepest and (level := _level(node)) < self._deepest:
+            self._sum_up(level)
+        return node
+
+    @property
+    def graph(self) -> "nx.DiGraph[TaskId]":
+        """The same as a graph. The ledger writes it: copy it before you change it."""
+        self._sum_up(0)
+        if self._graph is None:
+            # Imported late: networkx is the slowest import of all, and many programs draw no tree.
+            import networkx as nx
+
+            self._graph = nx.DiGraph()
+            for task in self._nodes:
+                self._draw(self._graph, task)
+        return self._graph
+
+    def _draw(self, graph: "nx.DiGraph[TaskId]", task: TaskId) -> None:
+        node = self._nodes[task]
+        graph.add_node(task, **node)
+        # The graph's own dictionary, without the view that it wraps around each look at it.
+        self._nodes[task] = graph.nodes[task]
+        if node["parent"] is not None:
+            graph.add_edge(node["parent"], task, kind=DELEGATES)
+        for need in self._needs.get(task, ()):
+            graph.add_edge(need, task, kind=NEEDS)
 
     @property
     def total(self) -> Usage:
@@ -275,29 +299,27 @@ class Tree:
         needs: Iterable[TaskId] = (),
     ) -> None:
         """Add a task that has not started."""
-        self.graph.add_node(
-            task,
-            parent=parent,
-            agent=agent,
-            goal=goal,
-            label=label,
-            path=path,
-            mode=mode,
-            status=Status.QUEUED,
-            reason="" if reason is None else reason,
-            requested=at,
-            started=None,
-            ended=None,
-            usage=NOTHING_USED,
-            cost=0,
-            total=NOTHING_USED,
-            error="",
-        )
-        self._nodes[task] = self.graph.nodes[task]
-        if parent is not None:
-            self.graph.add_edge(parent, task, kind=DELEGATES)
-        for need in needs:
-            self.graph.add_edge(need, task, kind=NEEDS)
+        self._nodes[task] = {
+            "parent": parent,
+            "agent": agent,
+            "goal": goal,
+            "label": label,
+            "path": path,
+            "mode": mode,
+            "status": Status.QUEUED,
+            "reason": "" if reason is None else reason,
+            "requested": at,
+            "started": None,
+            "ended": None,
+            "usage": NOTHING_USED,
+            "cost": 0,
+            "total": NOTHING_USED,
+            "error": "",
+        }
+        if needs:
+            self._needs[task] = tuple(needs)
+        if self._graph is not None:
+            self._draw(self._graph, task)
         if self._rollups is not None:
             self._rollups.changed[task] = None
 
@@ -306,6 +328,12 @@ class Tree:
         self._nodes[task].update(attributes)
         if self._rollups is not None:
             self._rollups.changed[task] = None
+
+    def start(self, task: TaskId, at: float, status: Status) -> None:
+        """Let somebody work on a task, for the first time or again."""
+        node = self._nodes[task]
+        first = at if node["started"] is None else node["started"]
+        self.mark(task, status=status, started=first)
 
     def begin_turn(self, at: float) -> None:
         """Let the session take another turn."""
@@ -323,12 +351,38 @@ class Tree:
     def spend(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""
         node = self._nodes[task]
-        node["usage"] += usage
+        node["usage"] = _sum(node["usage"], usage)
         node["cost"] += usage.cost
-        above: TaskId | None = task
-        while above is not None:
-            node = self._nodes[above]
-            node["total"] += usage
-            above = node["parent"]
+        self._add_to_total(task, node, usage)
         if self._rollups is not None:
             self._rollups.changed[task] = None
+
+    def _add_to_total(self, task: TaskId, node: dict[str, Any], usage: Usage) -> None:
+        node["total"] = _sum(node["total"], usage)
+        level = _level(node)
+        owed = self._owed.setdefault(level, {})
+        owed[task] = _sum(owed.get(task, NOTHING_USED), usage)
+        self._deepest = max(self._deepest, level)
+
+    def _sum_up(self, level: int) -> None:
+        """Make the totals of a level and of all below it true.
+
+        What is owed to those above waits until somebody looks at them. Whoever climbs to the root
+        with every answer pays for the depth of the tree each time.
+        """
+        while self._deepest > level:
+            for task, usage in self._owed.pop(self._deepest, {}).items():
+                parent: TaskId | None = self._nodes[task]["parent"]
+                if parent is not None:
+                    self._add_to_total(parent, self._nodes[parent], usage)
+            self._deepest -= 1
+
+
+def _level(node: Mapping[str, Any]) -> int:
+    # The path of a task names all above it.
+    path: str = node["path"]
+    return path.count("/")
+
+
+def _sum(used: Usage, more: Usage) -> Usage:
+    return more if used is NOTHING_USED else used + more

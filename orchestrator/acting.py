@@ -5,27 +5,21 @@ task. What an agent is cancelled for decides whether it has ended or was merely 
 """
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from agents import (
     Agent,
-    AssistantMessage,
     CallId,
     DefinitionError,
     ModelError,
-    ModelEvent,
     Pipeline,
-    Step,
     Tool,
-    ToolMessage,
     Usage,
-    UserMessage,
     take_turn,
 )
 from delegation import (
@@ -33,7 +27,6 @@ from delegation import (
     Delegator,
     DeliveryCapability,
     Ending,
-    Mode,
     Origin,
     Outcome,
     TaskId,
@@ -42,11 +35,8 @@ from delegation import (
     delegate_tool,
 )
 from delegation.events import (
-    ModelAnswered,
     ModelFailed,
-    SteeringSeen,
     TaskSettled,
-    ToolAnswered,
     TurnEnded,
 )
 from delegation.session_context import bind_session
@@ -63,13 +53,13 @@ from orchestrator.outcomes import (
     outcome_of,
     unfinished,
 )
+from orchestrator.role import Backstage, Role
 from orchestrator.roster import Roster
 from orchestrator.spending import Spending
 from orchestrator.staging import Stage, Surroundings
 from orchestrator.watch import Sign, Watch
 
 STOPPED: Final = "it was stopped"
-ABANDONED: Final = "the call that asked for it failed when it was made again"
 ENDED_FIRST: Final = "the task that asked for it ended first"
 LOST: Final = "its process died before it had ended"
 
@@ -105,6 +95,15 @@ class Acting:
         """Why those are stopped that have shown no sign of life."""
         self._told: dict[TaskId, dict[CallId, Sequence[int]]] = {}
         """The mail that answers tell which are about to be kept."""
+        # One for all tasks: to take a method from its object makes another object.
+        self._ready = book.wait_durable
+        self._backstage = Backstage(
+            book=book,
+            spending=self._spending,
+            listeners=self.listeners,
+            told=self._told,
+            end_below=self.end_below,
+        )
 
     def stop(self, task: TaskId) -> None:
         """Cancel an agent that acts now. Its joined children are cancelled with it."""
@@ -136,7 +135,6 @@ class Acting:
         *,
         origin: Origin,
         delegator: Attendant,
-        ended: Callable[[Outcome], TaskSettled | TurnEnded],
     ) -> Outcome:
         """Let the agent of a task act until it has an outcome, and record that.
 
@@ -144,26 +142,28 @@ class Acting:
             task: who acts.
             origin: what its own requests will say of where they come from.
             delegator: takes its requests, and looks after them.
-            ended: makes the fact that records the outcome.
         """
+        record = self._book.ledger.tasks[task]
         outcome: Outcome | None = None
         try:
-            outcome = await self._act(task, origin, delegator)
+            outcome = await self._act(record, origin, delegator)
         finally:
             # Without an outcome this is a cancellation from outside. A task that nobody could
             # take up again has ended with it; any other is only interrupted.
             if outcome is None and self._book.ledger.ends_for_good(task):
-                record = self._book.ledger.tasks[task]
                 outcome = unfinished(record, Ending.CANCELLED, STOPPED)
             if outcome is not None:
                 if left := self._stage.left_below(task):
                     await self._stage.close(left)  # noqa: ASYNC102 (shielded and bounded there)
-                self.end_below(task, Ending.CANCELLED)
+                if record.children.unsettled:
+                    self.end_below(task, Ending.CANCELLED)
                 outcome = self._noted(task, outcome)
-                outcome = self._book.post(ended(outcome)).outcome
-                parent = self._book.ledger.tasks[task].parent
-                if parent is not None:
-                    self.show_life(parent.id)
+                if record.parent is None:
+                    ended = TurnEnded(record.session, origin.turn, outcome)
+                    outcome = self._book.post(ended).outcome
+                else:
+                    outcome = self._book.post(TaskSettled(task, outcome)).outcome
+                    self.show_life(record.parent.id)
         assert outcome is not None, "whoever has none was torn down"
         return outcome
 
@@ -183,18 +183,19 @@ class Acting:
 
     def _noted(self, task: TaskId, outcome: Outcome) -> Outcome:
         note = self._stage.note_of(task)
-        return attrs.evolve(outcome, note=note) if note else outcome
+        return replace(outcome, note=note) if note else outcome
 
-    async def _act(self, task: TaskId, origin: Origin, delegator: Attendant) -> Outcome:
-        record = self._book.ledger.tasks[task]
+    async def _act(
+        self, record: TaskRecord, origin: Origin, delegator: Attendant
+    ) -> Outcome:
+        task = record.id
         ending, error, kind = Ending.CANCELLED, STOPPED, ""
         scope = self._scopes[task] = trio.CancelScope()
         if self._book.ledger.is_cancelled(task):
             self.stop(task)
         try:
-            agent = self._roster.agent_of(record)
-            seconds, over_time = self._time_left(agent, record)
-            scope.relative_deadline = seconds
+            agent = self._roster.cast(record)
+            over_time = self._limit_time(scope, agent, record)
             with scope:
                 return await self._answer(agent, record, origin, delegator)
             if not self._book.ledger.is_cancelled(task):
@@ -213,7 +214,7 @@ class Acting:
             outcome = outcome_of(exc, record)
             if self._book.ledger.is_cancelled(task):
                 error = f"{STOPPED}, and then {outcome.error}"
-                outcome = attrs.evolve(outcome, ending=Ending.CANCELLED, error=error)
+                outcome = replace(outcome, ending=Ending.CANCELLED, error=error)
             return outcome  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             self._spending.book_unheard(task)
@@ -224,14 +225,17 @@ class Acting:
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             del self._scopes[task]
+            self._roster.release(task)
             self._spending.booked(task)
             self._stalled.pop(task, None)
             self._told.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
-        return attrs.evolve(unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
+        return replace(unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
 
-    def _time_left(self, agent: Agent[Any], record: TaskRecord) -> tuple[float, str]:
-        """Return how many seconds a task has, and what to say when they are over."""
+    def _limit_time(
+        self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord
+    ) -> str:
+        """Give a task the seconds that it has, and return what to say when they are over."""
         seconds, over_time = math.inf, ""
         if (limit := agent.limits.seconds) is not None:
             seconds, over_time = limit, f"used up its limit of {limit} seconds"
@@ -240,7 +244,9 @@ class Acting:
                 left = max(0, account.deadline - self._book.clock())
                 if left < seconds:
                     seconds, over_time = left, f"{account.describe()} is used up"
-        return seconds, over_time
+        if over_time:
+            scope.relative_deadline = seconds
+        return over_time
 
     async def _answer(
         self,
@@ -254,7 +260,6 @@ class Acting:
         if record.request is not None:
             sign = self.watch.begin(record, agent.patience)
             self._signs[record.id] = sign
-        is_staged = self._roster.runs_tools and (agent.tools or agent.workspace)
         try:
             with (
                 paying_from(record.accounts),
@@ -263,65 +268,49 @@ class Acting:
                     async_delivery=origin.capability is not DeliveryCapability.NONE,
                 ),
             ):
-                async with (
-                    self._stage.set_for(record, agent, origin, self._scopes[record.id])
-                    if is_staged
-                    else nullcontext()
-                ):
-                    if isinstance(agent, Pipeline):
-                        if sign is not None:
-                            sign.enter_program()
-                        text = await delegator.perform(agent, record, origin)
-                    else:
-                        text = await self._take_turn(
-                            agent, record, origin, delegator, sign
-                        )
+                if self._roster.runs_tools and (agent.tools or agent.workspace):
+                    scope = self._scopes[record.id]
+                    async with self._stage.set_for(record, agent, origin, scope):
+                        text = await self._say(agent, record, origin, delegator, sign)
+                else:
+                    text = await self._say(agent, record, origin, delegator, sign)
         finally:
             if sign is not None:
                 del self._signs[record.id]
                 self.watch.end(sign)
         return Outcome(Ending.SUCCEEDED, text)
 
-    async def _take_turn(
+    def _say(
         self,
         agent: Agent[Any],
         record: TaskRecord,
         origin: Origin,
         delegator: Attendant,
         sign: Sign | None,
-    ) -> str:
-        return await take_turn(
+    ) -> Awaitable[str]:
+        """Let an agent, or the program of a pipeline, give its answer."""
+        if isinstance(agent, Pipeline):
+            if sign is not None:
+                sign.enter_program()
+            return delegator.perform(agent, record, origin)
+        role = Role(self._backstage, record, sign)
+        return take_turn(
             agent,
             record.transcript,
-            model=self._roster.model_for(
-                record, agent, partial(self._spending.paid_by, record)
-            ),
+            model=self._roster.model_for(record, agent, role.paid),
             tools=self._roster.tools_for(
                 record, self._tools(agent, record, origin, delegator)
             ),
-            record=self._keeper(record, sign),
-            ready=self._book.wait_durable,
-            tell=self._teller(record, sign),
-            hear=partial(self._heard, record),
+            record=role.keep,
+            ready=self._ready,
+            tell=role.tell,
+            hear=role.hear,
             gate=self._gate_of(record, agent),
             wanted=None if record.request is None else record.request.output_schema,
             besides=record.instructions,
             task=record.name,
             path=record.path,
         )
-
-    def _teller(
-        self, record: TaskRecord, sign: Sign | None
-    ) -> Callable[[ModelEvent], None]:
-        tell = self.listeners.teller(record.id)
-        if sign is None:
-            return tell
-
-        def show_life(event: ModelEvent) -> None:
-            sign.hear(event)
-            tell(event)
-
-        return show_life
 
     def _gate_of(self, record: TaskRecord, agent: Agent[Any]) -> CallGate | None:
         """Return where the calls of a task wait for approval, if there is any rule about that."""
@@ -331,56 +320,17 @@ class Acting:
         workspace = partial(self._stage.workspace_of, record)
         return CallGate(self._book, record, policies, workspace, tools=agent.tools)
 
-    def _keeper(self, record: TaskRecord, sign: Sign | None) -> Callable[[Step], Step]:
-        def keep(step: Step) -> Step:
-            kept: Step
-            if isinstance(step, AssistantMessage):
-                kept = self._book.post(ModelAnswered(record.id, step)).message
-                self._spending.booked(record.id)
-            else:
-                if step.failed and record.children.unsettled:
-                    self._end_children_of(record, step.call)
-                told = self._read(record, step)
-                kept = self._book.post(ToolAnswered(record.id, step, told)).message
-            if sign is not None:
-                sign.step(step)
-            return kept
-
-        return keep
-
-    def _end_children_of(self, record: TaskRecord, call: CallId) -> None:
-        """End what a call had asked for before a crash, and that it fails to ask for again."""
-        for key, task in list(record.children.asked.items()):
-            child = self._book.ledger.tasks[task]
-            is_joined = child.outcome is None and child.mode is Mode.JOINED
-            if is_joined and key.startswith(f"{call}#"):
-                self.end_below(task, Ending.LOST)
-                outcome = unfinished(child, Ending.LOST, ABANDONED)
-                self._book.post(TaskSettled(task, outcome))
-
-    def _read(self, record: TaskRecord, answer: ToolMessage) -> tuple[int, ...]:
-        """Return the mail that an answer tells, and that no other has told before it."""
-        told = self._told.get(record.id, {}).pop(answer.call, ())
-        mail = self._book.ledger.sessions[record.session].mail
-        return tuple(seq for seq in told if seq in mail)
-
-    def _heard(self, record: TaskRecord) -> Sequence[UserMessage]:
-        """Let a task read what was said to it meanwhile."""
-        unseen = tuple(id_ for id_, it in record.steering.items() if it.is_unseen)
-        if not unseen:
-            return ()
-        self._book.post(SteeringSeen(record.id, unseen))
-        return cast("Sequence[UserMessage]", record.transcript[-len(unseen) :])
-
     def _tools(
         self,
         agent: Agent[Any],
         record: TaskRecord,
         origin: Origin,
         delegator: Attendant,
-    ) -> list[Tool]:
+    ) -> Sequence[Tool]:
+        tools = agent.tools
         # Whoever asked runs theirs for the session they talk to, and for no copy of its agent.
-        tools = [it for it in agent.tools if record.parent is None or not it.elsewhere]
+        if record.parent is not None and any(it.elsewhere for it in tools):
+            tools = tuple(it for it in tools if not it.elsewhere)
         if not agent.may_delegate:
             return tools
         ledger = self._book.ledger

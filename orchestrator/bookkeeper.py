@@ -143,7 +143,7 @@ class Bookkeeper:
         """Return the sessions that a fact has laid to rest, or woken."""
         session = self.ledger.sessions.get(entry.session)
         if session is not None:
-            if session.turn is not None and session.id in self._awake:
+            if session.turn is not None and entry.session in self._awake:
                 return NOTHING  # most facts: it is known that it has something to do
             # Whoever is new is about to have something to do.
             is_new = isinstance(entry.event, SessionOpened)

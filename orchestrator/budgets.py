@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
@@ -10,6 +10,7 @@ from agents import Budget
 from delegation import SHARED, Account, Grant
 
 _GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
+_AS_BEFORE: Final = nullcontext()
 
 
 def _new_name(_: Budget) -> str:
@@ -57,18 +58,20 @@ def budget(
         name=name,
     )
     grant = Grant(f"{SHARED}{_NAMING.get()(allowed)}", allowed)
-    token = _GRANTS.set((*_GRANTS.get(), grant))
-    try:
+    with _granting((*_GRANTS.get(), grant)):
         yield
-    finally:
-        _GRANTS.reset(token)
+
+
+def paying_from(accounts: Iterable[Account]) -> AbstractContextManager[None]:
+    """Let whatever a task begins be paid for by the budgets that pay for the task."""
+    grants = [Grant(it.id, it.budget) for it in accounts if it.is_shared]
+    # Whoever works for another mostly begins under the same budgets, or under none.
+    return _AS_BEFORE if (*grants,) == _GRANTS.get() else _granting((*grants,))
 
 
 @contextmanager
-def paying_from(accounts: Iterable[Account]) -> Generator[None]:
-    """Let whatever a task begins be paid for by the budgets that pay for the task."""
-    shared = (it for it in accounts if it.is_shared)
-    token = _GRANTS.set(tuple(Grant(it.id, it.budget) for it in shared))
+def _granting(grants: tuple[Grant, ...]) -> Generator[None]:
+    token = _GRANTS.set(grants)
     try:
         yield
     finally:

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from agents import Agent, OutputError, Pipeline, read_output
 from delegation import Ending, Outcome, TaskRecord
@@ -89,7 +89,7 @@ class Child(Generic[OutputT_co]):
         try:
             return read_output(self._agent.output, outcome.output)
         except OutputError as exc:
-            unread = attrs.evolve(outcome, ending=Ending.FAILED, error=str(exc))
+            unread = replace(outcome, ending=Ending.FAILED, error=str(exc))
             raise TaskFailedError(self.path, unread) from exc
 
     def failure(self, outcome: Outcome) -> TaskFailedError:

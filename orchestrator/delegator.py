@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import trio
 
 from agents import Agent, CallId, MessageId, Pipeline, ToolError, raising_one_error
@@ -94,7 +95,9 @@ class OrchestratorDelegator:
             # would otherwise be one stack, and end where Python's recursion ends.
             async with trio.open_nursery() as children:
                 for task in tasks:
-                    if task.outcome is None:
+                    if task.acting:
+                        children.start_soon(self.run_child, task.id)
+                    elif task.outcome is None:
                         children.start_soon(self.run_joined, task)
         return joined_answer(tasks, session, readable(agent, caller.transcript))
 
@@ -170,18 +173,11 @@ class OrchestratorDelegator:
         """Run a task that was posted as started, until it is settled."""
         record = self._book.ledger.tasks[task]
         assert record.request is not None, "a session's root is run by its turns"
-        # A child ends with its one turn, so nobody can tell it anything later.
-        origin = Origin(
-            session=record.session,
-            turn=record.request.origin.turn,
-            capability=DeliveryCapability.NONE,
-        )
-        await self._acting.see_through(
-            task,
-            origin=origin,
-            delegator=self,
-            ended=lambda outcome: TaskSettled(task, outcome),
-        )
+        origin = record.request.origin
+        if origin.capability is not DeliveryCapability.NONE:
+            # A child ends with its one turn, so nobody can tell it anything later.
+            origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
+        await self._acting.see_through(task, origin=origin, delegator=self)
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None

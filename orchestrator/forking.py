@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from agents import Agent, CallId, Usage, raising_one_error
 from delegation import (
@@ -211,7 +212,7 @@ class _Copy:
         match event:
             case ModelAnswered(message=message):
                 free = attrs.evolve(message, usage=Usage())
-                event = attrs.evolve(event, message=free, copied=True)
+                event = replace(event, message=free, copied=True)
             case TurnStarted() | ToolAnswered():
                 mail = tuple(self._seqs[it] for it in event.mail)
                 event = attrs.evolve(event, mail=mail)

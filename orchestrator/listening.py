@@ -5,7 +5,6 @@ Nobody who listens slows a model. What happens is not kept: the journal has the 
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 
 import attrs
@@ -79,11 +78,8 @@ class Listeners:
             if not hearing:
                 del self._of_a_task[task]
 
-    def teller(self, task: TaskId) -> Callable[[ModelEvent], None]:
-        """Return what tells everybody who listens of a task."""
-        return partial(self._tell, task)
-
-    def _tell(self, task: TaskId, event: ModelEvent) -> None:
+    def tell(self, task: TaskId, event: ModelEvent) -> None:
+        """Tell everybody who listens of a task."""
         for listener in self._listeners:
             listener.hear(task, event)
         for hear in self._of_a_task.get(task, ()):

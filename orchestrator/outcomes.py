@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final, cast
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from agents import (
     AgentError,
@@ -46,21 +46,21 @@ def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
             ended = unfinished(
                 record, Ending.FAILED, words_of(exc), partial=exc.partial
             )
-            return attrs.evolve(ended, kind=exc.kind.value, retry_after=exc.retry_after)
+            return replace(ended, kind=exc.kind.value, retry_after=exc.retry_after)
         case OverBudgetError():
             ended = unfinished(
                 record, Ending.OVER_BUDGET, words_of(exc), partial=exc.partial
             )
-            return attrs.evolve(ended, kind=exc.ran_out)
+            return replace(ended, kind=exc.ran_out)
         case LimitExceededError():
             ended = unfinished(record, Ending.OVER_BUDGET, words_of(exc))
-            return attrs.evolve(ended, kind=exc.ran_out)
+            return replace(ended, kind=exc.ran_out)
         case OutputError():
             ended = unfinished(record, Ending.FAILED, words_of(exc))
-            return attrs.evolve(ended, schema_errors=exc.problems)
+            return replace(ended, schema_errors=exc.problems)
         case TaskFailedError():
             ended = unfinished(record, _ending_by(exc, record), words_of(exc))
-            return attrs.evolve(ended, kind=exc.outcome.kind)
+            return replace(ended, kind=exc.outcome.kind)
         case _:
             return unfinished(record, Ending.FAILED, words_of(exc))
 

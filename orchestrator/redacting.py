@@ -13,16 +13,18 @@ import attrs
 import msgspec
 
 from agents.secrets import Redactor
-from delegation import Encoded, encode
+from delegation import Encoded, Outcome, encode
 from delegation.events import (
     CancelRequested,
     DoorClosed,
     DoorOpened,
     Event,
     MessageReceived,
+    ModelAnswered,
     QuietChanged,
     ReplyDelivered,
     SteeringSeen,
+    TaskSettled,
     TaskStarted,
     TurnResumed,
     TurnStarted,
@@ -30,16 +32,11 @@ from delegation.events import (
 
 EventT = TypeVar("EventT", bound=Event)
 
-WITHOUT_TEXT: Final = (
-    TaskStarted,
-    TurnStarted,
-    TurnResumed,
-    CancelRequested,
-    QuietChanged,
-    SteeringSeen,
-    DoorOpened,
-    DoorClosed,
-    ReplyDelivered,
+WITHOUT_TEXT: Final = frozenset[type[Event]](
+    [
+        *(TaskStarted, TurnStarted, TurnResumed, CancelRequested, QuietChanged),
+        *(SteeringSeen, DoorOpened, DoorClosed, ReplyDelivered),
+    ]
 )
 """Facts in which nobody can have let a secret slip: nothing is said in them."""
 OURS: Final = frozenset(
@@ -54,13 +51,24 @@ OURS: Final = frozenset(
 def written_down(event: EventT, redactor: Redactor) -> tuple[EventT, Encoded]:
     """Return a fact as it may be kept, and as it is stored."""
     encoded = encode(event)
-    if isinstance(event, WITHOUT_TEXT) or not (
-        redactor.suspects(encoded.body) or _has_files(event)
-    ):
+    if type(event) in WITHOUT_TEXT or _is_said_again(event, redactor.last_clean):
+        return event, encoded
+    if not (redactor.suspects(encoded.body) or _has_files(event)):
+        if isinstance(event, ModelAnswered):
+            redactor.last_clean = event.message.text
         return event, encoded
     kept = cast("EventT", _cleaned(event, redactor))
     again = encode(kept)
     return (event, encoded) if again.body == encoded.body else (kept, again)
+
+
+def _is_said_again(event: Event, answer: str) -> bool:
+    """Tell whether a fact says nothing but an answer that was looked through just before."""
+    return (
+        isinstance(event, TaskSettled)
+        and event.outcome.output is answer
+        and event.outcome == Outcome(event.outcome.ending, answer)
+    )
 
 
 def _has_files(event: Event) -> bool:
@@ -81,20 +89,26 @@ def _cleaned(value: object, redactor: Redactor) -> object:
             return tuple(_cleaned(it, redactor) for it in cast("Any", value))
         case bytes():
             return _cleaned_file(value, redactor)
-        case _ if attrs.has(type(value)):
-            return _cleaned_fields(cast("attrs.AttrsInstance", value), redactor)
+        case _ if isinstance(value, msgspec.Struct) or attrs.has(type(value)):
+            return _cleaned_fields(value, redactor)
         case _:
             pass
     return value
 
 
-def _cleaned_fields(value: attrs.AttrsInstance, redactor: Redactor) -> object:
+def _cleaned_fields(value: Any, redactor: Redactor) -> object:
+    is_struct = hasattr(value, "__struct_fields__")
+    kind = value.__class__
+    fields = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind)
     changed: dict[str, object] = {}
-    for field in attrs.fields(type(value)):
+    for field in fields:
         was = getattr(value, field.name)
         if field.name not in OURS and (now := _cleaned(was, redactor)) != was:
             changed[field.name] = now
-    return attrs.evolve(cast("Any", value), **changed) if changed else value
+    if not changed:
+        return value
+    replace = msgspec.structs.replace if is_struct else attrs.evolve
+    return replace(value, **changed)
 
 
 def _cleaned_file(data: bytes, redactor: Redactor) -> bytes:

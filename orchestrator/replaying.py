@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from agents import Agent, DefinitionError, Pipeline
 from delegation import (
@@ -140,7 +141,7 @@ class _Book(Bookkeeper):
     def _post(self, event: EventT) -> EventT:
         self._date = self._record.date(event)
         if isinstance(event, ModelAnswered) and event.message.id in self._record.copied:
-            event = attrs.evolve(event, copied=True)
+            event = replace(event, copied=True)
         try:
             kept = super()._post(event)
         finally:

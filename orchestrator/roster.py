@@ -48,6 +48,8 @@ class Roster:
         self._agents: dict[SessionId, Agent[Any]] = {}
         self._hired: dict[TaskId, Agent[Any]] = {}
         """Who does what a pipeline has delegated: it may be anybody."""
+        self._at_work: dict[TaskId, Agent[Any]] = {}
+        """Who acts now: whoever works for them need not look further up."""
         self._leaves: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
         """Agents, and the same without anybody to hand work to."""
         self._models: dict[str, Model] = {}
@@ -79,7 +81,18 @@ class Roster:
             self.model_of(everybody)
             self._has_rules |= bool(everybody.approve)
 
+    def cast(self, task: TaskRecord) -> Agent[Any]:
+        """Return who acts for a task, and remember it until that is over."""
+        agent = self._at_work[task.id] = self.agent_of(task)
+        return agent
+
+    def release(self, task: TaskId) -> None:
+        """Forget who has acted for a task."""
+        self._at_work.pop(task, None)
+
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
+        if (agent := self._at_work.get(task.id)) is not None:
+            return agent
         if task.parent is None:
             return self._agents[task.session]
         if task.id in self._hired:

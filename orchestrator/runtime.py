@@ -365,8 +365,10 @@ async def _opened(
 
 def _steady_clock() -> Callable[[], float]:
     """Return a clock that tells the time of day, never steps back, and jumps where trio's does."""
-    offset = time.time() - trio.current_time()
-    return lambda: offset + trio.current_time()
+    # The clock itself: `trio.current_time()` asks its way to it, and every fact has a date.
+    now = trio.lowlevel.current_clock().current_time
+    offset = time.time() - now()
+    return lambda: offset + now()
 
 
 def _new_task_id() -> TaskId:

@@ -120,7 +120,6 @@ class Turns:
                 session=session.id, turn=turn.number, capability=turn.capability
             ),
             delegator=self._delegator,
-            ended=lambda outcome: TurnEnded(session.id, turn.number, outcome),
         )
         # Nobody is told what a crash could still make untrue.
         await self._book.wait_durable()

@@ -45,7 +45,7 @@ class Sign:
         self._watch = watch
         self.task = task
         self.patience = patience
-        self.last = trio.current_time()
+        self.last = watch.now()
         self.due = math.inf
         """When it is looked at next."""
         self.answers_due = len(unanswered_calls(task.transcript))
@@ -65,7 +65,7 @@ class Sign:
         """Show a sign of life."""
         if self.is_over:
             return  # it came too late
-        self.last = trio.current_time()
+        self.last = self._watch.now()
         if self.is_quiet:
             self.is_quiet = False
             self._watch.tell(self)
@@ -98,6 +98,7 @@ class Watch:
     def __init__(
         self, book: Bookkeeper, stop: Callable[[TaskRecord, str], None]
     ) -> None:
+        self.now = trio.lowlevel.current_clock().current_time
         self._book = book
         self._stop = stop
         self._looks: list[tuple[float, int, Sign]] = []
@@ -130,7 +131,7 @@ class Watch:
     async def watch_forever(self) -> NoReturn:
         """Look at each task when it may have become quiet or stalled."""
         while True:
-            now = trio.current_time()
+            now = self.now()
             while self._looks and self._looks[0][0] <= now:
                 due, _, sign = heapq.heappop(self._looks)
                 if sign.is_over:
@@ -164,10 +165,11 @@ class Watch:
     def look_later(self, sign: Sign, now: float) -> None:
         """Look at a task again when it could next have become quiet or stalled."""
         patience = sign.patience
-        seconds = (patience.quiet, patience.stalled, patience.stalled_in_tool)
-        later = [sign.last + it for it in seconds if it is not None]
-        due = min((it for it in later if it > now), default=math.inf)
-        if due >= sign.due or math.isinf(due):
+        due = math.inf
+        for seconds in (patience.quiet, patience.stalled, patience.stalled_in_tool):
+            if seconds is not None and now < (later := sign.last + seconds) < due:
+                due = later
+        if due >= sign.due:
             return
         sign.due = due
         self._count += 1

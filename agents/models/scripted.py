@@ -10,11 +10,10 @@ from agents.errors import DefinitionError, Failure, ModelError, ScriptExhaustedE
 from agents.messages import (
     AssistantMessage,
     CallId,
+    Message,
     ToolCall,
-    ToolMessage,
     Transcript,
     Usage,
-    UserMessage,
 )
 from agents.models.draft import CUT_OFF
 from agents.models.model import ModelRequest, Price, TextDelta
@@ -24,6 +23,7 @@ Step: TypeAlias = Said | Callable[[Transcript], Said]
 
 # What the usual English text comes to in the tokenizers of today's models.
 CHARACTERS_PER_TOKEN: Final = 4
+FREE: Final = Price()
 
 
 class ScriptedModel:
@@ -40,7 +40,7 @@ class ScriptedModel:
     ) -> None:
         self._steps = list(steps)
         self._seconds = seconds
-        self.price = price if price is not None else Price()
+        self.price = FREE if price is None else price
         self._repeats = False
         self._taken = 0
 
@@ -93,7 +93,10 @@ class ScriptedModel:
     def _message(
         self, request: ModelRequest, text: str, calls: tuple[ToolCall, ...]
     ) -> AssistantMessage:
-        written = _tokens(text) + sum(map(_call_tokens, calls))
+        written = _tokens(text)
+        if calls:
+            written += sum(map(_call_tokens, calls))
+            calls = _with_ids(calls, len(request.transcript))
         most = request.max_output
         if most is not None and written > most:
             raise ModelError(
@@ -102,13 +105,14 @@ class ScriptedModel:
                 partial=_within(text, most),
                 usage=self._usage(request, most),
             )
-        calls = _with_ids(calls, len(request.transcript))
         return AssistantMessage(text, calls, self._usage(request, written), self.name)
 
     def _usage(self, request: ModelRequest, written: int) -> Usage:
         read = self.count_tokens(request)
-        cost = self.price.of(input_tokens=read, output_tokens=written)
-        return Usage(calls=1, input_tokens=read, output_tokens=written, cost=cost)
+        cost = 0
+        if self.price is not FREE:
+            cost = self.price.of(input_tokens=read, output_tokens=written)
+        return Usage(1, read, written, cost)
 
 
 def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...]:
@@ -132,9 +136,8 @@ def _call_tokens(call: ToolCall) -> int:
     return _tokens(call.name) + _tokens(str(call.arguments))
 
 
-def _message_tokens(message: UserMessage | AssistantMessage | ToolMessage) -> int:
-    match message:
-        case AssistantMessage():
-            return _tokens(message.text) + sum(map(_call_tokens, message.calls))
-        case UserMessage() | ToolMessage():
-            return _tokens(message.text)
+def _message_tokens(message: Message) -> int:
+    tokens = _tokens(message.text)
+    if isinstance(message, AssistantMessage):
+        tokens += sum(map(_call_tokens, message.calls))
+    return tokens

@@ -39,13 +39,17 @@ class GroupCommit(Generic[RowT]):
         self._appended.set()
 
     async def wait_durable(self, seq: int) -> None:
-        await trio.lowlevel.checkpoint()
-        while self._durable_seq < seq:
+        if self._durable_seq >= seq:
+            await trio.lowlevel.checkpoint()
+            return
+        while True:
             if self._broken is not None:
                 raise self._broken
             if self._taken_seq < seq:
                 self._wanted.set()
             await self._committed.park()
+            if self._durable_seq >= seq:
+                return
 
     async def wait_all_durable(self) -> None:
         """Wait until everything that was appended is safe."""

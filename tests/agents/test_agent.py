@@ -50,6 +50,19 @@ def test_two_delegates_of_one_name_are_refused() -> None:
         Agent("editor", model=MODEL, delegates=helpers)
 
 
+def test_whoever_makes_an_agent_does_not_write_down_its_team() -> None:
+    """That would take longer with everybody below, and twice as long with each level of pairs."""
+
+    class Unspeakable(Agent):
+        def __repr__(self) -> str:
+            raise AssertionError("nobody has asked who it is")
+
+    below = Unspeakable("below", model=MODEL)
+    above = Agent("above", model=MODEL, delegates=[below], tools=[look])
+
+    assert above.delegates == (below,)
+
+
 def test_names_may_meet_in_different_places() -> None:
     """A delegate is found below the agent that has it, and a tool is no delegate."""
     look_agent = Agent("look", model=MODEL)

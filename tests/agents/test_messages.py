@@ -6,6 +6,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from agents import (
     AssistantMessage,
@@ -152,7 +153,7 @@ def test_a_journal_from_before_there_were_ids_can_be_read(
     body = json.loads(written.body)
     del body["message"]["id"]
 
-    read = decode(attrs.evolve(written, body=json.dumps(body).encode()))
+    read = decode(replace(written, body=json.dumps(body).encode()))
 
     assert read == fact
     assert isinstance(read, ModelAnswered | ToolAnswered)

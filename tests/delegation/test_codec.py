@@ -1,12 +1,12 @@
 """Facts as versioned JSON, and back."""
 
 import json
-from typing import get_args
+from typing import get_args, get_type_hints
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agents import (
     AssistantMessage,
@@ -86,9 +86,9 @@ st.register_type_strategy(
         TaskRequest,
         output_schema=st.none() | arguments,
         **{
-            it.name: st.from_type(it.type)
-            for it in attrs.fields(TaskRequest)
-            if it.type is not None and it.name != "output_schema"
+            name: st.from_type(hint)
+            for name, hint in get_type_hints(TaskRequest).items()
+            if name in TaskRequest.__struct_fields__ and name != "output_schema"
         },
     ),
 )
@@ -226,7 +226,7 @@ def test_a_message_without_a_name_is_named_by_its_place() -> None:
 def test_a_newer_version_is_not_guessed_at() -> None:
     """The same words may mean something else by then."""
     with pytest.raises(UnreadableFactError, match="'JournalOpened' in version 3"):
-        decode(attrs.evolve(encode(FACT), version=3))
+        decode(replace(encode(FACT), version=3))
 
 
 def test_an_unknown_kind_is_not_skipped() -> None:

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-import attrs
 import networkx as nx
 from hypothesis import settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
+from msgspec.structs import replace
 
 from agents import Usage, UserMessage
 from delegation import (
@@ -287,7 +287,7 @@ class CheckedFacts(Facts):
         """Whoever folds the same facts, read back from how they are kept, knows the same."""
         again = Ledger(self.kept)
         for entry in self.entries:
-            again.post(attrs.evolve(entry, event=decode(encode(entry.event))))
+            again.post(replace(entry, event=decode(encode(entry.event))))
         assert self.snapshot(again) == self.snapshot(self.ledger)
 
 

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from agents import Budget
 from delegation import (
@@ -58,7 +59,7 @@ def request_of(requested: Asked) -> Callable[..., TaskRequest]:
         id_ = more.pop("id", "new")
         request = requested(id_, parent, background=background, **more).request
         origin = attrs.evolve(request.origin, capability=capability)
-        return attrs.evolve(request, origin=origin)
+        return replace(request, origin=origin)
 
     return request_of
 

@@ -53,7 +53,7 @@ class Making:
         self.tasks.append(task)
         tokens, price = self.number(9), self.number(3)
         task.usage = Usage(
-            calls=1, input_tokens=tokens, cost=7 * price, unpriced=not price
+            calls=1, input_tokens=tokens, cost=7 * price, unpriced=int(not price)
         )
         return task
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -195,7 +196,7 @@ def aged(journal: MemoryJournal, seconds: float) -> MemoryJournal:
         event = entry.event
         if isinstance(event, ApprovalAsked):
             event = attrs.evolve(event, deadline=event.deadline - seconds)
-        return attrs.evolve(entry, at=entry.at - seconds, event=event)
+        return msgspec.structs.replace(entry, at=entry.at - seconds, event=event)
 
     return MemoryJournal(map(before, journal.entries))
 

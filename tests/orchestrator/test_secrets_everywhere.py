@@ -11,10 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, cast
 
-import attrs
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from agents import (
     Agent,
@@ -746,10 +746,10 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
     )
     kept, encoded = written_down(event, Redactor(["1234"]))
 
-    cleaned = attrs.evolve(
+    cleaned = replace(
         event.request, goal="the pin is ***", label="***", context="t_***"
     )
-    assert kept == attrs.evolve(event, request=cleaned)
+    assert kept == replace(event, request=cleaned)
     assert encoded == encode(kept)
 
 
@@ -760,6 +760,25 @@ def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
 
     assert kept.message.text == "password=***"
     assert kept.message.id == said.id
+
+
+@pytest.mark.parametrize("field", ["error", "note", "schema_errors"])
+def test_an_answer_that_is_said_again_hides_nothing_beside_it(field: str) -> None:
+    """What was looked through a moment ago is not looked through again; all else is."""
+    redactor = Redactor()
+    answer = AssistantMessage("all is well")
+    written_down(ModelAnswered(TaskId("t_1"), answer), redactor)
+    secret = "password=hunter2X9zQ"
+    besides: Any = {field: (secret,) if field == "schema_errors" else secret}
+    plain = TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED, answer.text))
+    more = TaskSettled(TaskId("t_1"), replace(plain.outcome, **besides))
+
+    assert written_down(plain, redactor) == (plain, encode(plain))
+    kept, encoded = written_down(more, redactor)
+
+    assert "hunter2" not in encoded.body.decode()
+    assert kept.outcome.output == answer.text
+    assert "password=***" in encoded.body.decode()
 
 
 def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from agents import (
     Agent,
@@ -364,14 +365,14 @@ async def test_facts_in_a_wrong_order_are_found() -> None:
     (first, *_), last = entries, entries[-1]
 
     assert "comes after a later one" in laws_of([last, first])[0]
-    early = attrs.evolve(last, at=first.at - 1)
+    early = replace(last, at=first.at - 1)
     assert any("is dated before" in law for law in laws_of([*entries[:-1], early]))
 
 
 async def test_a_task_that_is_settled_twice_or_never_is_found() -> None:
     entries = await entries_of(team())
     at = place(entries, TaskSettled)
-    twice = attrs.evolve(entries[-1], seq=99, event=entries[at].event)
+    twice = replace(entries[-1], seq=99, event=entries[at].event)
 
     assert any("is settled 2 times" in law for law in laws_of([*entries, twice]))
     never = laws_of([*entries[:at], *entries[at + 1 :]])
@@ -421,7 +422,7 @@ async def test_usage_that_does_not_add_up_and_a_budget_that_is_passed_are_found(
         (Budget(tokens=2), "tokens of 2"),
         (Budget(depth=0), "is too deep for"),
     ):
-        tight = attrs.evolve(entries[at], event=attrs.evolve(opened, budget=budget))
+        tight = replace(entries[at], event=attrs.evolve(opened, budget=budget))
         laws = laws_of([*entries[:at], tight, *entries[at + 1 :]])
         assert any(problem in law for law in laws), problem
 
@@ -432,9 +433,7 @@ async def test_mail_that_is_read_twice_and_a_turn_that_ends_twice_are_found() ->
         (TurnStarted, "reads mail again"),
         (TurnEnded, "a turn again"),
     ):
-        again = attrs.evolve(
-            entries[-1], seq=99, event=entries[place(entries, kind)].event
-        )
+        again = replace(entries[-1], seq=99, event=entries[place(entries, kind)].event)
         assert any(problem in law for law in laws_of([*entries, again]))
 
 

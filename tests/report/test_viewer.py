@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from delegation import Mode, TaskId
 from delegation.events import MessageReceived, TaskStarted, TurnEnded, TurnStarted
@@ -386,8 +387,7 @@ def test_no_label_of_the_axis_stands_on_another(folder: Path, opened: Opened) ->
         story.post(MessageReceived(S, "And then?"), after=pause)
         story.post(TurnStarted(S, number + 1, PUSH, (len(story.entries),)))
     quick = [
-        attrs.evolve(entry, at=first + (entry.at - first) / 100)
-        for entry in story.entries
+        replace(entry, at=first + (entry.at - first) / 100) for entry in story.entries
     ]
     page = opened(write(folder / "quick.html", quick, run=S))
     page.run(LISTEN)
