@@ -154,9 +154,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     session.forked_from = event.forked_from
     session.attended = event.attended
     session.labels = event.labels
-    root.transcript += [
-        _told(said, number) for number, said in enumerate(event.history)
-    ]
+    root.transcript += [said.message(at) for at, said in enumerate(event.history)]
     session.tree.add(
         root.id,
         parent=None,
