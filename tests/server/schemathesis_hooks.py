@@ -7,6 +7,7 @@ sends is about something that exists, unless it wants to send nonsense.
 import itertools
 import json
 import os
+import re
 import zlib
 from typing import Any
 
@@ -15,6 +16,7 @@ from schemathesis.core.parameters import ParameterLocation
 
 POOL: dict[str, list[str]] = json.loads(os.environ.get("SERVED", "{}"))
 LONGEST_KEY = 255
+REAL = re.compile(r"[a-z]+_[0-9a-f]{16}")
 numbers = itertools.count()
 
 
@@ -46,5 +48,7 @@ def existing(context: Any, name: str, made_up: str) -> str:
         # The events of one that is open have no end. It has opened some by itself.
         closed = [*POOL["closed"], "r_nobody"]
         return closed[choice % len(closed)]
+    if REAL.fullmatch(made_up):
+        return made_up  # it goes on with what it has made itself
     pool = POOL.get(name, [])
     return pool[choice % len(pool)] if pool and choice % 5 else made_up

@@ -207,7 +207,7 @@ async def test_a_client_that_wants_no_tools_called_has_none_shown() -> None:
             tool_choice="none",
         )
 
-    assert model.heard[0].tools == []
+    assert not model.heard[0].tools
 
 
 async def test_a_copy_of_the_agent_has_no_tools_of_the_client() -> None:
