@@ -11,23 +11,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from orchestrator.server import (
-    approvals,
-    chat,
-    events,
-    health,
-    inbox,
-    models,
-    responses,
-    runs,
-    sessions,
-    tasks,
-)
+from orchestrator.server import health, models
+from orchestrator.server.chat import routes as chat
 from orchestrator.server.errors import HttpError, not_found
 from orchestrator.server.gate import Gate
 from orchestrator.server.office import Office
 from orchestrator.server.openapi import document
 from orchestrator.server.operations import Answer, Call, Endpoint, Operation, reply
+from orchestrator.server.responses import routes as responses
+from orchestrator.server.tree import approvals, events, inbox, runs, sessions, tasks
 
 
 async def openapi(call: Call) -> Response:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.server.reading import Spoken
-from orchestrator.server.responses_stream import FROM_THE_BEGINNING, Telling
-from orchestrator.server.responses_wire import (
+from orchestrator.server.responses.stream import FROM_THE_BEGINNING, Telling
+from orchestrator.server.responses.wire import (
     CallItem,
     MessageItem,
     OutputItem,

@@ -18,7 +18,7 @@ from agents import (
 )
 from delegation import SessionId, SessionRecord
 from orchestrator.server.reading import failing, handed_back, spoken, state_of
-from orchestrator.server.responses_wire import (
+from orchestrator.server.responses.wire import (
     CallItem,
     Code,
     Content,

@@ -15,9 +15,9 @@ from orchestrator.exporting import MEDIA_TYPES, Format, drawn, report_of
 from orchestrator.server.context import context_of
 from orchestrator.server.errors import HttpError
 from orchestrator.server.keys import REQUEST, is_known, made_before
-from orchestrator.server.looking import PageQuery, Seen, look_at_run, page_of
 from orchestrator.server.operations import Answer, Call, Operation, reply
-from orchestrator.server.shown import (
+from orchestrator.server.tree.looking import PageQuery, Seen, look_at_run, page_of
+from orchestrator.server.tree.shown import (
     METADATA,
     Metadata,
     Run,

@@ -10,8 +10,8 @@ import trio
 from agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from delegation import SessionId, TaskId
 from orchestrator.report import story_of
-from orchestrator.server.looking import Seen
 from orchestrator.server.office import Office
+from orchestrator.server.tree.looking import Seen
 
 
 class Called(msgspec.Struct, kw_only=True):

@@ -8,10 +8,14 @@ from starlette.responses import Response
 from agents import well_formed
 from delegation import TaskId
 from orchestrator.server.keys import message_id
-from orchestrator.server.looking import Seen, find_task, look_at_task
 from orchestrator.server.operations import Answer, Call, Operation, reply
-from orchestrator.server.shown import Task, task_of
-from orchestrator.server.transcripts import Messages, TranscriptQuery, transcript_of
+from orchestrator.server.tree.looking import Seen, find_task, look_at_task
+from orchestrator.server.tree.shown import Task, task_of
+from orchestrator.server.tree.transcripts import (
+    Messages,
+    TranscriptQuery,
+    transcript_of,
+)
 
 BY: Final = "outside"
 LONGEST_WAIT: Final = 60

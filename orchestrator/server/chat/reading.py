@@ -28,7 +28,7 @@ from agents import (
 )
 from delegation.events import Said
 from orchestrator.doors.asked import Asked
-from orchestrator.server.chat_wire import (
+from orchestrator.server.chat.wire import (
     Assistant,
     AudioPart,
     ChatRequest,

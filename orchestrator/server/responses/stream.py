@@ -21,14 +21,14 @@ import trio
 
 from delegation import SessionRecord
 from orchestrator.server.office import Office
-from orchestrator.server.responses_body import (
+from orchestrator.server.responses.body import (
     BLANK_LINE,
     begun,
     body_of,
     item_id,
     name_of,
 )
-from orchestrator.server.responses_wire import (
+from orchestrator.server.responses.wire import (
     CallItem,
     MessageItem,
     OutputItem,

@@ -23,16 +23,20 @@ from orchestrator.errors import UnknownIdError
 from orchestrator.server.context import context_of
 from orchestrator.server.errors import HttpError
 from orchestrator.server.keys import REQUEST, is_known, made_before, message_id
-from orchestrator.server.looking import PageQuery, Seen, look_at_run, page_of
 from orchestrator.server.operations import Answer, Call, Operation, reply
-from orchestrator.server.shown import (
+from orchestrator.server.tree.looking import PageQuery, Seen, look_at_run, page_of
+from orchestrator.server.tree.shown import (
     METADATA,
     Metadata,
     metadata_of,
     status_of,
     written_on,
 )
-from orchestrator.server.transcripts import Messages, TranscriptQuery, transcript_of
+from orchestrator.server.tree.transcripts import (
+    Messages,
+    TranscriptQuery,
+    transcript_of,
+)
 
 BASE64: Final = (
     "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"

@@ -20,14 +20,14 @@ from delegation import SessionRecord
 from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.errors import ClosedError, UnknownIdError
-from orchestrator.server.chat_answers import failed, run_header
+from orchestrator.server.chat.answers import failed, run_header
 from orchestrator.server.context import context_of
 from orchestrator.server.errors import JSON, HttpError, not_found
 from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.office import Office
 from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
 from orchestrator.server.reading import state_of
-from orchestrator.server.responses_body import (
+from orchestrator.server.responses.body import (
     BACKGROUND,
     INSTRUCTIONS,
     MESSAGE,
@@ -46,9 +46,9 @@ from orchestrator.server.responses_body import (
     response_id,
     session_id,
 )
-from orchestrator.server.responses_input import require_possible, told_by, tools_of
-from orchestrator.server.responses_stream import FROM_THE_BEGINNING, settled, tell
-from orchestrator.server.responses_wire import (
+from orchestrator.server.responses.input import require_possible, told_by, tools_of
+from orchestrator.server.responses.stream import FROM_THE_BEGINNING, settled, tell
+from orchestrator.server.responses.wire import (
     CreateResponse,
     Deleted,
     InputItems,

@@ -32,7 +32,7 @@ from agents import (
 from delegation.events import Said
 from orchestrator.recorded import OURS
 from orchestrator.server.errors import HttpError, refused
-from orchestrator.server.responses_wire import (
+from orchestrator.server.responses.wire import (
     Content,
     CreateResponse,
     FunctionTool,

@@ -11,8 +11,8 @@ from delegation.asking import Answer as Verdict
 from delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.server.context import context_of
 from orchestrator.server.errors import HttpError, not_found
-from orchestrator.server.looking import ID
 from orchestrator.server.operations import Answer, Call, Operation, reply
+from orchestrator.server.tree.looking import ID
 
 BY: Final = "somebody over HTTP"
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from delegation import Ending, Outcome, SessionRecord
-from orchestrator.server.chat_wire import (
+from orchestrator.server.chat.wire import (
     ChatCompletion,
     Choice,
     Function,

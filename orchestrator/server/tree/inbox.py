@@ -15,9 +15,9 @@ from delegation import Ending, Reply, SessionId
 from orchestrator.server.errors import not_found
 from orchestrator.server.operations import Answer, Call, Operation, reply
 from orchestrator.server.reading import failing
-from orchestrator.server.sessions import find_session, look_at_session
-from orchestrator.server.shown import Failure
 from orchestrator.server.stream import until_left
+from orchestrator.server.tree.sessions import find_session, look_at_session
+from orchestrator.server.tree.shown import Failure
 
 LONGEST_WAIT: Final = 60
 

@@ -19,14 +19,14 @@ from starlette.types import Receive, Scope, Send
 from agents import raising_one_error
 from delegation import DelegationError, SessionRecord
 from orchestrator.errors import OrchestratorError
-from orchestrator.server.chat_answers import (
+from orchestrator.server.chat.answers import (
     calls_of,
     completion_id,
     created,
     failed,
     run_header,
 )
-from orchestrator.server.chat_wire import (
+from orchestrator.server.chat.wire import (
     CallDelta,
     Chunk,
     ChunkChoice,

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from agents import raising_one_error
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
-from orchestrator.server.chat_answers import completion, failed, run_header
-from orchestrator.server.chat_reading import asked_of
-from orchestrator.server.chat_stream import ChatStream
-from orchestrator.server.chat_wire import ChatCompletion, ChatRequest
+from orchestrator.server.chat.answers import completion, failed, run_header
+from orchestrator.server.chat.reading import asked_of
+from orchestrator.server.chat.stream import ChatStream
+from orchestrator.server.chat.wire import ChatCompletion, ChatRequest
 from orchestrator.server.context import context_of
 from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply

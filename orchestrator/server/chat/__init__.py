@@ -1,0 +1,1 @@
+"""Chat completions, as OpenAI's clients speak them: an answer for whoever waits."""
