@@ -3,7 +3,7 @@
 import math
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from agents import Agent
+from delegation import SessionRecord
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, journal_of, stoppable
@@ -122,6 +123,7 @@ def serve(
             if secret is not None:
                 where = SECRET if secret.file is None else secret.file.absolute()
                 print(f"webhooks are signed with the secret in {where}")
+            _say_left(server.office.left)
             _say_where(server.addresses[0], agents, token, listening, journal)
             await stop.wait_requested()
             await stop.wait_drained()
@@ -133,6 +135,12 @@ def serve(
 def _require_positive(number: int, option: str) -> None:
     if number <= 0:
         raise CommandError(f"{option} is {number}; it must be 1 or more")
+
+
+def _say_left(left: "Sequence[SessionRecord]") -> None:
+    if left:
+        missing = ", ".join(sorted({session.root.agent for session in left}))
+        print(f"{len(left)} unfinished, of agents that are not served here: {missing}")
 
 
 def _say_where(
@@ -155,12 +163,14 @@ def _say_where(
         shown = f"$(cat {shlex.quote(str(token.file.absolute()))})"
         said = f"{token.value} (it is shown only now), " if token.is_new else ""
         print(f"token: {said}kept in {token.file.absolute()}")
+    # Another shell need not have the same environment.
+    where = journal_of(journal) if "ORCHESTRATOR_HOME" in os.environ else journal
     trusting = ""
     if listening.certificate is not None:
         trusting = f" --cacert {shlex.quote(str(listening.certificate.absolute()))}"
     print(
         f'try: curl{trusting} -H "Authorization: Bearer {shown}" {url}/v1/models',
-        f"watch: {command('watch', journal=journal)}",
+        f"watch: {command('watch', journal=where)}",
         sep="\n",
         flush=True,
     )

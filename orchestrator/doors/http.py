@@ -110,14 +110,23 @@ class HttpDoor:
             self._attend(session)
         return seq
 
-    def take_up(self) -> None:
-        """Go on with the sessions that an earlier process has left unfinished."""
+    def take_up(self) -> list[SessionRecord]:
+        """Go on with the sessions that an earlier process has left unfinished.
+
+        Returns those that wait for an agent that is not here.
+        """
+        left: list[SessionRecord] = []
         for session in list(self._house.book.ledger.sessions.values()):
             is_left = not session.idle or (self._push and session.undelivered)
             agent = self._agents.get(session.root.agent)
-            if session.labels.get(KIND) and not session.closed and is_left and agent:
-                self._house.roster.enter(session.id, agent)
-                self._attend(session)
+            if not session.labels.get(KIND) or session.closed or not is_left:
+                continue
+            if agent is None:
+                left.append(session)
+                continue
+            self._house.roster.enter(session.id, agent)
+            self._attend(session)
+        return left
 
     async def find(self, session: str) -> SessionRecord:
         """Return a session, which may be at rest, unless its owner has deleted it."""

@@ -73,9 +73,14 @@ class Gate:
                 code="wrong_host",
             )
         if not self.is_open(scope["path"]) and not self._is_known(headers):
+            problem = (
+                "the token is wrong"
+                if "authorization" in headers
+                else "a token is needed"
+            )
             raise HttpError(
                 401,
-                "a token is needed: send the header Authorization: Bearer TOKEN, with the one"
+                f"{problem}: send the header Authorization: Bearer TOKEN, with the one"
                 " that the server was started with",
                 type="authentication_error",
                 code="invalid_api_key",

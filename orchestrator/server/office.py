@@ -1,12 +1,13 @@
 """What all routes share: whom they talk to, and how this server was set up."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 
 from agents import Agent
+from delegation import SessionRecord
 from orchestrator.doors.http import HttpDoor
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.errors import HttpError
@@ -40,6 +41,8 @@ class Office:
     sayings: Sayings
     metrics: Metrics
     settings: Settings
+    left: Sequence[SessionRecord] = ()
+    """What waits for agents that are not served here."""
     over: trio.Event = attrs.field(factory=trio.Event)
     """The server ends: whoever only waits for news is let go."""
 

@@ -99,7 +99,7 @@ async def opened_office(
             )
             kept.start_soon(office.feeds.run)
             with office.sayings.following():
-                office.door.take_up()
+                office.left = office.door.take_up()
                 yield office
             kept.cancel_scope.cancel(reason="the server is closed")
 

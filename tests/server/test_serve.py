@@ -62,3 +62,22 @@ async def test_after_a_crash_it_starts_again(tmp_path: Path) -> None:
         await server.kill()
         await server.start()
         assert await server.terminate(signal.SIGINT) == 0
+
+
+async def test_it_says_what_waits_for_an_agent_that_is_not_served(
+    tmp_path: Path,
+) -> None:
+    agents = """
+from agents import Agent, ScriptedModel
+
+slow = Agent("slow", model=ScriptedModel.always("late", 1000))
+"""
+    async with server_process(tmp_path, agents) as server:
+        async with server.http() as http:
+            asked = {"model": "slow", "input": "go"}
+            assert (await http.post("/v1/runs", json=asked)).status_code == 202
+        await server.kill()
+        (tmp_path / "agents_file.py").write_text(agents.replace("slow", "other"))
+        await server.start()
+
+        assert "1 unfinished, of agents that are not served here: slow" in server.said

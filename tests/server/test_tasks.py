@@ -210,6 +210,53 @@ async def test_steering_reaches_the_model_once() -> None:
     assert late.json()["state"] == "gone"
 
 
+def waiting_boss(heard: list[str]) -> Agent:
+    """Return one that hands something on which takes long, and then waits for it."""
+
+    def answer(transcript: Transcript) -> Any:
+        if len(transcript) == 1:
+            return hand_on("dig", agent="slow", background=True)
+        heard.append(transcript[-1].text)
+        return "so be it"
+
+    slow = worker("slow", seconds=1_000)
+    return Agent("boss", model=ScriptedModel.always(answer), delegates=[slow])
+
+
+async def test_a_run_that_waits_for_its_children_is_told_in_a_turn_of_its_own() -> None:
+    heard: list[str] = []
+    async with serving(waiting_boss(heard)) as served:
+        run = (await started(served, "boss"))["id"]
+        await until(served, run, "/boss", "waiting")
+        for _ in range(2):
+            answer = await served.http.post(
+                f"/v1/tasks/{run}/steer",
+                json={"text": "do without"},
+                headers={"idempotency-key": "once"},
+            )
+            assert answer.json()["state"] == "waiting"
+        seq = 0
+        with trio.fail_after(10):
+            while "do without" not in heard:
+                seq = await served.orchestrator.wait_changed(after=seq)
+
+    assert heard.count("do without") == 1
+
+
+async def test_to_cancel_the_root_of_a_run_is_to_cancel_the_run() -> None:
+    """The news of its children would wake it otherwise."""
+    heard: list[str] = []
+    async with serving(waiting_boss(heard)) as served:
+        run = (await started(served, "boss"))["id"]
+        await until(served, run, "/boss", "waiting")
+        before = list(heard)
+        await served.http.post(f"/v1/tasks/{run}/cancel")
+        shown = (await served.http.get(f"/v1/runs/{run}")).json()
+
+    assert (shown["status"], shown["tasks"]["cancelled"]) == ("cancelled", 1)
+    assert heard == before
+
+
 async def test_a_receipt_is_waited_for() -> None:
     slow = Slow()
     async with serving(slow.agent) as served:

@@ -17,6 +17,7 @@ from agents import (
     well_formed,
 )
 from delegation import Ledger, SessionRecord
+from delegation.events import MessageReceived
 from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.errors import UnknownIdError
@@ -232,10 +233,13 @@ async def tell_session(call: Call) -> Response:
             instructions=well_formed(wanted.instructions),
         )
         seq = call.office.door.tell(session, asked)
-    await call.office.orchestrator.house.book.wait_durable()
-    received = Received(
-        session=session.id, message=id_, seq=seq or _ledger(call).last_seq
-    )
+    book = call.office.orchestrator.house.book
+    await book.wait_durable()
+    # What was sent before has the number that it had then, though it is read by now.
+    for entry in () if seq else await book.read_naming(MessageReceived, id_):
+        if isinstance(entry.event, MessageReceived) and entry.event.id == id_:
+            seq = entry.seq
+    received = Received(session=session.id, message=id_, seq=seq)
     return reply(received, 202, x_run_id=session.id)
 
 

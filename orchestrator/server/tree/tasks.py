@@ -5,8 +5,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from starlette.responses import Response
 
-from agents import well_formed
-from delegation import TaskId
+from agents import MessageId, UserMessage, well_formed
+from delegation import Receipt, SessionRecord, TaskId
+from orchestrator.doors.asked import Asked
+from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.server.keys import message_id
 from orchestrator.server.operations import Answer, Call, Operation, reply
 from orchestrator.server.tree.looking import Seen, find_task, look_at_task
@@ -76,7 +78,13 @@ async def get_transcript(call: Call) -> Response:
 
 async def cancel_task(call: Call) -> Response:
     seen = await find_task(call.office, call.path("task"))
-    await call.office.orchestrator.cancel(call.path("task"), tree=True)
+    session = seen.session
+    is_whole = session.root.id == call.path("task")
+    if is_whole and session.labels.get(KIND, CONVERSATION) != CONVERSATION:
+        # Otherwise the news of what was cancelled would wake it again.
+        await call.office.door.close(session)
+    else:
+        await call.office.orchestrator.cancel(call.path("task"), tree=True)
     return await _show(call, seen)
 
 
@@ -85,21 +93,47 @@ async def steer_task(call: Call) -> Response:
     task = TaskId(call.path("task"))
     seen = await find_task(call.office, task)
     id_ = message_id(call, seen.ledger.tasks[task].steering)
+    session = seen.session
+    is_waiting = session.turn is None and session.awaits_news
+    if task == session.root.id and is_waiting and session.door is not None:
+        return await _tell(call, session, id_, wanted.text)
     house = call.office.orchestrator.house
     receipts = await house.delegator.steer(
         {task: id_}, well_formed(wanted.text), by=BY, seconds=wanted.seconds
     )
-    receipt, seq = receipts[task], seen.ledger.last_seq
-    await house.book.wait_durable()
+    return await _receipted(call, session, id_, receipts[task])
+
+
+async def _tell(
+    call: Call, session: SessionRecord, id_: MessageId, text: str
+) -> Response:
+    """Tell a session something that waits for what it has handed on: its next turn reads it."""
+    ours = (*session.mail.values(), *session.root.transcript)
+    if not any(isinstance(it, UserMessage) and it.id == id_ for it in ours):
+        asked = Asked(
+            agent=call.office.agent(session.root.agent),
+            message=UserMessage(well_formed(text), id=id_),
+            context=session.root.context,
+        )
+        call.office.door.tell(session, asked)
+    return await _receipted(call, session, id_, Receipt("waiting"))
+
+
+async def _receipted(
+    call: Call, session: SessionRecord, id_: MessageId, receipt: Receipt
+) -> Response:
+    book = call.office.orchestrator.house.book
+    seq = book.ledger.last_seq
+    await book.wait_durable()
     told = Told(
-        task=task,
+        task=call.path("task"),
         message=id_,
         state=receipt.state,
         seen_at=receipt.seen_at,
         sentence=receipt.sentence,
         seq=seq,
     )
-    return reply(told, x_run_id=seen.session.id)
+    return reply(told, x_run_id=session.id)
 
 
 OPERATIONS = (
