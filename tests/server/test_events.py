@@ -260,7 +260,7 @@ async def test_whoever_leaves_is_forgotten() -> None:
 async def until_listened(served: Served) -> None:
     """Wait until the streams that were asked for listen."""
     with trio.fail_after(5):
-        while not served.orchestrator.house.listeners._listeners:
+        while not served.server.office.sayings._reading:
             await trio.lowlevel.checkpoint()
 
 
