@@ -25,7 +25,7 @@ from delegation.events import DoorClosed, DoorOpened, SessionOpened
 from orchestrator.budgets import current_grants
 from orchestrator.doors.asked import Asked, enter, say
 from orchestrator.doors.closing import close_for_good
-from orchestrator.doors.one_shot import take_only_turn
+from orchestrator.doors.one_shot import begin_only_turn, take_only_turn
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.house import House
 
@@ -56,8 +56,13 @@ class HttpDoor:
         """The sessions that somebody looks after now."""
 
     def enter(self, asked: Asked, id_: SessionId | None = None) -> SessionRecord:
-        """Open a session that ends with its request: `take` its turn, or leave that to `start`."""
-        return enter(self._house, asked, id_ or self._house.new_session_id())
+        """Open a session that ends with its request: `take` its turn, or leave that to `start`.
+
+        Its turn has begun with it: no crash can leave a session that somebody else takes up.
+        """
+        session = enter(self._house, asked, id_ or self._house.new_session_id())
+        begin_only_turn(self._house, session)
+        return session
 
     async def take(self, session: SessionRecord) -> Outcome:
         """Take the only turn of a session. Whoever cancels this cancels its tree."""
@@ -152,7 +157,6 @@ class HttpDoor:
         self._nursery.start_soon(self._look_after, session)
 
     async def _look_after(self, session: SessionRecord) -> None:
-        await trio.lowlevel.checkpoint()
         book, turns = self._house.book, self._house.turns
         try:
             await turns.deliver(session)

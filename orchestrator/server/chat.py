@@ -16,8 +16,8 @@ from orchestrator.server.chat_stream import ChatStream
 from orchestrator.server.chat_wire import ChatCompletion, ChatRequest
 from orchestrator.server.context import context_of
 from orchestrator.server.keys import REQUEST, is_known, made_before
-from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
-from orchestrator.server.stream import until_left
+from orchestrator.server.operations import Answer, Call, Operation, reply
+from orchestrator.server.stream import EVENTS, until_left
 
 
 async def create_chat_completion(call: Call) -> Response:

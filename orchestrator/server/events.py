@@ -19,11 +19,11 @@ from orchestrator.server.errors import HttpError
 from orchestrator.server.feeds import Fact, Feed
 from orchestrator.server.looking import Seen, look_at_run
 from orchestrator.server.office import Office
-from orchestrator.server.operations import EVENTS, Answer, Call, Operation
+from orchestrator.server.operations import Answer, Call, Operation
 from orchestrator.server.sayings import Uttered
 from orchestrator.server.sessions import look_at_session
 from orchestrator.server.shown import Failure, failure_of, status_of
-from orchestrator.server.stream import EventStream, Outlet
+from orchestrator.server.stream import EVENTS, EventStream, Outlet
 
 LARGEST: Final = 2**53
 """The largest number that every reader of JSON can tell from the next one."""

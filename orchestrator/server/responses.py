@@ -25,7 +25,7 @@ from orchestrator.server.context import context_of
 from orchestrator.server.errors import JSON, HttpError, not_found
 from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.office import Office
-from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
+from orchestrator.server.operations import Answer, Call, Operation, reply
 from orchestrator.server.reading import state_of
 from orchestrator.server.responses_body import (
     BACKGROUND,
@@ -43,18 +43,24 @@ from orchestrator.server.responses_body import (
     body_of,
     input_of,
     is_kept,
+    name_of,
     response_id,
     session_id,
 )
 from orchestrator.server.responses_input import require_possible, told_by, tools_of
-from orchestrator.server.responses_stream import FROM_THE_BEGINNING, settled, tell
+from orchestrator.server.responses_stream import (
+    FROM_THE_BEGINNING,
+    Telling,
+    settled,
+    tell,
+)
 from orchestrator.server.responses_wire import (
     CreateResponse,
     Deleted,
     InputItems,
     ResponseBody,
 )
-from orchestrator.server.stream import EventStream, Outlet, until_left
+from orchestrator.server.stream import EVENTS, EventStream, until_left
 
 HUNG_UP: Final = 499
 PAGE: Final = 20
@@ -188,17 +194,13 @@ def _stream(
         after: the number of the last event that the reader has.
         take: it ends with this very stream.
     """
-    office = call.office
-
-    async def produce(outlet: Outlet) -> None:
-        with raising_one_error():
-            # Whoever leaves ends what is only for them.
-            async with trio.open_nursery() as nursery:
-                if take:
-                    nursery.start_soon(office.door.take, session)
-                await tell(office, session, outlet, after)
-
-    return EventStream(produce, headers=run_header(session))
+    telling = Telling(name_of(session), after)
+    return EventStream(
+        partial(tell, call.office, session, telling),
+        headers=run_header(session),
+        beside=partial(call.office.door.take, session) if take else None,
+        explain=telling.broken_off,
+    )
 
 
 async def _waited(

@@ -20,13 +20,13 @@ import msgspec
 import trio
 
 from delegation import SessionRecord
+from orchestrator.server.errors import HttpError
 from orchestrator.server.office import Office
 from orchestrator.server.responses_body import (
     BLANK_LINE,
     begun,
     body_of,
     item_id,
-    name_of,
 )
 from orchestrator.server.responses_wire import (
     CallItem,
@@ -102,6 +102,20 @@ class Telling:
         # Every stream has an end, also for a reader that has got more than there is.
         self._after = FROM_THE_BEGINNING
         self._tell(self._start, name, response=response)
+
+    def broken_off(self, problem: HttpError) -> bytes:
+        """Return the event that ends a stream whose response goes on, or cannot be told."""
+        self._last += 1
+        said = problem.problem
+        return msgspec.json.encode(
+            {
+                "type": "error",
+                "sequence_number": self._last,
+                "code": said.code,
+                "message": said.message,
+                "param": None,
+            }
+        )
 
     def _go_to(self, item: int) -> None:
         """Close what was told before an item, and open it."""
@@ -225,10 +239,9 @@ class Telling:
 
 
 async def tell(
-    office: Office, session: SessionRecord, outlet: Outlet, after: int
+    office: Office, session: SessionRecord, telling: Telling, outlet: Outlet
 ) -> None:
-    """Tell one reader all of a response behind a number, as it comes, and how it ends."""
-    telling = Telling(name_of(session), after)
+    """Tell one reader all of a response that it has not got, as it comes, and how it ends."""
     telling.begin(begun(session))
     await _send(telling, outlet)
     with open_speech(office, session) as speech:

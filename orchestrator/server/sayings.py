@@ -5,7 +5,7 @@ once, however many listen, and what nobody could ever ask for is not looked at.
 """
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import Final, TypeAlias
 
@@ -152,7 +152,6 @@ class Sayings:
         for hear in self._hearing.get(task, ()):
             hear(told)
         for reader in readers:
-            try:
+            # What is only told once is missed by whoever does not take it in time.
+            with suppress(trio.WouldBlock):
                 reader.send_nowait(Uttered(task, told))
-            except trio.WouldBlock:
-                pass  # what is only told once is missed by whoever is not there

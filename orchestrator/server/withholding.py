@@ -139,4 +139,4 @@ class Withholding:
 
 def _run_before(said: str, end: int) -> int:
     """Return where the word begins that stands before a place."""
-    return 1 + max([said.rfind(blank, 0, end) for blank in _BETWEEN])
+    return 1 + max(said.rfind(blank, 0, end) for blank in _BETWEEN)

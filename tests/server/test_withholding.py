@@ -1,7 +1,6 @@
 """No piece of a text tells a secret, however the text is cut, and nothing else is kept back."""
 
 import time
-from os.path import commonprefix
 
 import pytest
 
@@ -18,6 +17,12 @@ def told_of(text: str, size: int) -> str:
     withholding = Withholding(REDACTOR)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     return "".join(map(withholding.add, pieces))
+
+
+def too_much(told: str, whole: str) -> int:
+    """Return how many characters were told that are not of the text without its secrets."""
+    same = [one == other for one, other in zip(told, whole, strict=False)]
+    return len(told) - [*same, False].index(False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
@@ -56,7 +61,7 @@ def test_no_more_of_a_key_is_told_than_how_such_keys_begin(
     told = told_of(text, size)
 
     assert key not in told
-    assert len(told) - len(commonprefix([told, REDACTOR.text(text)])) <= 3
+    assert too_much(told, REDACTOR.text(text)) <= 3
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
@@ -65,7 +70,7 @@ def test_nothing_that_goes_is_told(text: str, size: int) -> None:
     text = f"Here it is:\n{text}\nthis is the next line\nand this is another\n"
     told = told_of(text, size)
 
-    assert len(told) - len(commonprefix([told, REDACTOR.text(text)])) <= 3
+    assert too_much(told, REDACTOR.text(text)) <= 3
 
 
 def test_prose_is_told_as_it_comes() -> None:
