@@ -111,7 +111,9 @@ def _reply_shown(said: Reply) -> InboxReply:
 async def take_reply(call: Call) -> Response:
     session = await find_session(call)
     turn = call.path("turn")
-    said = session.undelivered.get(int(turn)) if turn.isdecimal() else None
+    # Not as a number: what is written with thousands of digits is none of ours.
+    replies = {str(number): it for number, it in session.undelivered.items()}
+    said = replies.get(turn)
     if said is None:
         raise not_found(f"there is no reply of turn {turn!r} to take in {session.id!r}")
     house = call.office.orchestrator.house

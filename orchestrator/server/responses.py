@@ -104,12 +104,12 @@ async def create_response(call: Call) -> Response:
         session = await made_before(call, id_)
     is_ours = is_new and wanted.store is False
     if not is_ours:
-        # Nobody is told of what a crash could still undo.
+        # Nobody is told of what a crash could still undo, not even by an event.
         await call.office.orchestrator.house.book.wait_durable()
     if wanted.stream:
         return _stream(call, session, take=is_ours)
     if wanted.background:
-        return _shown(session)
+        return await _shown(call.office, session)
     if is_ours:
         return await _waited(call, session, call.office.door.take)
     return await _waited(call, session, partial(settled, call.office))
@@ -221,11 +221,14 @@ async def _waited(
     # An error, so that nobody takes what was said until then for the answer.
     if (problem := failed(session)) is not None:
         raise problem
-    return _shown(session)
+    return await _shown(call.office, session)
 
 
-def _shown(session: SessionRecord) -> Response:
-    return reply(body_of(session), x_run_id=session.id)
+async def _shown(office: Office, session: SessionRecord) -> Response:
+    """Answer with a response as it is in this moment, once that is durable."""
+    body = body_of(session)
+    await office.orchestrator.house.book.wait_durable()
+    return reply(body, x_run_id=session.id)
 
 
 async def retrieve_response(call: Call) -> Response:
@@ -233,7 +236,7 @@ async def retrieve_response(call: Call) -> Response:
     session = await _find(call.office, call.path("response"))
     if asked.stream:
         return _stream(call, session, after=asked.starting_after)
-    return _shown(session)
+    return await _shown(call.office, session)
 
 
 async def list_input_items(call: Call) -> Response:
@@ -262,7 +265,7 @@ async def cancel_response(call: Call) -> Response:
     session = await _find(call.office, call.path("response"))
     if session.closed or not is_over(session):
         await call.office.door.close(session)
-    return _shown(session)
+    return await _shown(call.office, session)
 
 
 async def delete_response(call: Call) -> Response:

@@ -1,5 +1,6 @@
 """`/v1/runs`: agents that work while nobody waits, and the trees of all that ever ran."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -8,10 +9,12 @@ import trio
 from starlette.responses import Response
 
 from agents import Agent, InputError, Pipeline
-from delegation import Ledger, SessionId
+from delegation import Ledger, SessionId, Tree
+from delegation.events import Entry
 from orchestrator.doors.asked import Asked, message_of
 from orchestrator.doors.http import KIND, is_over
-from orchestrator.exporting import MEDIA_TYPES, Format, drawn, report_of
+from orchestrator.exporting import MEDIA_TYPES, Drawing, Format, drawn, report_of
+from orchestrator.report import story_of
 from orchestrator.server.context import context_of
 from orchestrator.server.errors import HttpError
 from orchestrator.server.keys import REQUEST, is_known, made_before
@@ -30,6 +33,8 @@ from orchestrator.server.shown import (
 )
 
 RUN: Final = "run"
+AT_ONCE: Final = 500
+"""How many tasks a tree may have that is drawn while everybody else waits."""
 # A picture or a page of ours may be opened in a browser, where it must not act for anybody.
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
@@ -189,12 +194,28 @@ async def get_tree(call: Call) -> Response:
     if wanted == "html":
         text = await _report(call, session.id)
     else:
-        now = None if is_over(session) else call.office.orchestrator.now()
-        text = drawn(session.tree, wanted, now=now)
+        text = await _drawn(call, seen, wanted)
     headers: dict[str, str] = {"x-run-id": session.id}
     if wanted in {"svg", "html"}:
         headers["content-security-policy"] = SANDBOX
     return Response(text, headers=headers, media_type=MEDIA_TYPES[wanted])
+
+
+async def _drawn(call: Call, seen: Seen, wanted: Drawing) -> str:
+    await trio.lowlevel.checkpoint()
+    session, book = seen.session, call.office.orchestrator.house.book
+    now = None if is_over(session) else call.office.orchestrator.now()
+    if len(session.tree) <= AT_ONCE:
+        return drawn(session.tree, wanted, now=now)
+    # Seconds for a large one, and it grows meanwhile: it is drawn elsewhere, from its own fold.
+    entries = await book.read_entries(session.id)
+    return await trio.to_thread.run_sync(
+        lambda: drawn(_tree_of(session.id, entries), wanted, now=now)
+    )
+
+
+def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
+    return story_of(run, entries, is_written=True, listen=lambda _: False).tree
 
 
 async def _report(call: Call, run: SessionId) -> str:
