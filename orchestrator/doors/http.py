@@ -150,7 +150,11 @@ class HttpDoor:
 
     def _attend(self, session: SessionRecord) -> None:
         """Look after a session as long as there is something to do in it."""
-        door = _Kept(self._house, session, self._push)
+        door = (
+            _Polled(self._house, session)
+            if self._push is None
+            else _Pushed(self._house, session, self._push)
+        )
         self._kept.add(session.id)
         self._house.turns.attach(session.id, door)
         self._house.book.post(DoorOpened(session.id, door.capability))
@@ -175,26 +179,37 @@ def is_over(session: SessionRecord) -> bool:
     return session.closed or (session.idle and session.turns > 0)
 
 
-class _Kept:
-    """The door of a session that outlives its request."""
+class _Polled:
+    """The door of a session that somebody comes back for."""
 
-    def __init__(self, house: House, session: SessionRecord, push: Push | None) -> None:
+    capability = DeliveryCapability.POLL
+
+    def __init__(self, house: House, session: SessionRecord) -> None:
+        self._turns = house.turns
+        self._session = session
+
+    async def deliver(self, reply: Reply) -> None:
+        await trio.lowlevel.checkpoint()
+        # That of a conversation waits in the inbox until somebody has taken it.
+        if self._session.labels.get(KIND) != CONVERSATION:
+            self._turns.delivered(reply)
+
+    def hang_up(self) -> None:
+        """Do nothing: nobody waits here."""
+
+
+class _Pushed:
+    """The door of a session whose replies somebody else is told."""
+
+    capability = DeliveryCapability.PUSH
+
+    def __init__(self, house: House, session: SessionRecord, push: Push) -> None:
         self._turns = house.turns
         self._session = session
         self._push = push
 
-    @property
-    def capability(self) -> DeliveryCapability:
-        return (
-            DeliveryCapability.POLL if self._push is None else DeliveryCapability.PUSH
-        )
-
     async def deliver(self, reply: Reply) -> None:
-        await trio.lowlevel.checkpoint()
-        if self._push is not None:
-            await self._push(self._session, reply)
-        elif self._session.labels.get(KIND) == CONVERSATION:
-            return  # it waits in the inbox until somebody has taken it
+        await self._push(self._session, reply)
         self._turns.delivered(reply)
 
     def hang_up(self) -> None:

@@ -107,11 +107,11 @@ class Telling:
 
     def broken_off(self, problem: HttpError) -> bytes:
         """Return the event that ends a stream whose response goes on, or cannot be told."""
-        self._last += 1
         said = problem.problem
         return msgspec.json.encode(
             {
                 "type": "error",
+                # Nothing of the response: whoever comes back with it has missed nothing.
                 "sequence_number": self._last,
                 "code": said.code,
                 "message": said.message,

@@ -208,4 +208,4 @@ async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_er
     last = json.loads(reader.sent.decode().strip().rpartition("data: ")[2])
     assert last["type"] == "error"
     assert last["code"] == "stopping"
-    assert last["sequence_number"] == 2
+    assert last["sequence_number"] == 1
