@@ -75,7 +75,7 @@ class _Reading:
     @property
     def session(self) -> SessionRecord:
         # At rest it may be forgotten, and be another record when it is remembered again.
-        ledger = self._office.orchestrator.house.book.ledger
+        ledger = self._office.book.ledger
         session = ledger.sessions.get(self._seen.session.id)
         if session is not None:
             self._seen = Seen(session, ledger)
@@ -135,7 +135,7 @@ def _streamed(call: Call, seen: Seen) -> Response:
     query = call.query(EventsQuery)
     last_event = _last_event(call)
     after = last_event if query.after is None else query.after
-    last = call.office.orchestrator.house.book.ledger.last_seq
+    last = call.office.book.ledger.last_seq
     if after > last:
         raise HttpError(
             409,

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from agents import Agent
+from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.doors.http import HttpDoor
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.errors import HttpError
@@ -44,9 +45,13 @@ class Office:
     """The server ends: whoever only waits for news is let go."""
 
     @property
+    def book(self) -> Bookkeeper:
+        return self.orchestrator.house.book
+
+    @property
     def is_stopping(self) -> bool:
         """Nothing new is begun."""
-        return self.orchestrator.house.book.stopping
+        return self.book.stopping
 
     def agent(self, model: str) -> Agent[Any]:
         """Return the agent that a client means by the name of a model."""

@@ -5,7 +5,6 @@ it can be told by any process that has the journal. Whoever goes on with one get
 conversation: two may go on with the same, and either may be deleted.
 """
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -15,7 +14,6 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from agents import raising_one_error
 from delegation import SessionRecord
 from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import KIND, is_over
@@ -25,13 +23,12 @@ from orchestrator.server.context import context_of
 from orchestrator.server.errors import JSON, HttpError, not_found
 from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.office import Office
-from orchestrator.server.operations import Answer, Call, Operation, reply
+from orchestrator.server.operations import LEFT, Answer, Call, Operation, reply
 from orchestrator.server.reading import state_of
 from orchestrator.server.responses_body import (
     BACKGROUND,
     INSTRUCTIONS,
     MESSAGE,
-    METADATA,
     NO,
     PREVIOUS,
     RESPONSE,
@@ -60,9 +57,9 @@ from orchestrator.server.responses_wire import (
     InputItems,
     ResponseBody,
 )
-from orchestrator.server.stream import EVENTS, EventStream, until_left
+from orchestrator.server.shown import METADATA, written_on
+from orchestrator.server.stream import EVENTS, EventStream, unless_left
 
-HUNG_UP: Final = 499
 PAGE: Final = 20
 LONGEST_PAGE: Final = 100
 NOTHING: Final = "none"
@@ -105,7 +102,7 @@ async def create_response(call: Call) -> Response:
     is_ours = is_new and wanted.store is False
     if not is_ours:
         # Nobody is told of what a crash could still undo, not even by an event.
-        await call.office.orchestrator.house.book.wait_durable()
+        await call.office.book.wait_durable()
     if wanted.stream:
         return _stream(call, session, take=is_ours)
     if wanted.background:
@@ -151,7 +148,7 @@ def _begin(
         STORE: NO if wanted.store is False else "",
         BACKGROUND: YES if wanted.background else "",
         PREVIOUS: wanted.previous_response_id or "",
-        METADATA: json.dumps(wanted.metadata) if wanted.metadata else "",
+        METADATA: written_on(wanted.metadata) if wanted.metadata else "",
         INSTRUCTIONS: wanted.instructions or "",
         TOOLS: msgspec.json.encode(wanted.tools).decode() if wanted.tools else "",
         TOOL_CHOICE: NOTHING if wanted.tool_choice == NOTHING else "",
@@ -209,15 +206,8 @@ async def _waited(
     wait: Callable[[SessionRecord], Awaitable[object]],
 ) -> Response:
     """Return a response when it is over, unless whoever asked has left before."""
-    is_there = False
-    with raising_one_error():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_left, call.request.receive, nursery.cancel_scope)
-            await wait(session)
-            is_there = True
-            nursery.cancel_scope.cancel(reason="it is over")
-    if not is_there:
-        return Response(status_code=HUNG_UP, headers=run_header(session))
+    if not await unless_left(call.request.receive, partial(wait, session)):
+        return Response(status_code=LEFT, headers=run_header(session))
     # An error, so that nobody takes what was said until then for the answer.
     if (problem := failed(session)) is not None:
         raise problem
@@ -227,7 +217,7 @@ async def _waited(
 async def _shown(office: Office, session: SessionRecord) -> Response:
     """Answer with a response as it is in this moment, once that is durable."""
     body = body_of(session)
-    await office.orchestrator.house.book.wait_durable()
+    await office.book.wait_durable()
     return reply(body, x_run_id=session.id)
 
 

@@ -97,8 +97,10 @@ class Telling:
             if number >= self._item:
                 self._finish(number, item)
         if self._is_open:
-            # It was broken off in the midst of this, which nobody has kept.
-            self._close(self._message("".join(self._told), "incomplete"))
+            # It was broken off in the midst of this, which nobody else has kept.
+            partial = self._message("".join(self._told), "incomplete")
+            self._close(partial)
+            response.output.append(partial)
         is_complete = response.status == "completed"
         name = "response.completed" if is_complete else "response.failed"
         # Every stream has an end, also for a reader that has got more than there is.

@@ -9,7 +9,7 @@ import trio
 from starlette.responses import Response
 
 from agents import Agent, InputError, Pipeline
-from delegation import Ledger, SessionId, Tree
+from delegation import SessionId, Tree
 from delegation.events import Entry
 from orchestrator.doors.asked import Asked, message_of
 from orchestrator.doors.http import KIND, is_over
@@ -141,7 +141,7 @@ async def create_run(call: Call) -> Response:
             ),
             id_,
         )
-    return await show_run(call, Seen(session, _ledger(call)), 202)
+    return await show_run(call, Seen(session, call.office.book.ledger), 202)
 
 
 def _goal(agent: Agent[Any], given: Any) -> Any:
@@ -159,13 +159,9 @@ def _as_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _ledger(call: Call) -> Ledger:
-    return call.office.orchestrator.house.book.ledger
-
-
 async def show_run(call: Call, seen: Seen, status: int = 200) -> Response:
     """Answer with a run as it is in this moment, once that is durable."""
-    book = call.office.orchestrator.house.book
+    book = call.office.book
     shown = run_of(seen.session, seen.ledger, seq=book.ledger.last_seq)
     await book.wait_durable()
     return reply(shown, status, x_run_id=shown.id)
@@ -203,7 +199,7 @@ async def get_tree(call: Call) -> Response:
 
 async def _drawn(call: Call, seen: Seen, wanted: Drawing) -> str:
     await trio.lowlevel.checkpoint()
-    session, book = seen.session, call.office.orchestrator.house.book
+    session, book = seen.session, call.office.book
     now = None if is_over(session) else call.office.orchestrator.now()
     if len(session.tree) <= AT_ONCE:
         return drawn(session.tree, wanted, now=now)
@@ -219,7 +215,7 @@ def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
 
 
 async def _report(call: Call, run: SessionId) -> str:
-    entries = await call.office.orchestrator.house.book.read_entries(run)
+    entries = await call.office.book.read_entries(run)
     # A fold of its own, and seconds for a large one: nobody else is to wait for it.
     html, _ = await trio.to_thread.run_sync(
         lambda: report_of(run, entries, is_written=True)
@@ -230,14 +226,16 @@ async def _report(call: Call, run: SessionId) -> str:
 async def delete_run(call: Call) -> Response:
     session = await call.office.door.find(call.path("run"))
     await call.office.door.close(session, deleted=True)
-    return reply(Gone(id=session.id, object="run", seq=_ledger(call).last_seq))
+    return reply(
+        Gone(id=session.id, object="run", seq=call.office.book.ledger.last_seq)
+    )
 
 
 async def cancel_run(call: Call) -> Response:
     session = await call.office.door.find(call.path("run"))
     if not is_over(session):
         await call.office.door.close(session)
-    return await show_run(call, Seen(session, _ledger(call)))
+    return await show_run(call, Seen(session, call.office.book.ledger))
 
 
 OPERATIONS = (

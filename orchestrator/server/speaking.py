@@ -51,7 +51,7 @@ class Speech:
     """One listener to an agent. `open_speech` gives it."""
 
     def __init__(self, office: Office, session: SessionRecord) -> None:
-        self._book = office.orchestrator.house.book
+        self._book = office.book
         self._session = session
         self._heard: deque[Piece | Whole | _End] = deque()
         self._arrived = trio.Event()

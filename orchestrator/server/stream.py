@@ -180,6 +180,24 @@ async def _until_over(asked: Scope, scope: trio.CancelScope) -> None:
     scope.cancel(reason="the server ends")
 
 
+async def unless_left(receive: Receive, wait: Callable[[], Awaitable[object]]) -> bool:
+    """Wait for something, and tell whether it came before whoever asked has left.
+
+    Args:
+        receive: tells when they have.
+        wait: is cancelled then.
+    """
+    has_come = False
+    with raising_one_error():
+        # Owns nothing but the ear at the connection: what is waited for runs in this very task.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_left, receive, nursery.cancel_scope)
+            await wait()
+            has_come = True
+            nursery.cancel_scope.cancel(reason="it has come")
+    return has_come
+
+
 async def until_left(receive: Receive, scope: trio.CancelScope) -> None:
     """Cancel a scope when whoever asked has left."""
     await trio.lowlevel.checkpoint()
