@@ -134,6 +134,7 @@ class Connections:
 
     async def _speak_on(self, accepted: socket.socket) -> None:
         accepted.getpeername()  # or whoever it was has left already
+        stream: anyio.abc.ByteStream
         stream = await anyio.abc.SocketStream.from_socket(accepted)
         if self._tls is not None:
             with trio.fail_after(HANDSHAKE_SECONDS):

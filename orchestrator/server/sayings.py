@@ -1,7 +1,7 @@
 """What agents are saying just now, without the secrets in it: for all who listen, also late.
 
 What a model has said so far is kept nowhere else: the journal has answers. It is looked through
-once, however many listen, and what nobody could ever ask for is not looked at.
+once, however many listen, and not before somebody does.
 """
 
 from collections.abc import Callable, Generator
@@ -50,13 +50,24 @@ class _Voice:
 
     def begin(self) -> None:
         self._withholding = Withholding(self._redactor)
-        self.said = StringIO()
+        self._told = StringIO()
+        self._said: list[str] = []
+        """What nobody has looked through yet."""
 
-    def say(self, text: str) -> str:
-        """Return what may be told."""
-        told = self._withholding.add(text)
-        self.said.write(told)
+    def say(self, text: str) -> None:
+        self._said.append(text)
+
+    def tell(self) -> str:
+        """Return what may be told of what was said since the last time."""
+        said, self._said = "".join(self._said), []
+        told = self._withholding.add(said)
+        self._told.write(told)
         return told
+
+    def tell_again(self) -> str:
+        """Return all that may be told."""
+        self.tell()
+        return self._told.getvalue()
 
 
 class Sayings:
@@ -70,7 +81,7 @@ class Sayings:
 
     def of(self, root: TaskId) -> str:
         """Return what the agent of a session has said of what it says now."""
-        return self._voices[root].said.getvalue() if root in self._voices else ""
+        return self._voices[root].tell_again() if root in self._voices else ""
 
     @contextmanager
     def following(self) -> Generator[None]:
@@ -146,10 +157,11 @@ class Sayings:
             if not readers:
                 return
             voice = self._voices[task] = _Voice(self._house)
-        told = voice.say(text)
-        if not told:
+        voice.say(text)
+        hearing = self._hearing.get(task, ())
+        if not (hearing or readers) or not (told := voice.tell()):
             return
-        for hear in self._hearing.get(task, ()):
+        for hear in hearing:
             hear(told)
         for reader in readers:
             # What is only told once is missed by whoever does not take it in time.

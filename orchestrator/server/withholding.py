@@ -15,6 +15,9 @@ CONTEXT: Final = 600
 """How many characters are looked at that were told before: a value is known by its name."""
 LONGEST: Final = 4000
 """How much may be held back before nothing more is told."""
+PART: Final = 1000
+LOOKS: Final = 10
+"""How often a text is looked at before all of it is held back."""
 _STARTS: Final = (
     *("sk-", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox"),
     *("xapp-", "sk_live_", "rk_live_", "hf_", "gsk_", "npm_", "xai-", "pypi-"),
@@ -73,8 +76,6 @@ _NAMED: Final = (
         rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){NAME}[ \t]+", ANY_CASE
     ),
 )
-_LINES: Final = 2
-"""How many lines are awaited behind a name: what stands there is judged by the next one, too."""
 
 
 class Withholding:
@@ -89,14 +90,16 @@ class Withholding:
 
     def add(self, text: str) -> str:
         """Take some more of the text, and return what may be told now."""
+        # A part at a time: to look at a text takes longer than it is long.
+        parts = [text[at : at + PART] for at in range(0, len(text), PART)]
+        return "".join(map(self._add, parts))
+
+    def _add(self, text: str) -> str:
         if self._is_silent:
             return ""
         begin = len(self._before)
         said = self._before + self._held + text
-        end = len(said)
-        # What is told is judged by itself, so nothing in it may be open either.
-        while end > begin and (known := self._known_until(said[:end])) < end:
-            end = max(begin, known)
+        end = max(begin, self._closed_until(said))
         if len(said) - end > LONGEST:
             # To look at so much again and again takes too long.
             self._is_silent = True
@@ -104,6 +107,16 @@ class Withholding:
         self._held = said[end:]
         self._before = said[max(0, end - CONTEXT) : end]
         return told
+
+    def _closed_until(self, said: str) -> int:
+        """Return how much of a text can be judged by itself: nothing in it is open."""
+        end = len(said)
+        for _ in range(LOOKS):
+            known = self._known_until(said[:end])
+            if known == end:
+                return end
+            end = known
+        return 0
 
     def _cleaned(self, said: str) -> str:
         """Return what is new in a text, without its secrets."""
@@ -130,11 +143,20 @@ class Withholding:
             if any(mark in low for mark in marks) and (found := pattern.search(said)):
                 end = min(end, found.start("held"))
         if any(name in low for name in NAMES):
-            for found in chain.from_iterable(it.finditer(said) for it in _NAMED):
-                if said.count("\n", found.end()) < _LINES:
-                    end = min(end, found.end())
+            end = _named_until(said, end)
         # Where a part of it is open, the whole is.
         return end if end == len(said) else _run_before(said, end)
+
+
+def _named_until(said: str, end: int) -> int:
+    """Return where the first value begins that stands under a name and is open."""
+    found = chain.from_iterable(it.finditer(said, 0, end) for it in _NAMED)
+    for value in sorted((it.end() for it in found), reverse=True):
+        # It is judged by the line behind it, too.
+        if value <= said.rfind("\n", 0, max(0, said.rfind("\n", 0, end))):
+            break
+        end = min(end, _run_before(said, value))
+    return end
 
 
 def _run_before(said: str, end: int) -> int:
