@@ -196,6 +196,10 @@ class Redactor:
         self._marks = tuple({_mark(form) for form in forms})
         self.last_clean = ""
         """The last text that was found to hold no secret: it may be said again at once."""
+        self._beginnings = frozenset(
+            form[:length] for form in forms for length in range(1, len(form))
+        )
+        self._longest = max(map(len, forms), default=0)
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""
@@ -213,6 +217,13 @@ class Redactor:
         if _is_marked(raw, low):
             return True
         return any([mark in low for mark in self._marks])  # noqa: C419 (twice as fast)
+
+    def begun(self, text: str) -> int:
+        """Return how much of the end of a text may be the beginning of a known value."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            if text[-length:] in self._beginnings:
+                return length
+        return 0
 
     def tree(self, value: object) -> Any:
         """Return lists and mappings without the secrets in their texts, or under telling names."""

@@ -47,7 +47,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self._listeners: set[_Listener] = set()
-        self._of_a_task: dict[TaskId, list[Callable[[ModelEvent], None]]] = {}
+        self._attending: list[Callable[[TaskId, ModelEvent], None]] = []
 
     @contextmanager
     def listen(self) -> Generator[trio.MemoryReceiveChannel[Heard]]:
@@ -60,27 +60,21 @@ class Listeners:
             listener.send.close()
 
     @contextmanager
-    def attend(
-        self, task: TaskId, hear: Callable[[ModelEvent], None]
-    ) -> Generator[None]:
-        """Hear one task, as long as the block lasts.
+    def attend(self, hear: Callable[[TaskId, ModelEvent], None]) -> Generator[None]:
+        """Hear everything at once, as long as the block lasts.
 
         Args:
-            task: which one.
-            hear: takes each event at once, and waits for nothing.
+            hear: takes each event, and waits for nothing.
         """
-        hearing = self._of_a_task.setdefault(task, [])
-        hearing.append(hear)
+        self._attending.append(hear)
         try:
             yield
         finally:
-            hearing.remove(hear)
-            if not hearing:
-                del self._of_a_task[task]
+            self._attending.remove(hear)
 
     def tell(self, task: TaskId, event: ModelEvent) -> None:
         """Tell everybody who listens of a task."""
         for listener in self._listeners:
             listener.hear(task, event)
-        for hear in self._of_a_task.get(task, ()):
-            hear(event)
+        for hear in self._attending:
+            hear(task, event)

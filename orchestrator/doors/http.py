@@ -25,7 +25,7 @@ from delegation.events import DoorClosed, DoorOpened, SessionOpened
 from orchestrator.budgets import current_grants
 from orchestrator.doors.asked import Asked, enter, say
 from orchestrator.doors.closing import close_for_good
-from orchestrator.doors.one_shot import take_only_turn
+from orchestrator.doors.one_shot import begin_only_turn, take_only_turn
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.house import House
 
@@ -56,8 +56,13 @@ class HttpDoor:
         """The sessions that somebody looks after now."""
 
     def enter(self, asked: Asked, id_: SessionId | None = None) -> SessionRecord:
-        """Open a session that ends with its request: `take` its turn, or leave that to `start`."""
-        return enter(self._house, asked, id_ or self._house.new_session_id())
+        """Open a session that ends with its request: `take` its turn, or leave that to `start`.
+
+        Its turn has begun with it: no crash can leave a session that somebody else takes up.
+        """
+        session = enter(self._house, asked, id_ or self._house.new_session_id())
+        begin_only_turn(self._house, session)
+        return session
 
     async def take(self, session: SessionRecord) -> Outcome:
         """Take the only turn of a session. Whoever cancels this cancels its tree."""
@@ -154,14 +159,17 @@ class HttpDoor:
 
     def _attend(self, session: SessionRecord) -> None:
         """Look after a session as long as there is something to do in it."""
-        door = _Kept(self._house, session, self._push)
+        door = (
+            _Polled(self._house, session)
+            if self._push is None
+            else _Pushed(self._house, session, self._push)
+        )
         self._kept.add(session.id)
         self._house.turns.attach(session.id, door)
         self._house.book.post(DoorOpened(session.id, door.capability))
         self._nursery.start_soon(self._look_after, session)
 
     async def _look_after(self, session: SessionRecord) -> None:
-        await trio.lowlevel.checkpoint()
         book, turns = self._house.book, self._house.turns
         try:
             await turns.deliver(session)
@@ -180,26 +188,37 @@ def is_over(session: SessionRecord) -> bool:
     return session.closed or (session.idle and session.turns > 0)
 
 
-class _Kept:
-    """The door of a session that outlives its request."""
+class _Polled:
+    """The door of a session that somebody comes back for."""
 
-    def __init__(self, house: House, session: SessionRecord, push: Push | None) -> None:
+    capability = DeliveryCapability.POLL
+
+    def __init__(self, house: House, session: SessionRecord) -> None:
+        self._turns = house.turns
+        self._session = session
+
+    async def deliver(self, reply: Reply) -> None:
+        await trio.lowlevel.checkpoint()
+        # That of a conversation waits in the inbox until somebody has taken it.
+        if self._session.labels.get(KIND) != CONVERSATION:
+            self._turns.delivered(reply)
+
+    def hang_up(self) -> None:
+        """Do nothing: nobody waits here."""
+
+
+class _Pushed:
+    """The door of a session whose replies somebody else is told."""
+
+    capability = DeliveryCapability.PUSH
+
+    def __init__(self, house: House, session: SessionRecord, push: Push) -> None:
         self._turns = house.turns
         self._session = session
         self._push = push
 
-    @property
-    def capability(self) -> DeliveryCapability:
-        return (
-            DeliveryCapability.POLL if self._push is None else DeliveryCapability.PUSH
-        )
-
     async def deliver(self, reply: Reply) -> None:
-        await trio.lowlevel.checkpoint()
-        if self._push is not None:
-            await self._push(self._session, reply)
-        elif self._session.labels.get(KIND) == CONVERSATION:
-            return  # it waits in the inbox until somebody has taken it
+        await self._push(self._session, reply)
         self._turns.delivered(reply)
 
     def hang_up(self) -> None:

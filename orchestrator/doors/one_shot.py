@@ -63,13 +63,18 @@ async def run_once(
         attended=attended,
     )
     session = enter(house, asked, house.new_session_id())
+    begin_only_turn(house, session)
     outcome = await take_only_turn(house, session)
     return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
 
 
-async def take_only_turn(house: House, session: SessionRecord) -> Outcome:
-    """Take the turn of a session that nobody can tell anything later, and see it end."""
+def begin_only_turn(house: House, session: SessionRecord) -> None:
+    """Begin the turn of a session that nobody can tell anything later."""
     house.turns.begin(session, CAPABILITY)
+
+
+async def take_only_turn(house: House, session: SessionRecord) -> Outcome:
+    """See the turn of such a session end."""
     try:
         with performing_nothing():
             return await house.turns.take(session)

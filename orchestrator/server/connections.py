@@ -134,9 +134,8 @@ class Connections:
 
     async def _speak_on(self, accepted: socket.socket) -> None:
         accepted.getpeername()  # or whoever it was has left already
-        stream: anyio.abc.ByteStream = await anyio.abc.SocketStream.from_socket(
-            accepted
-        )
+        stream: anyio.abc.ByteStream
+        stream = await anyio.abc.SocketStream.from_socket(accepted)
         if self._tls is not None:
             with trio.fail_after(HANDSHAKE_SECONDS):
                 stream = await TLSStream.wrap(

@@ -6,9 +6,17 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from orchestrator.errors import (
+    ClosedError,
+    JournalError,
+    SessionOpenError,
+    UnknownIdError,
+)
+
 JSON: Final = "application/json"
 INVALID: Final = "invalid_request_error"
 NO_HEADERS: Final[Mapping[str, str]] = {}
+SOON: Final = {"retry-after": "1"}
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -57,6 +65,28 @@ class HttpError(Exception):
 
 def not_found(message: str) -> HttpError:
     return HttpError(404, message, code="not_found")
+
+
+def stopping(message: str) -> HttpError:
+    """Return that another server has to be asked, or this one when it is started again."""
+    return HttpError(503, message, code="stopping", type="server_error", headers=SOON)
+
+
+def explained(exc: Exception, *, is_stopping: bool) -> HttpError:
+    """Return what a client is told of an error of the house."""
+    match exc:
+        case UnknownIdError():
+            return not_found(str(exc))
+        case ClosedError() if is_stopping:
+            return stopping(str(exc))
+        case ClosedError() | SessionOpenError():
+            return HttpError(409, str(exc), code="conflict")
+        case JournalError():
+            # Where it is on this machine is nobody's business but the owner's.
+            message = f"the journal of this server fails: {exc.problem}"
+            return HttpError(500, message, code="internal", type="server_error")
+        case _:
+            return HttpError(500, str(exc), code="internal", type="server_error")
 
 
 def refused(message: str, *, param: str, code: str = "unsupported") -> HttpError:

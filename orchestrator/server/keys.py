@@ -14,7 +14,7 @@ REQUEST: Final = "request"
 
 def is_known(call: Call, id_: SessionId | None) -> bool:
     """Tell whether a session of this id was made before."""
-    known = call.office.orchestrator.house.book.ledger.known
+    known = call.office.book.ledger.known
     return id_ is not None and id_ in known
 
 

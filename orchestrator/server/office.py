@@ -8,6 +8,7 @@ import trio
 
 from agents import Agent
 from delegation import SessionRecord
+from orchestrator.bookkeeper import Bookkeeper
 from orchestrator.doors.http import HttpDoor
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.errors import HttpError
@@ -47,9 +48,13 @@ class Office:
     """The server ends: whoever only waits for news is let go."""
 
     @property
+    def book(self) -> Bookkeeper:
+        return self.orchestrator.house.book
+
+    @property
     def is_stopping(self) -> bool:
         """Nothing new is begun."""
-        return self.orchestrator.house.book.stopping
+        return self.book.stopping
 
     def agent(self, model: str) -> Agent[Any]:
         """Return the agent that a client means by the name of a model."""

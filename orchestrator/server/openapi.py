@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from orchestrator.server.errors import JSON, ErrorBody
-from orchestrator.server.operations import EVENTS, LONGEST_KEY, Answer, Operation
+from orchestrator.server.operations import LONGEST_KEY, Answer, Operation
+from orchestrator.server.stream import EVENTS
 
 VERSION: Final = "3.1.0"
 REF: Final = "#/components/schemas/{name}"

@@ -10,18 +10,13 @@ import msgspec
 import trio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from agents import DefinitionError
 from delegation import DelegationError, SessionId
-from orchestrator.errors import (
-    ClosedError,
-    OrchestratorError,
-    SessionOpenError,
-    UnknownIdError,
-)
-from orchestrator.server.errors import JSON, HttpError, not_found
-from orchestrator.server.stream import EventStream
+from orchestrator.errors import OrchestratorError
+from orchestrator.server.errors import JSON, HttpError, explained
+from orchestrator.server.stream import EVENTS
 
 if TYPE_CHECKING:
     from orchestrator.server.office import Office
@@ -29,9 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Handler: TypeAlias = "Callable[[Call], Awaitable[Response]]"
-EVENTS: Final = "text/event-stream"
 LONGEST_KEY: Final = 255
-SOON: Final = {"retry-after": "1"}
 LEFT: Final = 499
 """The status of a request whose client did not wait for the answer."""
 BODY_SECONDS: Final = 30
@@ -185,20 +178,33 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         metrics = self.office.metrics
         begun = trio.current_time()
-        status = 500
-        with metrics.asking():
-            try:
+        status: int | None = None
+
+        def answered(how: int) -> None:
+            nonlocal status
+            status = how
+            metrics.answered(self.operation, how, trio.current_time() - begun)
+
+        async def send_counted(message: Message) -> None:
+            # What is answered is known when it is sent: a stream may have failed before.
+            if message["type"] == "http.response.start":
+                answered(message["status"])
+            await send(message)
+
+        try:
+            with metrics.asking():
                 request = Request(scope, receive, send)
                 response = await _served(self.office, self.operation, request)
-                status = response.status_code
-            except trio.Cancelled:
-                status = LEFT
-                raise
-            finally:
-                metrics.answered(self.operation, status, trio.current_time() - begun)
-            is_stream = isinstance(response, EventStream)
+            is_stream = response.media_type == EVENTS
             with metrics.streaming() if is_stream else nullcontext():
-                await response(scope, receive, send)
+                await response(scope, receive, send_counted)
+        except trio.Cancelled:
+            if status is None:
+                answered(LEFT)
+            raise
+        finally:
+            if status is None:
+                answered(500)
 
 
 async def _served(office: "Office", operation: Operation, request: Request) -> Response:
@@ -216,21 +222,6 @@ async def _served(office: "Office", operation: Operation, request: Request) -> R
         return exc.response()
     except (OrchestratorError, DelegationError, DefinitionError) as exc:
         return explained(exc, is_stopping=office.is_stopping).response()
-
-
-def explained(exc: Exception, *, is_stopping: bool) -> HttpError:
-    """Return what a client is told of an error of the house."""
-    match exc:
-        case UnknownIdError():
-            return not_found(str(exc))
-        case ClosedError() if is_stopping:
-            return HttpError(
-                503, str(exc), code="stopping", type="server_error", headers=SOON
-            )
-        case ClosedError() | SessionOpenError():
-            return HttpError(409, str(exc), code="conflict")
-        case _:
-            return HttpError(500, str(exc), code="internal", type="server_error")
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -1,7 +1,8 @@
 """What the agent of a session says, while it says it.
 
-What a model says is told as it comes. What it has said is told once more, as it is kept, when no
-crash can take it back; where the two differ, what is kept is right.
+What a model says is told as it comes, but for what could be part of a secret. What it has said is
+told once more, as it is kept, when no crash can take it back; where the two differ, what is kept is
+right.
 """
 
 from collections import deque
@@ -12,7 +13,6 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from agents import ModelEvent, Retrying, Switched, TextDelta
 from delegation import SessionRecord
 from delegation.events import Entry, ModelAnswered, TurnStarted
 from orchestrator.doors.http import is_over
@@ -51,20 +51,20 @@ class Speech:
     """One listener to an agent. `open_speech` gives it."""
 
     def __init__(self, office: Office, session: SessionRecord) -> None:
-        self._book = office.orchestrator.house.book
+        self._book = office.book
         self._session = session
         self._heard: deque[Piece | Whole | _End] = deque()
         self._arrived = trio.Event()
         self._items = 0
         """How many things it has said."""
-        self._saying = ""
-        """What a model has said of the next one."""
+        self._said = 0
+        """How much a model has said of the next one."""
         self._told = 0
         """How much of that was told. A model that is asked again says the same, or better."""
         self._is_over = False
         self._tell_new()
         if so_far := office.sayings.of(session.root.id):
-            self.hear(TextDelta(so_far))
+            self.hear(so_far)
 
     async def next(self) -> Heard | None:
         """Wait for more, and return it: None if nothing more will be said."""
@@ -77,20 +77,33 @@ class Speech:
         if isinstance(heard, _End):
             return None
         self._heard.popleft()
+        if isinstance(heard, Piece):
+            heard = self._joined(heard)
         if not self._heard:
             self._arrived = trio.Event()
         return heard
 
-    def hear(self, event: ModelEvent) -> None:
-        match event:
-            case TextDelta(text):
-                self._saying += text
-                if len(self._saying) > self._told:
-                    self._tell_piece(self._saying[self._told :])
-            case Retrying() | Switched():
-                self._saying = ""
-            case _:
-                pass
+    def _joined(self, piece: Piece) -> Piece:
+        """Return a piece with all that follow it: a slow listener gets longer ones, not more."""
+        texts = [piece.text]
+        while (
+            self._heard
+            and isinstance(more := self._heard[0], Piece)
+            and more.item == piece.item
+        ):
+            texts.append(more.text)
+            self._heard.popleft()
+        return Piece(piece.item, piece.offset, "".join(texts))
+
+    def hear(self, text: str | None) -> None:
+        """Take some more of what is being said; None if it is said from the beginning again."""
+        if text is None:
+            self._said = 0
+            return
+        known = max(0, self._told - self._said)
+        self._said += len(text)
+        if known < len(text):
+            self._tell_piece(text[known:])
 
     def learn(self, entry: Entry) -> None:
         match entry.event:
@@ -98,10 +111,10 @@ class Speech:
                 if message.text:
                     self._tell(Whole(self._items, Spoken(message.id, message.text)))
                     self._items += 1
-                self._saying, self._told = "", 0
+                self._said = self._told = 0
             case TurnStarted():
                 # What the last one was in the midst of, nobody goes on with.
-                self._saying = ""
+                self._said = 0
             case _:
                 pass
         if is_over(self._session) and not self._is_over:
@@ -120,12 +133,7 @@ class Speech:
     def _tell_piece(self, text: str) -> None:
         piece = Piece(self._items, self._told, text)
         self._told += len(text)
-        last = self._heard[-1] if self._heard else None
-        if isinstance(last, Piece) and last.item == piece.item:
-            # Nobody has taken the last one: a slow listener gets longer pieces, not more of them.
-            self._heard[-1] = Piece(piece.item, last.offset, last.text + text)
-        else:
-            self._tell(piece)
+        self._tell(piece)
 
     def _tell(self, heard: Piece | Whole | _End) -> None:
         self._heard.append(heard)
@@ -138,6 +146,6 @@ def open_speech(office: Office, session: SessionRecord) -> Generator[Speech]:
     speech = Speech(office, session)
     with (
         office.feeds.hearing(session.id, speech.learn),
-        office.orchestrator.house.listeners.attend(session.root.id, speech.hear),
+        office.sayings.hearing(session.root.id, speech.hear),
     ):
         yield speech

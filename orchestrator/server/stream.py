@@ -4,16 +4,21 @@ Whoever does not read is let go, and comes back with the id of the last event it
 waits for a slow reader.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
+import msgspec
 import trio
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from agents import raising_one_error
+from delegation import DelegationError
+from orchestrator.errors import OrchestratorError
+from orchestrator.server.errors import ErrorBody, HttpError, explained, stopping
 
+EVENTS: Final = "text/event-stream"
 HEARTBEAT: Final = b": still here\n\n"
 HEARTBEAT_SECONDS: Final = 15
 """How long nothing may be sent: proxies close what is silent for longer."""
@@ -21,6 +26,10 @@ WRITE_SECONDS: Final = 30
 """How long a reader may take nothing before it is let go."""
 LAST_WORDS_SECONDS: Final = 0.5
 """How long a stream may take for its last events when the server ends."""
+ENDS: Final = (
+    "the server ends, and what it was telling of goes on when it is started again: come back with"
+    " the number of the last event"
+)
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 NOTHING: Final[Mapping[str, str]] = {}
 
@@ -33,6 +42,14 @@ class Outlet:
         self._sending = trio.Lock()
         self.quiet_since = trio.current_time()
 
+    async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        await self._send_in_time(
+            {"type": "http.response.start", "status": status, "headers": headers}
+        )
+
+    async def end(self) -> None:
+        await self._send_in_time({"type": "http.response.body", "more_body": False})
+
     async def event(
         self, data: bytes, *, name: str = "", id_: str | int | None = None
     ) -> None:
@@ -43,12 +60,15 @@ class Outlet:
         await self.write(b"%bdata: %b\n\n" % (head, data))
 
     async def write(self, chunk: bytes) -> None:
+        self.quiet_since = trio.current_time()
+        await self._send_in_time(
+            {"type": "http.response.body", "body": chunk, "more_body": True}
+        )
+
+    async def _send_in_time(self, message: Message) -> None:
         with trio.fail_after(WRITE_SECONDS):
             async with self._sending:
-                self.quiet_since = trio.current_time()
-                await self._send(
-                    {"type": "http.response.body", "body": chunk, "more_body": True}
-                )
+                await self._send(message)
 
     async def beat(self) -> None:
         """Say that somebody is still here, whenever nothing else is said."""
@@ -61,46 +81,94 @@ class Outlet:
 Produce: TypeAlias = Callable[[Outlet], Awaitable[None]]
 
 
+Explain: TypeAlias = Callable[[HttpError], bytes]
+
+
+def as_error_body(problem: HttpError) -> bytes:
+    return msgspec.json.encode(ErrorBody(problem.problem))
+
+
 class EventStream(Response):
     """A response that lasts as long as something produces events, and its reader stays."""
 
-    media_type = "text/event-stream"
+    media_type = EVENTS
 
     def __init__(
-        self, produce: Produce, *, headers: Mapping[str, str] = NOTHING
+        self,
+        produce: Produce,
+        *,
+        headers: Mapping[str, str] = NOTHING,
+        beside: Callable[[], Awaitable[object]] | None = None,
+        explain: Explain = as_error_body,
     ) -> None:
         """Respond with a stream.
 
         Args:
             produce: sends all events, and returns. It is cancelled when the reader leaves.
             headers: those besides our own.
+            beside: what is only for this reader. It has begun before anything is sent, and is
+                cancelled when the stream is over.
+            explain: says why a stream ends before all is told. That is its last event, `error`.
         """
         super().__init__(headers={**HEADERS, **headers})
         del self.headers["content-length"]
         self._produce = produce
+        self._beside = beside
+        self._explain = explain
+        self._broken: Exception | None = None
+        """What went wrong in the house."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-        )
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.body"})
-            return
-        outlet = Outlet(send)
-        with raising_one_error():
+        # Whoever has stopped reading is let go, and comes back, or does not.
+        with suppress(trio.TooSlowError), raising_one_error():
+            # Owns what is only for this reader: when this is left, nothing of it runs any more.
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(outlet.beat)
+                telling = trio.CancelScope()
+                if self._beside is not None:
+                    nursery.start_soon(self._run_beside, self._beside, telling)
                 nursery.start_soon(until_left, receive, nursery.cancel_scope)
-                nursery.start_soon(_until_over, scope, nursery.cancel_scope)
-                # Whoever has stopped reading comes back, or does not.
-                with suppress(trio.TooSlowError):
-                    await self._produce(outlet)
+                outlet = Outlet(send)
+                await outlet.begin(self.status_code, self.raw_headers)
+                if scope["method"] != "HEAD":
+                    nursery.start_soon(outlet.beat)
+                    nursery.start_soon(_until_over, scope, telling)
+                    await self._tell(outlet, telling, scope["state"]["over"])
+                await outlet.end()
                 nursery.cancel_scope.cancel(reason="all is said")
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        # Not before: until it has begun, what is only for this reader has nobody who ends it.
+        await trio.lowlevel.checkpoint()
+
+    async def _tell(
+        self, outlet: Outlet, telling: trio.CancelScope, over: trio.Event
+    ) -> None:
+        """Tell all there is, and if that cannot be, why."""
+        is_told = False
+        with telling, self._noting_what_breaks():
+            await self._produce(outlet)
+            is_told = True
+        if not is_told:
+            problem = (
+                stopping(ENDS)
+                if self._broken is None
+                else explained(self._broken, is_stopping=over.is_set())
+            )
+            await outlet.event(self._explain(problem), name="error")
+
+    async def _run_beside(
+        self, beside: Callable[[], Awaitable[object]], telling: trio.CancelScope
+    ) -> None:
+        with self._noting_what_breaks():
+            await beside()
+        if self._broken is not None:
+            telling.cancel(reason="there will be no end to tell of")
+        await trio.lowlevel.checkpoint()
+
+    @contextmanager
+    def _noting_what_breaks(self) -> Generator[None]:
+        try:
+            yield
+        except (OrchestratorError, DelegationError) as exc:
+            self._broken = exc
 
 
 async def _until_over(asked: Scope, scope: trio.CancelScope) -> None:
@@ -110,6 +178,24 @@ async def _until_over(asked: Scope, scope: trio.CancelScope) -> None:
     # Of a run that was just ended, the reader is still told how.
     await trio.sleep(LAST_WORDS_SECONDS)
     scope.cancel(reason="the server ends")
+
+
+async def unless_left(receive: Receive, wait: Callable[[], Awaitable[object]]) -> bool:
+    """Wait for something, and tell whether it came before whoever asked has left.
+
+    Args:
+        receive: tells when they have.
+        wait: is cancelled then.
+    """
+    has_come = False
+    with raising_one_error():
+        # Owns nothing but the ear at the connection: what is waited for runs in this very task.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_left, receive, nursery.cancel_scope)
+            await wait()
+            has_come = True
+            nursery.cancel_scope.cancel(reason="it has come")
+    return has_come
 
 
 async def until_left(receive: Receive, scope: trio.CancelScope) -> None:

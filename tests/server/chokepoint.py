@@ -32,6 +32,7 @@ NAMES: Final = frozenset(
     {
         "HttpDoor",
         "Origin",
+        "begin_only_turn",
         "bind_session",
         "clear_session_vars",
         "open_orchestrator",

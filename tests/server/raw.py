@@ -10,6 +10,8 @@ import attrs
 import h11
 import trio
 
+from tests.server.kit import TOKEN
+
 PATIENCE: Final = 20
 
 
@@ -94,3 +96,15 @@ async def until_closed(stream: trio.SocketStream) -> bytes:
     except trio.BrokenResourceError:
         pass  # closed with what it had not read
     return received
+
+
+async def asking(url: str, path: str) -> trio.SocketStream:
+    """Ask for something, and leave the answer unread."""
+    _, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+    connection = await trio.open_tcp_stream(host, int(port))
+    await connection.send_all(
+        f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "\r\n".encode()
+    )
+    return connection

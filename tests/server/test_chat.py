@@ -10,13 +10,9 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
-    CallId,
     ScriptedModel,
-    ToolCall,
-    ToolMessage,
     UserMessage,
     agent,
-    tool,
 )
 from delegation import SessionId
 from delegation.events import SessionOpened
@@ -126,111 +122,6 @@ async def test_what_is_not_known_and_what_is_about_sampling_is_ignored() -> None
         )
 
     assert answer.choices[0].message.content == "done"
-
-
-async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answers() -> (
-    None
-):
-    @tool
-    def clock() -> str:
-        """Tell the time."""
-        return "noon"
-
-    def answer(request: Any) -> Any:
-        answered = [it.text for it in request.transcript if isinstance(it, ToolMessage)]
-        if "sunny" in answered:
-            return "it is sunny"
-        return [
-            ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),
-            ToolCall("clock", {}, id=CallId("call_b")),
-        ]
-
-    model = Listening(answer)
-    weather: Any = {
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "description": "How it is outside.",
-            "parameters": {
-                "type": "object",
-                "properties": {"city": {"type": "string"}},
-            },
-            "strict": True,
-        },
-    }
-    async with serving(Agent("helper", model=model, tools=[clock])) as served:
-        create = served.openai.chat.completions.create
-        first = await create(model="helper", messages=HELLO, tools=[weather])
-        message: Any = first.choices[0].message
-        assert message.tool_calls is not None
-        second = await create(
-            model="helper",
-            messages=[
-                *HELLO,
-                message.model_dump(exclude_none=True),
-                {"role": "tool", "tool_call_id": "call_a", "content": "sunny"},
-            ],
-            tools=[weather],
-        )
-
-    assert first.choices[0].finish_reason == "tool_calls"
-    assert message.content is None
-    # The agent has run its own tool itself: nobody else is asked to.
-    assert [call.model_dump() for call in message.tool_calls] == [
-        {
-            "id": "call_a",
-            "type": "function",
-            "function": {"name": "weather", "arguments": '{"city":"Köln"}'},
-        }
-    ]
-    shown = {it.name: it for it in model.heard[0].tools}
-    assert shown["weather"].description == "How it is outside."
-    assert shown["weather"].parameters == weather["function"]["parameters"]
-    assert second.choices[0].finish_reason == "stop"
-    assert second.choices[0].message.content == "it is sunny"
-    assert model.heard[1].transcript == [
-        UserMessage("hello"),
-        AssistantMessage(
-            "", (ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),)
-        ),
-        ToolMessage(CallId("call_a"), "sunny"),
-    ]
-
-
-async def test_a_client_that_wants_no_tools_called_has_none_shown() -> None:
-    model = Listening(lambda _: "no tools")
-    async with serving(Agent("helper", model=model)) as served:
-        await served.openai.chat.completions.create(
-            model="helper",
-            messages=HELLO,
-            tools=[{"type": "function", "function": {"name": "weather"}}],
-            tool_choice="none",
-        )
-
-    assert not model.heard[0].tools
-
-
-async def test_a_copy_of_the_agent_has_no_tools_of_the_client() -> None:
-    """Nobody could run them for it: only the agent itself answers the client."""
-    names: list[list[str]] = []
-
-    def answer(request: Any) -> Any:
-        names.append([it.name for it in request.tools])
-        is_copy = "copy" in request.transcript[0].text
-        is_first = len(request.transcript) == 1
-        return [hand_on("copy")] if is_first and not is_copy else "done"
-
-    async with serving(Agent("helper", model=Listening(answer), copies=True)) as served:
-        await served.openai.chat.completions.create(
-            model="helper",
-            messages=HELLO,
-            tools=[{"type": "function", "function": {"name": "weather"}}],
-        )
-
-    assert ["weather" in shown for shown in names] == [True, False, True]
-
-
-PNG = b"\x89PNG\r\n\x1a\n not a real one"
 
 
 async def test_images_and_files_reach_the_model() -> None:

@@ -150,7 +150,7 @@ async def test_what_a_model_says_otherwise_when_asked_again_is_told_as_well() ->
         async def answer(self, request: ModelRequest) -> AssistantMessage:
             await trio.lowlevel.checkpoint()
             self.times += 1
-            request.tell(TextDelta("It is n" if self.times == 1 else "Yes."))
+            request.tell(TextDelta("It is not" if self.times == 1 else "Yes."))
             if self.times == 1:
                 raise ModelError("gone", kind=Failure.CONNECTION, retry_after=0)
             return AssistantMessage("Yes.", usage=USAGE)
@@ -158,7 +158,7 @@ async def test_what_a_model_says_otherwise_when_asked_again_is_told_as_well() ->
     async with serving(Agent("helper", model=retrying(Wavering()))) as served:
         read = await chunks(served, "helper")
 
-    assert text_of(read) == "It is n\n\nYes."
+    assert text_of(read) == "It is not\n\nYes."
 
 
 async def test_calls_for_the_client_are_told_at_the_end() -> None:

@@ -17,7 +17,8 @@ from agents import (
 )
 from orchestrator.server import listening, stream
 from tests.kit import worker
-from tests.server.kit import TOKEN, Served, serving
+from tests.server.kit import Served, serving
+from tests.server.raw import asking
 from tests.server.runs_kit import (
     boss,
     ended,
@@ -221,7 +222,7 @@ async def test_a_reader_that_stops_reading_is_let_go_and_holds_nobody_up(
             async with serving(loud) as served:
                 run = (await started(served, "loud"))["id"]
                 path = f"/v1/runs/{run}/events"
-                lazy = await connected(served.url, path)
+                lazy = await asking(served.url, path)
                 await stack.enter_async_context(lazy)
                 assert (await ended(served, run))["status"] == "completed"
 
@@ -247,7 +248,7 @@ async def test_whoever_leaves_is_forgotten() -> None:
     async with serving(worker("slow", seconds=1_000)) as served:
         run = (await started(served, "slow"))["id"]
         feeds = served.server.office.feeds
-        async with await connected(served.url, f"/v1/runs/{run}/events") as leaving:
+        async with await asking(served.url, f"/v1/runs/{run}/events") as leaving:
             received = b""
             while b"event: fact" not in received:
                 received += await leaving.receive_some()
@@ -260,17 +261,5 @@ async def test_whoever_leaves_is_forgotten() -> None:
 async def until_listened(served: Served) -> None:
     """Wait until the streams that were asked for listen."""
     with trio.fail_after(5):
-        while not served.orchestrator.house.listeners._listeners:
+        while not served.server.office.sayings._reading:
             await trio.lowlevel.checkpoint()
-
-
-async def connected(url: str, path: str) -> trio.SocketStream:
-    """Ask for something, and leave the answer unread."""
-    _, _, address = url.partition("://")
-    host, _, port = address.rpartition(":")
-    connection = await trio.open_tcp_stream(host, int(port))
-    await connection.send_all(
-        f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n"
-        "\r\n".encode()
-    )
-    return connection

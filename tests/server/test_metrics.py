@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents import Agent, ScriptedModel
 from tests.kit import worker
-from tests.server.kit import TOKEN, Served, serving
-from tests.server.raw import connected, exchanged
+from tests.server.chat_kit import HELLO
+from tests.server.kit import Served, serving
+from tests.server.raw import asking, exchanged
 from tests.server.runs_kit import ended, started
 
 pytestmark = pytest.mark.realtime
@@ -58,16 +60,26 @@ async def test_requests_runs_and_what_they_used_are_counted() -> None:
 async def test_what_goes_on_now_is_seen() -> None:
     async with serving(worker(seconds=1_000)) as served:
         run = (await started(served, "worker"))["id"]
-        async with connected(served.url) as stream:
-            asked = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: localhost\r\n"
-            await stream.send_all(
-                f"{asked}Authorization: Bearer {TOKEN}\r\n\r\n".encode()
-            )
-            seen = b""
-            while b"TurnStarted" not in seen:
-                seen += await stream.receive_some()
+        async with await asking(served.url, f"/v1/runs/{run}/events") as reader:
+            received = b""
+            with trio.fail_after(20):
+                while b"TurnStarted" not in received:
+                    received += await reader.receive_some()
             got = await scraped(served)
 
     assert got["http_event_streams", labels()] == 1
     assert got["runs_under_way", labels()] == 1
     assert got["tasks_working", labels()] == 1
+
+
+async def test_a_stream_that_fails_before_it_begins_is_counted_by_its_status() -> None:
+    async with serving(Agent("failing", model=ScriptedModel([]))) as served:
+        body = {"model": "failing", "messages": HELLO, "stream": True}
+        answer = await served.http.post("/v1/chat/completions", json=body)
+        got = await scraped(served)
+
+    asked = {"method": "POST", "path": "/v1/chat/completions"}
+    status = str(answer.status_code)
+    assert status != "200"
+    assert got["http_requests_total", labels(**asked, status=status)] == 1
+    assert ("http_requests_total", labels(**asked, status="200")) not in got

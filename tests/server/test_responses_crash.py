@@ -94,11 +94,11 @@ async def read_through_a_crash(
 
 
 def shape(events: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return all but the pieces in which the words came."""
+    """Return all but the pieces in which the words came, and that a server has ended."""
     return [
         (event["type"], event["sequence_number"])
         for event in events
-        if not event["type"].endswith(".delta")
+        if not event["type"].endswith(".delta") and event["type"] != "error"
     ]
 
 

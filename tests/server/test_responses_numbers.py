@@ -1,6 +1,7 @@
 """The numbers of events: the same for all, however the text came, and wherever one comes back."""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,3 +168,14 @@ def test_the_numbers_are_what_is_written_down(
     events = told(body(texts), texts)
 
     assert [event["sequence_number"] for event in events] == numbers
+
+
+def test_a_long_answer_takes_as_long_as_it_has_pieces() -> None:
+    """And not the square of that: here are twenty million characters."""
+    telling, piece = Telling("x"), "x" * 1000
+    began = time.perf_counter()
+    for number in range(20_000):
+        telling.say(Piece(0, 1000 * number, piece))
+        telling.take()
+
+    assert time.perf_counter() - began < 10

@@ -231,6 +231,8 @@ async def test_a_stream_of_what_is_cancelled_ends_when_all_of_it_has_ended() -> 
     assert tree.counts() == {"cancelled": 2}
     done = [it["item"] for it in events if it["type"].endswith("output_item.done")]
     assert [item["status"] for item in done] == ["completed", "incomplete"]
+    assert [item["id"] for item in done] == [it["id"] for it in response["output"]]
+    assert response["output"][-1] == done[-1], "what was said until then is kept"
 
 
 async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:

@@ -13,6 +13,7 @@ from agents import Agent, Failure, ModelError, Pipeline, ScriptedModel
 from agents.pipeline import Hands
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, TaskRequested, TurnStarted
+from orchestrator.server.tree import runs
 from tests.kit import worker
 from tests.server.kit import Served, serving
 from tests.server.runs_kit import boss, ended, problem, started
@@ -256,6 +257,21 @@ async def test_the_tree_is_drawn_in_every_format(
     assert has in answer.text
     is_page = wanted in {"svg", "html"}
     assert ("sandbox" in answer.headers.get("content-security-policy", "")) is is_page
+
+
+@pytest.mark.parametrize("wanted", ["text", "mermaid", "dot", "svg", "json", "trace"])
+async def test_a_large_tree_is_drawn_in_a_thread_and_looks_the_same(
+    wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(boss()) as served:
+        run = await ended(served, (await started(served, "boss"))["id"])
+        path = f"/v1/runs/{run['id']}/tree?format={wanted}"
+        small = await served.http.get(path)
+        monkeypatch.setattr(runs, "AT_ONCE", 0)
+        large = await served.http.get(path)
+
+    assert large.status_code == 200
+    assert large.text == small.text
 
 
 async def test_cancelling_a_run_joins_its_whole_tree() -> None:

@@ -305,6 +305,7 @@ async def test_what_is_wrong_is_said() -> None:
                 ("GET", "/v1/sessions/r_nobody/inbox", None),
                 ("DELETE", f"{path}/inbox/1", None),
                 ("DELETE", f"{path}/inbox/first", None),
+                ("DELETE", f"{path}/inbox/{'9' * 5000}", None),
                 ("POST", "/v1/sessions", {}),
                 ("POST", f"{path}/messages", {"text": "x", "parts": [part]}),
                 ("POST", f"{path}/messages", {"text": 1}),
@@ -312,5 +313,5 @@ async def test_what_is_wrong_is_said() -> None:
             ]
         ]
 
-    assert [it.status_code for it in answers] == [404] * 6 + [400] * 4
+    assert [it.status_code for it in answers] == [404] * 7 + [400] * 4
     assert all(problem(it) for it in answers)

@@ -1,5 +1,7 @@
 """What the agent of a session says, heard while it says it and once it is kept."""
 
+import time
+
 import trio
 
 from agents import (
@@ -128,3 +130,21 @@ async def test_what_was_said_before_a_failure_is_kept() -> None:
     pieces, kept = await heard_of(Agent("a", model=Failing()))
 
     assert pieces == kept == ["half of"]
+
+
+async def test_a_long_answer_takes_as_long_as_it_has_pieces() -> None:
+    """And not the square of that, also where nobody has taken the last one yet."""
+
+    class Lengthy(Talking):
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            piece = "word " * 20
+            for _ in range(20_000):
+                request.tell(TextDelta(piece))
+            await trio.lowlevel.checkpoint()
+            return AssistantMessage(piece * 20_000)
+
+    began = time.perf_counter()
+    pieces, kept = await heard_of(Agent("a", model=Lengthy()))
+
+    assert time.perf_counter() - began < 20
+    assert pieces == kept

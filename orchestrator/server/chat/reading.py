@@ -4,26 +4,17 @@ Nothing is passed over in silence that would change what the answer means: it is
 refusal names the part of the request that it is about.
 """
 
-import base64
-import mimetypes
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any, Final, assert_never
-from urllib.parse import urlsplit
-
-import msgspec
-import trio
 
 from agents import (
     Agent,
-    CallId,
     DefinitionError,
     Part,
     Pipeline,
     Tool,
     ToolCall,
-    ToolError,
     UserMessage,
 )
 from delegation.events import Said
@@ -36,7 +27,6 @@ from orchestrator.server.chat.wire import (
     File,
     FilePart,
     FunctionCall,
-    FunctionTool,
     ImagePart,
     RefusalPart,
     System,
@@ -45,16 +35,16 @@ from orchestrator.server.chat.wire import (
     User,
 )
 from orchestrator.server.errors import HttpError, refused
+from orchestrator.server.sent import (
+    call_of,
+    file_of,
+    function,
+    image_of,
+    names_taken,
+)
 
 INVALID: Final = "invalid_body"
-OURS: Final = frozenset({"delegate_task", "task"})
-"""What agents hand work on with: nobody else's tool may be called so."""
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
-PICTURES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
-USUAL_PICTURE: Final = "image/jpeg"
-"""Of an address that does not say which: whoever fetches it sees for themselves."""
-_DATA_URL: Final = re.compile(r"data:([^;,]+)((?:;[^;,]+)*),(.*)", re.DOTALL)
 
 
 def asked_of(
@@ -133,7 +123,7 @@ def _tools(agent: Agent[Any], request: ChatRequest) -> tuple[Tool, ...]:
             param="tool_choice",
         )
     tools = request.tools or []
-    own = OURS | {tool.name for tool in agent.tools}
+    own = names_taken(agent)
     seen: set[str] = set()
     for index, tool in enumerate(tools):
         name = tool.function.name
@@ -163,24 +153,10 @@ def _tools(agent: Agent[Any], request: ChatRequest) -> tuple[Tool, ...]:
             param="parallel_tool_calls",
         )
     is_free = request.tool_choice != "none"
-    return tuple(_theirs(tool) for tool in tools) if is_free else ()
-
-
-def _theirs(tool: FunctionTool) -> Tool:
-    spec = tool.function
-    return Tool(
-        name=spec.name,
-        description=spec.description,
-        parameters=spec.parameters or NO_ARGUMENTS,
-        run=_never_run,
-        elsewhere=True,
-    )
-
-
-async def _never_run(call: ToolCall) -> str:
-    # A crash may leave a call open, and then somebody here is asked for its answer.
-    await trio.lowlevel.checkpoint()
-    raise ToolError(f"{call.name} is run by whoever asked, and they are gone")
+    if not is_free:
+        return ()
+    specs = [tool.function for tool in tools]
+    return tuple(function(it.name, it.description, it.parameters) for it in specs)
 
 
 def _require_goal(
@@ -279,7 +255,7 @@ def _user(said: User, where: str) -> Said:
                 case TextPart():
                     texts.append(part.text)
                 case ImagePart():
-                    parts.append(_image(part.image_url.url))
+                    parts.append(image_of(part.image_url.url))
                 case FilePart():
                     parts.append(_file(part.file, param))
                 case AudioPart():
@@ -303,33 +279,11 @@ def _assistant(said: Assistant, where: str) -> Said:
 
 def _call(call: FunctionCall, where: str) -> ToolCall:
     try:
-        arguments = msgspec.json.decode(
-            call.function.arguments or "{}", type=dict[str, Any]
-        )
-    except (msgspec.MsgspecError, RecursionError) as exc:
+        return call_of(call.function.name, call.function.arguments, id_=call.id)
+    except DefinitionError as exc:
         raise HttpError(
-            400,
-            f"the arguments of a call are the text of a JSON object: {exc}",
-            code=INVALID,
-            param=f"{where}.function.arguments",
+            400, str(exc), code=INVALID, param=f"{where}.function.arguments"
         ) from exc
-    return ToolCall(call.function.name, arguments, id=CallId(call.id))
-
-
-def _text(content: str | list[TextPart] | list[TextPart | RefusalPart]) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n\n".join(
-        part.text if isinstance(part, TextPart) else part.refusal for part in content
-    )
-
-
-def _image(url: str) -> Part:
-    if url.startswith("data:"):
-        return _carried(url)
-    path = PurePosixPath(urlsplit(url).path)
-    kind, _ = mimetypes.guess_type(path.name)
-    return Part(kind if kind in PICTURES else USUAL_PICTURE, url=url)
 
 
 def _file(file: File, where: str) -> Part:
@@ -338,28 +292,12 @@ def _file(file: File, where: str) -> Part:
             "no files are kept here: send file_data, as a data: URL",
             param=f"{where}.file",
         )
-    if file.file_data.startswith("data:"):
-        return _carried(file.file_data, name=file.filename)
-    kind, _ = mimetypes.guess_type(file.filename)
-    if kind is None:
-        raise DefinitionError(
-            "file_data does not say of what kind it is, and neither does filename: send a"
-            " data: URL, such as data:application/pdf;base64,..."
-        )
-    return Part(kind, data=_decoded(file.file_data), name=file.filename)
+    return file_of(file.file_data, name=file.filename)
 
 
-def _carried(url: str, *, name: str = "") -> Part:
-    """Return what a data: URL carries."""
-    found = _DATA_URL.fullmatch(url)
-    if found is None or not found[2].endswith(";base64"):
-        raise DefinitionError("a data: URL is written data:image/png;base64,...")
-    return Part(found[1].lower(), data=_decoded(found[3]), name=name)
-
-
-def _decoded(text: str) -> bytes:
-    # No check of what it is: whoever reads it, looks.
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as exc:
-        raise DefinitionError(f"its data is no base64: {exc}") from exc
+def _text(content: str | list[TextPart] | list[TextPart | RefusalPart]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(
+        part.text if isinstance(part, TextPart) else part.refusal for part in content
+    )

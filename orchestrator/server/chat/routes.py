@@ -4,10 +4,11 @@ Nobody can be told anything afterwards. So what the agent delegates is joined, a
 cancels all of it: nothing of it runs any more when its request has ended.
 """
 
+from functools import partial
+
 import trio
 from starlette.responses import Response
 
-from agents import raising_one_error
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
 from orchestrator.server.chat.answers import completion, failed, run_header
@@ -16,8 +17,8 @@ from orchestrator.server.chat.stream import ChatStream
 from orchestrator.server.chat.wire import ChatCompletion, ChatRequest
 from orchestrator.server.context import context_of
 from orchestrator.server.keys import REQUEST, is_known, made_before
-from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
-from orchestrator.server.stream import until_left
+from orchestrator.server.operations import LEFT, Answer, Call, Operation, reply
+from orchestrator.server.stream import EVENTS, unless_left
 
 
 async def create_chat_completion(call: Call) -> Response:
@@ -47,19 +48,9 @@ async def create_chat_completion(call: Call) -> Response:
 async def _answer(call: Call, session: SessionRecord, *, is_new: bool) -> Response:
     """Wait for the answer, and give up with whoever hangs up."""
     door = call.office.door
-    is_over = False
-    with raising_one_error():
-        # Owns nothing but the ear at the connection: the turn is taken in this very task.
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_left, call.request.receive, nursery.cancel_scope)
-            if is_new:
-                await door.take(session)
-            else:
-                await door.wait_over(session)
-            is_over = True
-            nursery.cancel_scope.cancel(reason="there is an answer")
-    if not is_over:
-        return Response(status_code=499, headers=run_header(session))
+    wait = partial(door.take if is_new else door.wait_over, session)
+    if not await unless_left(call.request.receive, wait):
+        return Response(status_code=LEFT, headers=run_header(session))
     if (problem := failed(session)) is not None:
         raise problem
     return reply(completion(session), x_run_id=session.id)

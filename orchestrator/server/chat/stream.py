@@ -35,11 +35,16 @@ from orchestrator.server.chat.wire import (
     Used,
     used,
 )
-from orchestrator.server.errors import ErrorBody, HttpError
+from orchestrator.server.errors import ErrorBody, HttpError, explained
 from orchestrator.server.office import Office
-from orchestrator.server.operations import EVENTS, explained
 from orchestrator.server.speaking import Heard, Piece, Speech, Whole, open_speech
-from orchestrator.server.stream import HEADERS, HEARTBEAT_SECONDS, Outlet, until_left
+from orchestrator.server.stream import (
+    EVENTS,
+    HEADERS,
+    HEARTBEAT_SECONDS,
+    Outlet,
+    until_left,
+)
 
 DONE: Final = b"[DONE]"
 PAUSE: Final = "\n\n"

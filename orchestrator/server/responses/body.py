@@ -37,6 +37,7 @@ from orchestrator.server.responses.wire import (
     Trouble,
     used,
 )
+from orchestrator.server.tree.shown import metadata_of
 
 RESPONSE: Final = "response"
 """The kind of a session that is a response."""
@@ -45,7 +46,6 @@ RESPONSE: Final = "response"
 STORE: Final = "store"
 BACKGROUND: Final = "background"
 PREVIOUS: Final = "previous"
-METADATA: Final = "metadata"
 INSTRUCTIONS: Final = "instructions"
 TOOLS: Final = "tools"
 TOOL_CHOICE: Final = "tool_choice"
@@ -118,7 +118,7 @@ def begun(session: SessionRecord) -> ResponseBody:
         run=session.id,
         instructions=labels.get(INSTRUCTIONS),
         previous_response_id=labels.get(PREVIOUS),
-        metadata=json.loads(labels.get(METADATA, "{}")),
+        metadata=metadata_of(session),
         tools=msgspec.json.decode(labels.get(TOOLS, "[]"), type=list[FunctionTool]),
         tool_choice=labels.get(TOOL_CHOICE, "auto"),
     )

@@ -3,34 +3,25 @@
 What changes the meaning and cannot be had is refused, with the name of the parameter.
 """
 
-import base64
-import binascii
-import mimetypes
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, NoReturn
-from urllib.parse import unquote_to_bytes, urlsplit
+from typing import Any, Final
 
 import attrs
-import msgspec
-import trio
 
 from agents import (
     Agent,
     AssistantMessage,
-    CallId,
     DefinitionError,
     Message,
     Part,
     Pipeline,
     Tool,
-    ToolCall,
     ToolMessage,
     UserMessage,
     unanswered_calls,
     well_formed,
 )
 from delegation.events import Said
-from orchestrator.recorded import OURS
 from orchestrator.server.errors import HttpError, refused
 from orchestrator.server.responses.wire import (
     Content,
@@ -43,9 +34,16 @@ from orchestrator.server.responses.wire import (
     OutputText,
     Refusal,
 )
+from orchestrator.server.sent import (
+    call_of,
+    file_at,
+    file_of,
+    function,
+    image_of,
+    names_taken,
+)
 
 LOGPROBS: Final = "message.output_text.logprobs"
-IMAGE: Final = "image/jpeg"
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +96,7 @@ def require_possible(wanted: CreateResponse) -> None:
 
 def tools_of(wanted: CreateResponse, agent: Agent[Any]) -> tuple[Tool, ...]:
     """Return the functions that the client runs, as tools of the agent."""
-    names = {*OURS, *(tool.name for tool in agent.tools)}
+    names = names_taken(agent)
     tools: list[Tool] = []
     for number, given in enumerate(wanted.tools or ()):
         tools.append(_tool(given, names, f"tools[{number}]"))
@@ -124,18 +122,7 @@ def _tool(given: FunctionTool, taken: Collection[str], param: str) -> Tool:
             else "a function has a name",
             f"{param}.name",
         )
-    return Tool(
-        name=given.name,
-        description=given.description or "",
-        parameters=given.parameters or {"type": "object", "properties": {}},
-        run=_run_elsewhere,
-        elsewhere=True,
-    )
-
-
-async def _run_elsewhere(call: ToolCall) -> NoReturn:
-    await trio.lowlevel.checkpoint()
-    raise AssertionError(f"{call.name} is run by whoever asked")
+    return function(given.name, given.description, given.parameters)
 
 
 def told_by(wanted: CreateResponse, before: Sequence[Message]) -> Told:
@@ -193,12 +180,6 @@ def _said(item: Item, param: str) -> Said:
 
 def _add_call(said: list[Said], item: Item, taken: Collection[str], param: str) -> None:
     """Add a call to what an assistant has said just before it."""
-    try:
-        arguments = msgspec.json.decode(item.arguments, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as exc:
-        raise _wrong(
-            f"the arguments are no JSON object: {exc}", f"{param}.arguments"
-        ) from exc
     if not item.call_id or item.call_id in taken:
         raise _wrong(
             f"no two calls have the call_id {item.call_id!r}"
@@ -208,7 +189,10 @@ def _add_call(said: list[Said], item: Item, taken: Collection[str], param: str) 
         )
     if not item.name:
         raise _wrong("a function_call has a name", f"{param}.name")
-    call = ToolCall(item.name, arguments, id=CallId(item.call_id))
+    try:
+        call = call_of(item.name, item.arguments, id_=item.call_id)
+    except DefinitionError as exc:
+        raise _wrong(str(exc), f"{param}.arguments") from exc
     if said and said[-1].role == "assistant":
         said[-1] = attrs.evolve(said[-1], calls=(*said[-1].calls, call))
     else:
@@ -280,43 +264,33 @@ def _content(content: str | list[Content], param: str) -> tuple[str, tuple[Part,
 
 
 def _image(given: InputImage, param: str) -> Part:
-    part = _part(given.image_url, IMAGE, "", param)
-    if part.data and not part.is_image:
-        raise _wrong(f"{part.media_type} is no image", param)
-    # Of an address that does not say which: whoever fetches it sees for themselves.
-    return part if part.is_image else attrs.evolve(part, media_type=IMAGE)
+    if given.image_url is None:
+        raise _not_kept(param)
+    try:
+        return image_of(given.image_url)
+    except DefinitionError as exc:
+        raise _wrong(str(exc), param) from exc
 
 
 def _file(given: InputFile, param: str) -> Part:
     name = given.filename or ""
-    kind = mimetypes.guess_type(name)[0] or "application/pdf"
-    data = given.file_data
-    if data is None:
-        return _part(given.file_url, kind, name, f"{param}.file_url")
-    if not data.startswith("data:"):
-        data = f"data:{kind};base64,{data}"
-    return _part(data, kind, name, f"{param}.file_data")
-
-
-def _part(url: str | None, kind: str, name: str, param: str) -> Part:
-    """Return what a URL leads to: its bytes, if they stand in the URL itself."""
-    if url is None:
-        raise refused(
-            "files cannot be sent beforehand; send it in the input, or say where it can be"
-            " fetched",
-            param=param,
-        )
+    where = "file_url" if given.file_data is None else "file_data"
     try:
-        if not url.startswith("data:"):
-            kind = mimetypes.guess_type(urlsplit(url).path)[0] or kind
-            return Part(kind, url=url, name=name)
-        head, _, body = url.removeprefix("data:").partition(",")
-        media, *rest = head.split(";")
-        raw = unquote_to_bytes(body)
-        data = base64.b64decode(raw, validate=True) if "base64" in rest else raw
-        return Part(media.lower() or kind, data=data, name=name)
-    except (DefinitionError, binascii.Error, ValueError) as exc:
-        raise _wrong(str(exc), param) from exc
+        if given.file_data is not None:
+            return file_of(given.file_data, name=name)
+        if given.file_url is not None:
+            return file_at(given.file_url, name=name)
+    except DefinitionError as exc:
+        raise _wrong(str(exc), f"{param}.{where}") from exc
+    raise _not_kept(f"{param}.{where}")
+
+
+def _not_kept(param: str) -> HttpError:
+    return refused(
+        "files cannot be sent beforehand; send it in the input, or say where it can be"
+        " fetched",
+        param=param,
+    )
 
 
 def _wrong(message: str, param: str) -> HttpError:

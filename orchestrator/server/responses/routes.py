@@ -5,7 +5,6 @@ it can be told by any process that has the journal. Whoever goes on with one get
 conversation: two may go on with the same, and either may be deleted.
 """
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -15,7 +14,6 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from agents import raising_one_error
 from delegation import SessionRecord
 from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import KIND, is_over
@@ -25,13 +23,12 @@ from orchestrator.server.context import context_of
 from orchestrator.server.errors import JSON, HttpError, not_found
 from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.office import Office
-from orchestrator.server.operations import EVENTS, Answer, Call, Operation, reply
+from orchestrator.server.operations import LEFT, Answer, Call, Operation, reply
 from orchestrator.server.reading import state_of
 from orchestrator.server.responses.body import (
     BACKGROUND,
     INSTRUCTIONS,
     MESSAGE,
-    METADATA,
     NO,
     PREVIOUS,
     RESPONSE,
@@ -43,20 +40,26 @@ from orchestrator.server.responses.body import (
     body_of,
     input_of,
     is_kept,
+    name_of,
     response_id,
     session_id,
 )
 from orchestrator.server.responses.input import require_possible, told_by, tools_of
-from orchestrator.server.responses.stream import FROM_THE_BEGINNING, settled, tell
+from orchestrator.server.responses.stream import (
+    FROM_THE_BEGINNING,
+    Telling,
+    settled,
+    tell,
+)
 from orchestrator.server.responses.wire import (
     CreateResponse,
     Deleted,
     InputItems,
     ResponseBody,
 )
-from orchestrator.server.stream import EventStream, Outlet, until_left
+from orchestrator.server.stream import EVENTS, EventStream, unless_left
+from orchestrator.server.tree.shown import METADATA, written_on
 
-HUNG_UP: Final = 499
 PAGE: Final = 20
 LONGEST_PAGE: Final = 100
 NOTHING: Final = "none"
@@ -98,12 +101,12 @@ async def create_response(call: Call) -> Response:
         session = await made_before(call, id_)
     is_ours = is_new and wanted.store is False
     if not is_ours:
-        # Nobody is told of what a crash could still undo.
-        await call.office.orchestrator.house.book.wait_durable()
+        # Nobody is told of what a crash could still undo, not even by an event.
+        await call.office.book.wait_durable()
     if wanted.stream:
         return _stream(call, session, take=is_ours)
     if wanted.background:
-        return _shown(session)
+        return await _shown(call.office, session)
     if is_ours:
         return await _waited(call, session, call.office.door.take)
     return await _waited(call, session, partial(settled, call.office))
@@ -145,7 +148,7 @@ def _begin(
         STORE: NO if wanted.store is False else "",
         BACKGROUND: YES if wanted.background else "",
         PREVIOUS: wanted.previous_response_id or "",
-        METADATA: json.dumps(wanted.metadata) if wanted.metadata else "",
+        METADATA: written_on(wanted.metadata) if wanted.metadata else "",
         INSTRUCTIONS: wanted.instructions or "",
         TOOLS: msgspec.json.encode(wanted.tools).decode() if wanted.tools else "",
         TOOL_CHOICE: NOTHING if wanted.tool_choice == NOTHING else "",
@@ -188,17 +191,13 @@ def _stream(
         after: the number of the last event that the reader has.
         take: it ends with this very stream.
     """
-    office = call.office
-
-    async def produce(outlet: Outlet) -> None:
-        with raising_one_error():
-            # Whoever leaves ends what is only for them.
-            async with trio.open_nursery() as nursery:
-                if take:
-                    nursery.start_soon(office.door.take, session)
-                await tell(office, session, outlet, after)
-
-    return EventStream(produce, headers=run_header(session))
+    telling = Telling(name_of(session), after)
+    return EventStream(
+        partial(tell, call.office, session, telling),
+        headers=run_header(session),
+        beside=partial(call.office.door.take, session) if take else None,
+        explain=telling.broken_off,
+    )
 
 
 async def _waited(
@@ -207,23 +206,19 @@ async def _waited(
     wait: Callable[[SessionRecord], Awaitable[object]],
 ) -> Response:
     """Return a response when it is over, unless whoever asked has left before."""
-    is_there = False
-    with raising_one_error():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_left, call.request.receive, nursery.cancel_scope)
-            await wait(session)
-            is_there = True
-            nursery.cancel_scope.cancel(reason="it is over")
-    if not is_there:
-        return Response(status_code=HUNG_UP, headers=run_header(session))
+    if not await unless_left(call.request.receive, partial(wait, session)):
+        return Response(status_code=LEFT, headers=run_header(session))
     # An error, so that nobody takes what was said until then for the answer.
     if (problem := failed(session)) is not None:
         raise problem
-    return _shown(session)
+    return await _shown(call.office, session)
 
 
-def _shown(session: SessionRecord) -> Response:
-    return reply(body_of(session), x_run_id=session.id)
+async def _shown(office: Office, session: SessionRecord) -> Response:
+    """Answer with a response as it is in this moment, once that is durable."""
+    body = body_of(session)
+    await office.book.wait_durable()
+    return reply(body, x_run_id=session.id)
 
 
 async def retrieve_response(call: Call) -> Response:
@@ -231,7 +226,7 @@ async def retrieve_response(call: Call) -> Response:
     session = await _find(call.office, call.path("response"))
     if asked.stream:
         return _stream(call, session, after=asked.starting_after)
-    return _shown(session)
+    return await _shown(call.office, session)
 
 
 async def list_input_items(call: Call) -> Response:
@@ -260,7 +255,7 @@ async def cancel_response(call: Call) -> Response:
     session = await _find(call.office, call.path("response"))
     if session.closed or not is_over(session):
         await call.office.door.close(session)
-    return _shown(session)
+    return await _shown(call.office, session)
 
 
 async def delete_response(call: Call) -> Response:

@@ -20,13 +20,13 @@ import msgspec
 import trio
 
 from delegation import SessionRecord
+from orchestrator.server.errors import HttpError
 from orchestrator.server.office import Office
 from orchestrator.server.responses.body import (
     BLANK_LINE,
     begun,
     body_of,
     item_id,
-    name_of,
 )
 from orchestrator.server.responses.wire import (
     CallItem,
@@ -63,8 +63,10 @@ class Telling:
         """Which one is told now."""
         self._start = FIRST
         self._is_open = False
-        self._text = ""
+        self._told: list[str] = []
         """What was told of it."""
+        self._length = 0
+        """How many characters that is."""
         self._kept: str | None = None
         """What was said by it, once that is known."""
 
@@ -80,14 +82,14 @@ class Telling:
     def say(self, piece: Piece) -> None:
         """Tell some more of what is being said."""
         self._go_to(piece.item)
-        known = len(self._text) - piece.offset
+        known = self._length - piece.offset
         self._add(piece.text[max(0, known) :])
 
     def keep(self, whole: Whole) -> None:
         """Tell the rest of something that was said, now that it is known."""
         self._go_to(whole.item)
         self._kept = whole.said.text
-        self._add(self._kept[len(self._text) :])
+        self._add(self._kept[self._length :])
 
     def end(self, response: ResponseBody) -> None:
         """Tell whatever of a response was not told, and that it is over."""
@@ -95,19 +97,35 @@ class Telling:
             if number >= self._item:
                 self._finish(number, item)
         if self._is_open:
-            # It was broken off in the midst of this, which nobody has kept.
-            self._close(self._message(self._text, "incomplete"))
+            # It was broken off in the midst of this, which nobody else has kept.
+            partial = self._message("".join(self._told), "incomplete")
+            self._close(partial)
+            response.output.append(partial)
         is_complete = response.status == "completed"
         name = "response.completed" if is_complete else "response.failed"
         # Every stream has an end, also for a reader that has got more than there is.
         self._after = FROM_THE_BEGINNING
         self._tell(self._start, name, response=response)
 
+    def broken_off(self, problem: HttpError) -> bytes:
+        """Return the event that ends a stream whose response goes on, or cannot be told."""
+        said = problem.problem
+        return msgspec.json.encode(
+            {
+                "type": "error",
+                # Nothing of the response: whoever comes back with it has missed nothing.
+                "sequence_number": self._last,
+                "code": said.code,
+                "message": said.message,
+                "param": None,
+            }
+        )
+
     def _go_to(self, item: int) -> None:
         """Close what was told before an item, and open it."""
         while self._item < item:
-            text = (self._text if self._kept is None else self._kept) + BLANK_LINE
-            self._finish(self._item, self._message(text, "completed"))
+            text = "".join(self._told) if self._kept is None else self._kept
+            self._finish(self._item, self._message(f"{text}{BLANK_LINE}", "completed"))
         if not self._is_open:
             self._open(self._message("", "in_progress"))
 
@@ -127,13 +145,12 @@ class Telling:
         text = item.content[0].text
         if not self._is_open:
             self._open(self._message("", "in_progress"))
-        self._add(text[len(self._text) :])
-        self._text = text
+        self._add(text[self._length :])
         self._close(item)
 
     def _open(self, item: MessageItem) -> None:
         self._is_open = True
-        self._text = ""
+        self._told, self._length = [], 0
         self._kept = None
         content, item.content = item.content, []
         self._tell(
@@ -151,15 +168,16 @@ class Telling:
 
     def _add(self, text: str) -> None:
         """Tell more of a text, from where the reader is."""
-        before = len(self._text)
-        self._text += text
+        before = self._length
+        self._told.append(text)
+        self._length += len(text)
         has = max(before, self._after - self._start - 1)
-        if has < len(self._text):
+        if has < self._length:
             self._tell(
-                self._start + 1 + len(self._text),
+                self._start + 1 + self._length,
                 "response.output_text.delta",
                 **self._place(item_id(self._name, self._item)),
-                delta=self._text[has:],
+                delta=text[has - before :],
                 logprobs=[],
             )
 
@@ -225,10 +243,9 @@ class Telling:
 
 
 async def tell(
-    office: Office, session: SessionRecord, outlet: Outlet, after: int
+    office: Office, session: SessionRecord, telling: Telling, outlet: Outlet
 ) -> None:
-    """Tell one reader all of a response behind a number, as it comes, and how it ends."""
-    telling = Telling(name_of(session), after)
+    """Tell one reader all of a response that it has not got, as it comes, and how it ends."""
     telling.begin(begun(session))
     await _send(telling, outlet)
     with open_speech(office, session) as speech:

@@ -10,6 +10,7 @@ import msgspec
 
 from agents import Usage
 from orchestrator.server.operations import NOT_HAD, only
+from orchestrator.server.tree.shown import Metadata
 
 
 class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
@@ -91,15 +92,6 @@ class Format(msgspec.Struct):
 
 class TextConfig(msgspec.Struct):
     format: Format | None = None
-
-
-Metadata: TypeAlias = Annotated[
-    dict[
-        Annotated[str, msgspec.Meta(max_length=64)],
-        Annotated[str, msgspec.Meta(max_length=512)],
-    ],
-    msgspec.Meta(max_length=16),
-]
 
 
 class CreateResponse(msgspec.Struct, kw_only=True):

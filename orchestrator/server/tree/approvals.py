@@ -119,7 +119,7 @@ def _by(call: Call) -> str:
 
 async def _answered_before(call: Call, id_: str, wanted: Answering) -> Response:
     """Answer as the first time, if the same was said before."""
-    book = call.office.orchestrator.house.book
+    book = call.office.book
     await book.wait_durable()
     if not ID.fullmatch(id_):
         raise _unknown(id_)

@@ -4,6 +4,7 @@ The id of an event is the number of its fact, so whoever comes back says with it
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Final
 
 import attrs
@@ -11,15 +12,15 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from agents import TextDelta, raising_one_error
+from agents import raising_one_error
 from delegation import DeliveryCapability, SessionRecord
 from orchestrator.doors.http import CONVERSATION, KIND, is_over
-from orchestrator.listening import Heard
 from orchestrator.server.errors import HttpError
 from orchestrator.server.feeds import Fact, Feed
 from orchestrator.server.office import Office
-from orchestrator.server.operations import EVENTS, Answer, Call, Operation
-from orchestrator.server.stream import EventStream, Outlet
+from orchestrator.server.operations import Answer, Call, Operation
+from orchestrator.server.sayings import Uttered
+from orchestrator.server.stream import EVENTS, EventStream, Outlet
 from orchestrator.server.tree.looking import Seen, look_at_run
 from orchestrator.server.tree.sessions import look_at_session
 from orchestrator.server.tree.shown import Failure, failure_of, status_of
@@ -74,7 +75,7 @@ class _Reading:
     @property
     def session(self) -> SessionRecord:
         # At rest it may be forgotten, and be another record when it is remembered again.
-        ledger = self._office.orchestrator.house.book.ledger
+        ledger = self._office.book.ledger
         session = ledger.sessions.get(self._seen.session.id)
         if session is not None:
             self._seen = Seen(session, ledger)
@@ -104,13 +105,11 @@ class _Reading:
                 await outlet.write(chunk)
 
     async def tell_deltas(
-        self, outlet: Outlet, heard: trio.MemoryReceiveChannel[Heard]
+        self, outlet: Outlet, heard: trio.MemoryReceiveChannel[Uttered]
     ) -> None:
-        tree = self.session.tree
         async for it in heard:
-            if isinstance(it.event, TextDelta) and it.task in tree.graph:
-                delta = Delta(task=it.task, text=it.event.text)
-                await outlet.event(msgspec.json.encode(delta), name="delta")
+            delta = Delta(task=it.task, text=it.text)
+            await outlet.event(msgspec.json.encode(delta), name="delta")
 
 
 def _chunks(facts: Sequence[Fact]) -> Iterator[bytes]:
@@ -136,7 +135,7 @@ def _streamed(call: Call, seen: Seen) -> Response:
     query = call.query(EventsQuery)
     last_event = _last_event(call)
     after = last_event if query.after is None else query.after
-    last = call.office.orchestrator.house.book.ledger.last_seq
+    last = call.office.book.ledger.last_seq
     if after > last:
         raise HttpError(
             409,
@@ -148,16 +147,12 @@ def _streamed(call: Call, seen: Seen) -> Response:
     reading = _Reading(office, seen)
 
     async def produce(outlet: Outlet) -> None:
-        with (
-            office.feeds.open(id_, after=after) as feed,
-            office.orchestrator.listen() as heard,
-            raising_one_error(),
-        ):
+        with ExitStack() as opened, raising_one_error():
+            feed = opened.enter_context(office.feeds.open(id_, after=after))
             async with trio.open_nursery() as nursery:
                 if query.deltas:
+                    heard = opened.enter_context(office.sayings.reading(id_))
                     nursery.start_soon(reading.tell_deltas, outlet, heard)
-                else:
-                    heard.close()
                 await reading.tell_facts(outlet, feed)
                 nursery.cancel_scope.cancel(reason="all is told")
         await outlet.event(reading.end(), name="end")

@@ -10,12 +10,11 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from agents import raising_one_error
 from delegation import Ending, Reply, SessionId
 from orchestrator.server.errors import not_found
 from orchestrator.server.operations import Answer, Call, Operation, reply
 from orchestrator.server.reading import failing
-from orchestrator.server.stream import until_left
+from orchestrator.server.stream import unless_left
 from orchestrator.server.tree.sessions import find_session, look_at_session
 from orchestrator.server.tree.shown import Failure
 
@@ -67,7 +66,7 @@ async def read_inbox(call: Call) -> Response:
     seen = await look_at_session(call)
     await _wait_for_replies(call, seen.session.id, wait)
     seen = await look_at_session(call)
-    book = call.office.orchestrator.house.book
+    book = call.office.book
     inbox = Inbox(
         data=[_reply_shown(it) for it in seen.session.undelivered.values()],
         seq=book.ledger.last_seq,
@@ -78,21 +77,20 @@ async def read_inbox(call: Call) -> Response:
 
 async def _wait_for_replies(call: Call, session: SessionId, seconds: float) -> None:
     """Wait until a session has said something that nobody has taken, or will say no more."""
-    book = call.office.orchestrator.house.book
+    book = call.office.book
 
     def is_enough() -> bool:
         # At rest it may be forgotten, and be another record when it is remembered again.
         record = book.ledger.sessions.get(session)
         return record is not None and (bool(record.undelivered) or record.closed)
 
-    with raising_one_error():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_left, call.request.receive, nursery.cancel_scope)
-            with trio.move_on_after(seconds):
-                await trio.lowlevel.checkpoint()
-                while not (is_enough() or book.stopping or book.closed):
-                    await book.wait_stirred_in(session)
-            nursery.cancel_scope.cancel(reason="there is something, or nothing came")
+    async def wait() -> None:
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.checkpoint()
+            while not (is_enough() or book.stopping or book.closed):
+                await book.wait_stirred_in(session)
+
+    await unless_left(call.request.receive, wait)
 
 
 def _reply_shown(said: Reply) -> InboxReply:
@@ -111,7 +109,9 @@ def _reply_shown(said: Reply) -> InboxReply:
 async def take_reply(call: Call) -> Response:
     session = await find_session(call)
     turn = call.path("turn")
-    said = session.undelivered.get(int(turn)) if turn.isdecimal() else None
+    # Not as a number: what is written with thousands of digits is none of ours.
+    replies = {str(number): it for number, it in session.undelivered.items()}
+    said = replies.get(turn)
     if said is None:
         raise not_found(f"there is no reply of turn {turn!r} to take in {session.id!r}")
     house = call.office.orchestrator.house

@@ -62,7 +62,7 @@ class Page(Generic[T]):
 async def look_at_run(office: Office, run: str) -> Seen:
     """Return a session without remembering it for longer than this."""
     id_ = SessionId(run)
-    book = office.orchestrator.house.book
+    book = office.book
     ledger = await book.read_past(id_) or book.ledger
     session = ledger.sessions.get(id_)
     if session is None or session.deleted:
@@ -84,14 +84,14 @@ async def find_task(office: Office, task: str) -> Seen:
     """Return the session in which a task is, remembered from now on, to act on it."""
     run = await _run_of(office, TaskId(task))
     if run is not None:
-        seen = Seen(await office.door.find(run), office.orchestrator.house.book.ledger)
+        seen = Seen(await office.door.find(run), office.book.ledger)
         if TaskId(task) in seen.ledger.tasks:
             return seen
     raise UnknownIdError(f"there is no task {task!r}")
 
 
 async def _run_of(office: Office, task: TaskId) -> SessionId | None:
-    book = office.orchestrator.house.book
+    book = office.book
     await book.wait_durable()
     if task in book.ledger.tasks:
         return book.ledger.tasks[task].session
@@ -117,7 +117,7 @@ async def page_of(
             be followed by others.
     """
     await trio.lowlevel.checkpoint()
-    known = office.orchestrator.house.book.ledger.known
+    known = office.book.ledger.known
     if query.after and SessionId(query.after) not in known:
         raise not_found(f"there is nothing called {query.after!r} to go on after")
     newest = list(reversed(known))

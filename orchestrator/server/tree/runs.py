@@ -1,5 +1,6 @@
 """`/v1/runs`: agents that work while nobody waits, and the trees of all that ever ran."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -8,10 +9,12 @@ import trio
 from starlette.responses import Response
 
 from agents import Agent, InputError, Pipeline
-from delegation import Ledger, SessionId
+from delegation import SessionId, Tree
+from delegation.events import Entry
 from orchestrator.doors.asked import Asked, message_of
 from orchestrator.doors.http import KIND, is_over
-from orchestrator.exporting import MEDIA_TYPES, Format, drawn, report_of
+from orchestrator.exporting import MEDIA_TYPES, Drawing, Format, drawn, report_of
+from orchestrator.report import story_of
 from orchestrator.server.context import context_of
 from orchestrator.server.errors import HttpError
 from orchestrator.server.keys import REQUEST, is_known, made_before
@@ -30,6 +33,8 @@ from orchestrator.server.tree.shown import (
 )
 
 RUN: Final = "run"
+AT_ONCE: Final = 500
+"""How many tasks a tree may have that is drawn while everybody else waits."""
 # A picture or a page of ours may be opened in a browser, where it must not act for anybody.
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
@@ -136,7 +141,7 @@ async def create_run(call: Call) -> Response:
             ),
             id_,
         )
-    return await show_run(call, Seen(session, _ledger(call)), 202)
+    return await show_run(call, Seen(session, call.office.book.ledger), 202)
 
 
 def _goal(agent: Agent[Any], given: Any) -> Any:
@@ -154,13 +159,9 @@ def _as_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _ledger(call: Call) -> Ledger:
-    return call.office.orchestrator.house.book.ledger
-
-
 async def show_run(call: Call, seen: Seen, status: int = 200) -> Response:
     """Answer with a run as it is in this moment, once that is durable."""
-    book = call.office.orchestrator.house.book
+    book = call.office.book
     shown = run_of(seen.session, seen.ledger, seq=book.ledger.last_seq)
     await book.wait_durable()
     return reply(shown, status, x_run_id=shown.id)
@@ -189,16 +190,32 @@ async def get_tree(call: Call) -> Response:
     if wanted == "html":
         text = await _report(call, session.id)
     else:
-        now = None if is_over(session) else call.office.orchestrator.now()
-        text = drawn(session.tree, wanted, now=now)
+        text = await _drawn(call, seen, wanted)
     headers: dict[str, str] = {"x-run-id": session.id}
     if wanted in {"svg", "html"}:
         headers["content-security-policy"] = SANDBOX
     return Response(text, headers=headers, media_type=MEDIA_TYPES[wanted])
 
 
+async def _drawn(call: Call, seen: Seen, wanted: Drawing) -> str:
+    await trio.lowlevel.checkpoint()
+    session, book = seen.session, call.office.book
+    now = None if is_over(session) else call.office.orchestrator.now()
+    if len(session.tree) <= AT_ONCE:
+        return drawn(session.tree, wanted, now=now)
+    # Seconds for a large one, and it grows meanwhile: it is drawn elsewhere, from its own fold.
+    entries = await book.read_entries(session.id)
+    return await trio.to_thread.run_sync(
+        lambda: drawn(_tree_of(session.id, entries), wanted, now=now)
+    )
+
+
+def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
+    return story_of(run, entries, is_written=True, listen=lambda _: False).tree
+
+
 async def _report(call: Call, run: SessionId) -> str:
-    entries = await call.office.orchestrator.house.book.read_entries(run)
+    entries = await call.office.book.read_entries(run)
     # A fold of its own, and seconds for a large one: nobody else is to wait for it.
     html, _ = await trio.to_thread.run_sync(
         lambda: report_of(run, entries, is_written=True)
@@ -209,14 +226,16 @@ async def _report(call: Call, run: SessionId) -> str:
 async def delete_run(call: Call) -> Response:
     session = await call.office.door.find(call.path("run"))
     await call.office.door.close(session, deleted=True)
-    return reply(Gone(id=session.id, object="run", seq=_ledger(call).last_seq))
+    return reply(
+        Gone(id=session.id, object="run", seq=call.office.book.ledger.last_seq)
+    )
 
 
 async def cancel_run(call: Call) -> Response:
     session = await call.office.door.find(call.path("run"))
     if not is_over(session):
         await call.office.door.close(session)
-    return await show_run(call, Seen(session, _ledger(call)))
+    return await show_run(call, Seen(session, call.office.book.ledger))
 
 
 OPERATIONS = (

@@ -16,7 +16,7 @@ from agents import (
     UserMessage,
     well_formed,
 )
-from delegation import Ledger, SessionRecord
+from delegation import SessionRecord
 from delegation.events import MessageReceived
 from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import CONVERSATION, KIND
@@ -134,10 +134,6 @@ class Received(msgspec.Struct, kw_only=True):
     ]
 
 
-def _ledger(call: Call) -> Ledger:
-    return call.office.orchestrator.house.book.ledger
-
-
 def _shown(seen: Seen, seq: int) -> Session:
     session, tree = seen.session, seen.session.tree
     return Session(
@@ -163,8 +159,8 @@ def _status(seen: Seen) -> Literal["idle", "in_progress", "waiting", "closed"]:
 
 async def _show(call: Call, seen: Seen, status: int = 200) -> Response:
     """Answer with a conversation as it is in this moment, once that is durable."""
-    shown = _shown(seen, _ledger(call).last_seq)
-    await call.office.orchestrator.house.book.wait_durable()
+    shown = _shown(seen, call.office.book.ledger.last_seq)
+    await call.office.book.wait_durable()
     return reply(shown, status, x_run_id=shown.id)
 
 
@@ -200,16 +196,16 @@ async def create_session(call: Call) -> Response:
             METADATA: written_on(wanted.metadata),
         }
         session = call.office.door.converse(agent, labels, id_)
-    return await _show(call, Seen(session, _ledger(call)), 201)
+    return await _show(call, Seen(session, call.office.book.ledger), 201)
 
 
 async def list_sessions(call: Call) -> Response:
     def show(seen: Seen) -> Session | None:
         is_one = seen.session.labels.get(KIND) == CONVERSATION
-        return _shown(seen, _ledger(call).last_seq) if is_one else None
+        return _shown(seen, call.office.book.ledger.last_seq) if is_one else None
 
     page = await page_of(call.office, call.query(PageQuery), show)
-    await call.office.orchestrator.house.book.wait_durable()
+    await call.office.book.wait_durable()
     return reply(Sessions(data=page.shown, has_more=page.has_more, last_id=page.last))
 
 
@@ -233,7 +229,7 @@ async def tell_session(call: Call) -> Response:
             instructions=well_formed(wanted.instructions),
         )
         seq = call.office.door.tell(session, asked)
-    book = call.office.orchestrator.house.book
+    book = call.office.book
     await book.wait_durable()
     # What was sent before has the number that it had then, though it is read by now.
     for entry in () if seq else await book.read_naming(MessageReceived, id_):
@@ -283,7 +279,7 @@ async def get_messages(call: Call) -> Response:
 async def close_session(call: Call) -> Response:
     session = await find_session(call)
     await call.office.door.close(session)
-    return await _show(call, Seen(session, _ledger(call)))
+    return await _show(call, Seen(session, call.office.book.ledger))
 
 
 OPERATIONS = (

@@ -61,7 +61,7 @@ async def get_task(call: Call) -> Response:
 
 
 async def _show(call: Call, seen: Seen) -> Response:
-    book = call.office.orchestrator.house.book
+    book = call.office.book
     task = TaskId(call.path("task"))
     shown = task_of(task, seen.session, seen.ledger, seq=book.ledger.last_seq)
     await book.wait_durable()

@@ -100,7 +100,7 @@ async def transcript_of(
 async def _said_before(
     office: Office, run: SessionId, task: TaskId
 ) -> Sequence[Message]:
-    entries = await office.orchestrator.house.book.read_entries(run)
+    entries = await office.book.read_entries(run)
     # A fold of its own, and seconds for a large one: nobody else is to wait for it.
     story = await trio.to_thread.run_sync(
         lambda: story_of(run, entries, is_written=True, listen=lambda _: True)

@@ -1,0 +1,211 @@
+"""Every stream has one end, and nothing that is only for its reader is left without one."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from agents import Agent, ScriptedModel
+from delegation import DeliveryCapability
+from orchestrator import open_orchestrator
+from orchestrator.doors.asked import Asked, message_of
+from orchestrator.errors import JournalError
+from orchestrator.server.app import application
+from orchestrator.server.office import Office, Settings
+from orchestrator.server.serving import opened_office
+from orchestrator.server.stream import WRITE_SECONDS, EventStream, Outlet
+from tests.kit import worker
+
+TOKEN = "a-token-of-the-tests"
+UNSTORED = {"model": "worker", "input": "go", "stream": True, "store": False}
+
+
+class Reader:
+    """Whoever reads the answer of an application, without a socket."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.sent = b""
+        self.is_complete = False
+        self.takes: int | None = None
+        """How many messages it takes before it takes no more; None is all."""
+        self._has_asked = False
+
+    async def ask(self, app: Any, path: str, body: object = None) -> None:
+        self._body = b"" if body is None else json.dumps(body).encode()
+        await app(
+            {
+                "type": "http",
+                "method": "GET" if body is None else "POST",
+                "path": path,
+                "raw_path": path.encode(),
+                "query_string": b"",
+                "headers": [
+                    (b"host", b"localhost"),
+                    (b"authorization", f"Bearer {TOKEN}".encode()),
+                    (b"content-type", b"application/json"),
+                ],
+            },
+            self.receive,
+            self.send,
+        )
+
+    async def receive(self) -> Any:
+        await trio.lowlevel.checkpoint()
+        if self._has_asked:
+            await trio.sleep_forever()
+        self._has_asked = True
+        return {"type": "http.request", "body": self._body, "more_body": False}
+
+    async def send(self, message: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.takes is not None:
+            if self.takes == 0:
+                await trio.sleep_forever()
+            self.takes -= 1
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        self.sent += message.get("body", b"")
+        self.is_complete = not message.get("more_body", False)
+
+    @property
+    def events(self) -> list[str]:
+        lines = self.sent.decode().splitlines()
+        return [it.removeprefix("event: ") for it in lines if it.startswith("event:")]
+
+
+def scope_of(office_over: trio.Event) -> dict[str, Any]:
+    return {"type": "http", "method": "GET", "state": {"over": office_over}}
+
+
+async def wait_forever(outlet: Outlet) -> None:
+    del outlet
+    await trio.sleep_forever()
+
+
+def opened(office: Office) -> list[Any]:
+    return list(office.orchestrator.house.book.ledger.sessions.values())
+
+
+async def test_whoever_leaves_before_the_first_byte_leaves_nothing_behind() -> None:
+    """A response that is not stored is nobody else's: it must end with its stream."""
+    agent = worker()
+    async with (
+        open_orchestrator(":memory:", environ={}) as orchestrator,
+        opened_office(
+            orchestrator, {agent.name: agent}, Settings(token=TOKEN)
+        ) as office,
+    ):
+        reader = Reader()
+        reader.takes = 0
+        with trio.move_on_after(1):
+            await reader.ask(application(office), "/v1/responses", UNSTORED)
+        (session,) = opened(office)
+
+        assert session.idle
+        assert session.turns == 1
+        assert not office.orchestrator.house.roster._agents
+
+
+async def test_a_crash_never_makes_a_run_of_a_request_that_nobody_waits_for() -> None:
+    """Its turn begins with the session: the next process finds it lost, and not to be done."""
+    agent = worker()
+    async with (
+        open_orchestrator(":memory:", environ={}) as orchestrator,
+        opened_office(
+            orchestrator, {agent.name: agent}, Settings(token=TOKEN)
+        ) as office,
+    ):
+        session = office.door.enter(
+            Asked(agent=agent, message=message_of(agent, "go"), labels={"http": "chat"})
+        )
+        begun = session.turn
+        await office.door.take(session)
+
+    assert begun is not None
+    assert begun.capability is DeliveryCapability.NONE
+
+
+async def test_a_stream_that_the_server_leaves_says_so() -> None:
+    over = trio.Event()
+    reader = Reader()
+    reader._has_asked = True
+    async with trio.open_nursery() as nursery:
+        stream = EventStream(wait_forever)
+        nursery.start_soon(stream, scope_of(over), reader.receive, reader.send)
+        await trio.testing.wait_all_tasks_blocked()
+        over.set()
+
+    assert reader.events == ["error"]
+    assert b'"stopping"' in reader.sent
+    assert reader.is_complete
+
+
+async def test_a_stream_that_breaks_in_the_house_says_so_and_not_where() -> None:
+    async def produce(outlet: Outlet) -> None:
+        await outlet.event(b"{}", name="fact")
+        raise JournalError("/home/somebody/journal.db", "the disk is full")
+
+    async def beside() -> None:
+        await trio.lowlevel.checkpoint()
+        raise JournalError("/home/somebody/journal.db", "the disk is full")
+
+    for stream in (EventStream(produce), EventStream(wait_forever, beside=beside)):
+        reader = Reader()
+        reader._has_asked = True
+        await stream(scope_of(trio.Event()), reader.receive, reader.send)
+
+        assert reader.events[-1] == "error"
+        assert reader.events.count("error") == 1
+        assert b"the disk is full" in reader.sent
+        assert b"somebody" not in reader.sent
+        assert reader.is_complete
+
+
+@pytest.mark.parametrize("takes", [0, 1, 2])
+async def test_whoever_stops_reading_is_let_go_wherever_that_is(
+    takes: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Before the first byte, at a heartbeat, or at the very end."""
+
+    async def produce(outlet: Outlet) -> None:
+        await trio.sleep(20)
+        del outlet
+
+    reader = Reader()
+    reader._has_asked = True
+    reader.takes = takes
+    began = trio.current_time()
+    await EventStream(produce)(scope_of(trio.Event()), reader.receive, reader.send)
+
+    assert trio.current_time() - began < 21 + WRITE_SECONDS
+    assert not reader.is_complete
+
+
+async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_error() -> (
+    None
+):
+    agent = Agent("worker", model=ScriptedModel.always("done", 1000))
+    async with (
+        open_orchestrator(":memory:", environ={}) as orchestrator,
+        opened_office(
+            orchestrator, {agent.name: agent}, Settings(token=TOKEN)
+        ) as office,
+    ):
+        reader = Reader()
+        body = {"model": "worker", "input": "go", "stream": True, "background": True}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.ask, application(office), "/v1/responses", body)
+            await trio.testing.wait_all_tasks_blocked()
+            office.over.set()
+        (session,) = opened(office)
+        assert not session.closed
+
+    assert reader.events == ["response.created", "response.in_progress", "error"]
+    last = json.loads(reader.sent.decode().strip().rpartition("data: ")[2])
+    assert last["type"] == "error"
+    assert last["code"] == "stopping"
+    assert last["sequence_number"] == 1
