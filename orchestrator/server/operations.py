@@ -1,6 +1,7 @@
 """A route in one value: what it takes, what it gives, and who does it."""
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
@@ -86,6 +87,14 @@ class Operation:
         return parts[1] if parts[0] == "v1" else "server"
 
 
+def _param_of(said: str) -> str | None:
+    """Return the name of what msgspec finds wrong, as far as it says that."""
+    _, _, where = said.partition(" - at `$")
+    missing = re.search(r"missing required field `(\w+)`", said)
+    parts = [where.rstrip("`").lstrip("."), missing[1] if missing else ""]
+    return ".".join(filter(None, parts)) or None
+
+
 class Call:
     """One request on its way through a route."""
 
@@ -102,11 +111,11 @@ class Call:
         try:
             return msgspec.json.decode(self.raw, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-            said = str(exc)
-            _, _, where = said.partition(" - at `$")
-            param = where.rstrip("`").lstrip(".") or None
             raise HttpError(
-                400, f"the body is wrong: {said}", code="invalid_body", param=param
+                400,
+                f"the body is wrong: {exc}",
+                code="invalid_body",
+                param=_param_of(str(exc)),
             ) from exc
 
     def query(self, kind: type[T]) -> T:
@@ -119,7 +128,7 @@ class Call:
         try:
             said = msgspec.convert(dict(given), kind, strict=False)
         except msgspec.ValidationError as exc:
-            raise _wrong_query(str(exc)) from exc
+            raise _wrong_query(str(exc), _param_of(str(exc))) from exc
         for name in fields & given.keys():
             # The word null would do for nothing; whoever means that leaves it out.
             if getattr(said, name) is None:

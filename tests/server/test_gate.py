@@ -227,3 +227,12 @@ async def test_every_agent_is_a_model() -> None:
         models = await served.openai.models.list()
 
     assert [model.id for model in models.data] == ["one", "two"]
+
+
+async def test_what_is_missing_or_wrong_is_named() -> None:
+    async with serving(worker()) as served:
+        missing = await served.http.post("/v1/sessions", json={})
+        wrong = await served.http.get("/v1/runs?limit=many")
+
+    assert missing.json()["error"]["param"] == "model"
+    assert wrong.json()["error"]["param"] == "limit"
