@@ -100,7 +100,12 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ),
     ({"tools": [function("a b")]}, "tools[0].function.name", "invalid_body", "64"),
     ({"tools": [{"type": "custom"}]}, "tools[0].type", "invalid_body", "custom"),
-    ({"tools": [{"type": "function"}]}, "tools[0]", "invalid_body", "function"),
+    (
+        {"tools": [{"type": "function"}]},
+        "tools[0].function",
+        "invalid_body",
+        "function",
+    ),
     ({"model": 7}, "model", "invalid_body", "Expected `str`"),
     ({"stream": "yes"}, "stream", "invalid_body", "Expected `bool"),
     ({"messages": []}, "messages", "invalid_body", "length >= 1"),
