@@ -110,14 +110,19 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({"stream": "yes"}, "stream", "invalid_body", "Expected `bool"),
     ({"messages": []}, "messages", "invalid_body", "length >= 1"),
     ({"messages": "hello"}, "messages", "invalid_body", "Expected `array`"),
-    ({"messages": [{}]}, "messages[0]", "invalid_body", "role"),
+    ({"messages": [{}]}, "messages[0].role", "invalid_body", "role"),
     (
         {"messages": [{"role": "function", "name": "f", "content": "x"}]},
         "messages[0].role",
         "invalid_body",
         "function",
     ),
-    ({"messages": [{"role": "user"}]}, "messages[0]", "invalid_body", "content"),
+    (
+        {"messages": [{"role": "user"}]},
+        "messages[0].content",
+        "invalid_body",
+        "content",
+    ),
     (
         {"messages": [{"role": "user", "content": None}]},
         "messages[0].content",
