@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, Budget, ScriptedModel
+from agents import Agent, AssistantMessage, Budget, ModelRequest, ScriptedModel
 from delegation import Ending
 from delegation.events import Entry
 from orchestrator import (
@@ -79,12 +79,25 @@ async def test_thousands_of_runs_keep_memory_bounded() -> None:
 
 
 async def test_many_runs_at_once_are_all_remembered_until_they_rest() -> None:
+    class Held:
+        """Answers when it is let."""
+
+        name = "held"
+        go = trio.Event()
+
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            del request
+            await self.go.wait()
+            return AssistantMessage("done")
+
+    held = Agent("held", model=Held())
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
             for _ in range(100):
-                nursery.start_soon(orchestrator.run, worker(seconds=0.05), "go")
+                nursery.start_soon(orchestrator.run, held, "go")
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert tasks_in_memory(orchestrator) == 100
+            Held.go.set()
         assert tasks_in_memory(orchestrator) <= BOUND
 
 
