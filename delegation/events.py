@@ -73,13 +73,11 @@ class Said:
             number: its place in the conversation, by which it is named.
         """
         id_ = MessageId(f"h_{number}")
-        match self.role:
-            case "user":
-                return UserMessage(self.text, self.parts, id=id_)
-            case "assistant":
-                return AssistantMessage(self.text, self.calls, id=id_)
-            case "tool":
-                return ToolMessage(CallId(self.call), self.text, id=id_)
+        if self.role == "user":
+            return UserMessage(self.text, self.parts, id=id_)
+        if self.role == "assistant":
+            return AssistantMessage(self.text, self.calls, id=id_)
+        return ToolMessage(CallId(self.call), self.text, id=id_)
 
 
 @attrs.frozen

@@ -29,7 +29,6 @@ SHORT: Final[tuple[tuple[str, frozenset[str]], ...]] = (
 )
 """How counts are told in short, the most urgent first."""
 
-_ACTIVE: Final = tuple(PLACES[status] for status in ACTIVE)
 _FAILED: Final = tuple(PLACES[status] for status in FAILURES)
 _OPEN: Final = tuple(PLACES[status] for status in Status)
 _WAITING: Final = PLACES[Status.WAITING]
@@ -65,10 +64,6 @@ class Tally:
     @property
     def waiting(self) -> int:
         return self.numbers[_WAITING]
-
-    @property
-    def active(self) -> int:
-        return sum(self.numbers[place] for place in _ACTIVE)
 
     @property
     def failed(self) -> int:
