@@ -12,7 +12,7 @@ from agents import Agent, ScriptedModel, ToolCall, Transcript, ask, tool
 from orchestrator import open_orchestrator
 from orchestrator.server import Listening, Settings, open_server
 
-TOKEN = "a-token-of-at-least-16"  # noqa: S105
+TOKEN = "a-token-of-at-least-16"  # noqa: S105 (of nothing real)
 
 
 def edit(transcript: Transcript) -> str | ToolCall:

@@ -139,7 +139,7 @@ class HttpDoor:
         await self._house.book.recall(id_)
         record = self._house.book.ledger.sessions.get(id_)
         if record is None or record.deleted:
-            raise UnknownIdError(f"there is no {session!r}")
+            raise UnknownIdError(f"there is no run or session {session!r}")
         return record
 
     async def wait_over(self, session: SessionRecord) -> None:

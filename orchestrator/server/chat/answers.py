@@ -1,12 +1,8 @@
-"""What a client of chat completions is told: the answer of a session, or why there is none."""
-
-import math
-from collections.abc import Mapping
-from typing import Final
+"""What a client of chat completions is told: the answer of a session."""
 
 import msgspec
 
-from delegation import Ending, Outcome, SessionRecord
+from delegation import SessionRecord
 from orchestrator.server.chat.wire import (
     ChatCompletion,
     Choice,
@@ -15,17 +11,7 @@ from orchestrator.server.chat.wire import (
     Message,
     used,
 )
-from orchestrator.server.errors import HttpError
-from orchestrator.server.reading import failing, handed_back
-
-RUN: Final = "x-run-id"
-"""The header that says where the tree of an answer is."""
-_TYPES: Final[Mapping[str, str]] = {
-    "rate_limit": "rate_limit_error",
-    "quota": "insufficient_quota",
-    "context": "invalid_request_error",
-}
-_NOTHING: Final = Outcome(Ending.CANCELLED, error="it was stopped")
+from orchestrator.server.reading import handed_back
 
 
 def completion(session: SessionRecord) -> ChatCompletion:
@@ -49,27 +35,6 @@ def completion(session: SessionRecord) -> ChatCompletion:
     )
 
 
-def failed(session: SessionRecord) -> HttpError | None:
-    """Return why a session that is over has no answer; None if it has one."""
-    why = failing(session.last_outcome or _NOTHING)
-    if why is None:
-        return None
-    headers = {
-        # Whoever asks again runs all of it again, which they have to want.
-        "x-should-retry": "false",
-        **run_header(session),
-    }
-    if why.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(why.retry_after))
-    return HttpError(
-        why.status,
-        why.message,
-        code=why.code,
-        type=_TYPES.get(why.code, "server_error"),
-        headers=headers,
-    )
-
-
 def calls_of(session: SessionRecord) -> list[FunctionCall]:
     """Return what the client is to run."""
     return [
@@ -87,7 +52,3 @@ def completion_id(session: SessionRecord) -> str:
 
 def created(session: SessionRecord) -> int:
     return int(session.tree[session.root.id]["requested"])
-
-
-def run_header(session: SessionRecord) -> dict[str, str]:
-    return {RUN: session.id}

@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
-from orchestrator.server.chat.answers import completion, failed, run_header
+from orchestrator.server.chat.answers import completion
 from orchestrator.server.chat.reading import asked_of
 from orchestrator.server.chat.stream import ChatStream
 from orchestrator.server.chat.wire import ChatCompletion, ChatRequest
 from orchestrator.server.context import context_of
+from orchestrator.server.ending import failed, run_header
 from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.operations import LEFT, Answer, Call, Operation, reply
 from orchestrator.server.stream import EVENTS, unless_left

@@ -19,13 +19,7 @@ from starlette.types import Receive, Scope, Send
 from agents import raising_one_error
 from delegation import DelegationError, SessionRecord
 from orchestrator.errors import OrchestratorError
-from orchestrator.server.chat.answers import (
-    calls_of,
-    completion_id,
-    created,
-    failed,
-    run_header,
-)
+from orchestrator.server.chat.answers import calls_of, completion_id, created
 from orchestrator.server.chat.wire import (
     CallDelta,
     Chunk,
@@ -35,6 +29,7 @@ from orchestrator.server.chat.wire import (
     Used,
     used,
 )
+from orchestrator.server.ending import failed, run_header
 from orchestrator.server.errors import ErrorBody, HttpError, explained
 from orchestrator.server.office import Office
 from orchestrator.server.speaking import Heard, Piece, Speech, Whole, open_speech

@@ -18,8 +18,8 @@ from delegation import SessionRecord
 from orchestrator.doors.asked import Asked
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.errors import ClosedError, UnknownIdError
-from orchestrator.server.chat.answers import failed, run_header
 from orchestrator.server.context import context_of
+from orchestrator.server.ending import failed, run_header
 from orchestrator.server.errors import JSON, HttpError, not_found
 from orchestrator.server.keys import REQUEST, is_known, made_before
 from orchestrator.server.office import Office

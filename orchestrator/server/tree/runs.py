@@ -194,7 +194,7 @@ async def get_tree(call: Call) -> Response:
     headers: dict[str, str] = {"x-run-id": session.id}
     if wanted in {"svg", "html"}:
         headers["content-security-policy"] = SANDBOX
-    return Response(text, headers=headers, media_type=MEDIA_TYPES[wanted])
+    return Response(f"{text}\n", headers=headers, media_type=MEDIA_TYPES[wanted])
 
 
 async def _drawn(call: Call, seen: Seen, wanted: Drawing) -> str:
