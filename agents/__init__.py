@@ -16,7 +16,6 @@ from agents.errors import (
     ScriptExhaustedError,
     ToolError,
 )
-from agents.function import agent
 from agents.limits import Budget, Limits, Patience
 from agents.messages import (
     AssistantMessage,
@@ -47,12 +46,13 @@ from agents.models.model import (
     TextDelta,
     tell_nobody,
 )
-from agents.models.scripted import ScriptedModel
+from agents.models.providers.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
-from agents.output import read_output
-from agents.pipeline import Hands, Pipeline, input_of
-from agents.schema import require_schema
-from agents.steps import Step
+from agents.output.json_schema import require_schema
+from agents.output.typed import read_output
+from agents.pipelines.decorator import agent
+from agents.pipelines.pipeline import Hands, Pipeline, input_of
+from agents.tool_calls import Step
 from agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
 from agents.turn import take_turn
 

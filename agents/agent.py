@@ -11,13 +11,13 @@ from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model
-from agents.output import encoded, output_schema
+from agents.output.typed import encoded, output_schema
 from agents.tools.tool import Tool
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, TypeVar
 
-    from agents.pipeline import Pipeline
+    from agents.pipelines.pipeline import Pipeline
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
     InputT_contra = TypeVar("InputT_contra", contravariant=True, default=Any)
@@ -186,7 +186,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     ) -> "Pipeline[InputT_contra, NextT]":
         """Return both as one agent: the other gets what this one gives."""
         # Imported late: what a pipeline is begins with what an agent is.
-        from agents.pipeline import joined
+        from agents.pipelines.pipeline import joined
 
         return joined(self, then)
 

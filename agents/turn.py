@@ -21,9 +21,9 @@ from agents.messages import (
     unanswered_calls,
 )
 from agents.models.model import Model, ModelEvent, ModelRequest, tell_nobody
-from agents.output import output_schema, read_output
-from agents.schema import schema_problems
-from agents.steps import Recorder, Steps, checked
+from agents.output.json_schema import schema_problems
+from agents.output.typed import output_schema, read_output
+from agents.tool_calls import Recorder, Steps, checked
 from agents.tools.tool import Tool
 
 REPAIR: Final = (

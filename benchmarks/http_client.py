@@ -13,7 +13,7 @@ import httpx2
 import trio
 
 from agents import ModelRequest, UserMessage
-from agents.models.openai import OpenAIModel, completion_request
+from agents.models.providers.openai_chat import OpenAIModel, completion_request
 
 IN_FLIGHT = (1, 50, 500)
 CALLS = 300

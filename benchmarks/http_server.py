@@ -22,9 +22,9 @@ from starlette.routing import Route
 from agents import Agent, AssistantMessage, ModelRequest, TextDelta
 from benchmarks.measure import Cost, Report, cost_of, in_turn
 from benchmarks.workloads import opened
-from orchestrator.server.listening import Listening
-from orchestrator.server.office import Settings
-from orchestrator.server.serving import open_server
+from orchestrator.server.server import open_server
+from orchestrator.server.state import Settings
+from orchestrator.server.transport.listener import Listening
 
 TOKEN: Final = "a-token-of-the-benchmarks"  # noqa: S105 (of nothing real)
 MICRO: Final = 1_000_000

@@ -41,9 +41,13 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator import open_orchestrator
-from orchestrator.storage.memory import MemoryJournal
-from orchestrator.storage.sqlite import SQLiteJournal, connect, open_sqlite_journal
-from orchestrator.storage.sqlite_entries import Rest, write_entries
+from orchestrator.journal.memory import MemoryJournal
+from orchestrator.journal.sqlite.entries import Rest, write_entries
+from orchestrator.journal.sqlite.journal import (
+    SQLiteJournal,
+    connect,
+    open_sqlite_journal,
+)
 
 Line = tuple[Entry, Encoded, Rest]
 

@@ -2,29 +2,32 @@
 
 Nothing here waits, opens, sends or looks at a clock. Doors of their own have the facts
 (`delegation.events`), the variables for tools (`delegation.session_context`), and the words of
-approvals and of commands (`delegation.asking`, `delegation.processes`).
+approvals and of commands (`delegation.events.approvals`, `delegation.events.processes`).
 """
 
-from delegation import namesake as namesake  # looks before the others import
+from delegation import import_guard as import_guard  # looks before the others import
 
 # isort: split
-from delegation.answers import dispatched_answer, joined_answer, readable, unmet
 from delegation.budget import Account, OverBudgetError, Reserved, has_room_for
-from delegation.codec import Encoded, decode, encode
-from delegation.control import Controller, Receipt, control_tool
 from delegation.errors import (
     DelegationError,
     ImpossibleEventError,
     UnreadableFactError,
     UnwritableFactError,
 )
-from delegation.ledger import Ledger
-from delegation.news import Completion, usd
+from delegation.events.codec import Encoded, decode, encode
+from delegation.ledger.idle_sessions import (
+    amounts_of,
+    forget,
+    recall,
+    remember_used,
+    used_by,
+)
+from delegation.ledger.ledger import Ledger
+from delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord, Turn
+from delegation.ledger.slots import Room
+from delegation.notices import Completion, usd
 from delegation.policy import Detach, Join, Refuse, Verdict, decide, in_order
-from delegation.records import Children, Reply, SessionRecord, TaskRecord, Turn
-from delegation.render import Row, one_line, printable
-from delegation.rest import amounts_of, forget, recall, remember_used, used_by
-from delegation.room import Room
 from delegation.rules import Rules
 from delegation.task import (
     SHARED,
@@ -41,8 +44,16 @@ from delegation.task import (
     TaskRequest,
     root_of,
 )
-from delegation.tool import Assignment, Delegator, call_key, delegate_tool
-from delegation.tree import Tree
+from delegation.tools.delegate_task import (
+    Assignment,
+    Delegator,
+    call_key,
+    delegate_tool,
+)
+from delegation.tools.results import dispatched_answer, joined_answer, readable, unmet
+from delegation.tools.task_control import Controller, Receipt, control_tool
+from delegation.tree.rows import Row, one_line, printable
+from delegation.tree.tree import Tree
 
 __all__ = [
     "SHARED",

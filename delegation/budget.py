@@ -8,7 +8,7 @@ import attrs
 
 from agents import Budget, Usage
 from delegation.errors import DelegationError
-from delegation.news import counted, dollars
+from delegation.notices import counted, dollars
 from delegation.task import Grant
 
 

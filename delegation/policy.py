@@ -8,8 +8,8 @@ from typing import TypeAlias
 import attrs
 
 from delegation.budget import Account
-from delegation.ledger import Ledger
-from delegation.records import TaskRecord
+from delegation.ledger.ledger import Ledger
+from delegation.ledger.records import TaskRecord
 from delegation.task import DeliveryCapability, Mode, Reason, TaskRequest
 
 

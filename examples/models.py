@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from agents import DefinitionError
-from agents.models.named import model_named
+from agents.models.registry import model_named
 
 
 def _named() -> str:

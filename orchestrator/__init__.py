@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.budgets import budget
-    from orchestrator.children import Child
+    from orchestrator.budget_scope import budget
     from orchestrator.doors.one_shot import Run
     from orchestrator.doors.session import Session
+    from orchestrator.engine.model_events import Heard
     from orchestrator.errors import (
         ClosedError,
         FanOutFailedError,
@@ -24,17 +24,22 @@ if TYPE_CHECKING:
         TaskFailedError,
         UnknownIdError,
     )
-    from orchestrator.listening import Heard
-    from orchestrator.pipelines.choosing import Candidates, best, route, vote
-    from orchestrator.pipelines.fan_out import FanOut, map_each, parallel, race
-    from orchestrator.pipelines.gathering import Settled
-    from orchestrator.pipelines.handing import delegate, detach
-    from orchestrator.pipelines.reducing import map_reduce
-    from orchestrator.pipelines.sequencing import sequence
-    from orchestrator.pipelines.trying import Review, fallback, refine, retry
+    from orchestrator.journal.journal import Journal
+    from orchestrator.journal.memory import MemoryJournal
+    from orchestrator.pipelines.child import Child
+    from orchestrator.pipelines.combinators.choose import Candidates, best, route, vote
+    from orchestrator.pipelines.combinators.fan_out import (
+        FanOut,
+        map_each,
+        parallel,
+        race,
+    )
+    from orchestrator.pipelines.combinators.map_reduce import map_reduce
+    from orchestrator.pipelines.combinators.retry import Review, fallback, refine, retry
+    from orchestrator.pipelines.combinators.sequence import sequence
+    from orchestrator.pipelines.delegate import delegate, detach
+    from orchestrator.pipelines.gather import Settled
     from orchestrator.runtime import Orchestrator, open_orchestrator
-    from orchestrator.storage.journal import Journal
-    from orchestrator.storage.memory import MemoryJournal
 
 __all__ = [
     "Candidates",
@@ -75,32 +80,32 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Candidates": "pipelines.choosing",
-    "Child": "children",
-    "FanOut": "pipelines.fan_out",
-    "Heard": "listening",
-    "Journal": "storage.journal",
-    "MemoryJournal": "storage.memory",
+    "Candidates": "pipelines.combinators.choose",
+    "Child": "pipelines.child",
+    "FanOut": "pipelines.combinators.fan_out",
+    "Heard": "engine.model_events",
+    "Journal": "journal.journal",
+    "MemoryJournal": "journal.memory",
     "Orchestrator": "runtime",
-    "Review": "pipelines.trying",
+    "Review": "pipelines.combinators.retry",
     "Run": "doors.one_shot",
     "Session": "doors.session",
-    "Settled": "pipelines.gathering",
-    "best": "pipelines.choosing",
-    "budget": "budgets",
-    "delegate": "pipelines.handing",
-    "detach": "pipelines.handing",
-    "fallback": "pipelines.trying",
-    "map_each": "pipelines.fan_out",
-    "map_reduce": "pipelines.reducing",
+    "Settled": "pipelines.gather",
+    "best": "pipelines.combinators.choose",
+    "budget": "budget_scope",
+    "delegate": "pipelines.delegate",
+    "detach": "pipelines.delegate",
+    "fallback": "pipelines.combinators.retry",
+    "map_each": "pipelines.combinators.fan_out",
+    "map_reduce": "pipelines.combinators.map_reduce",
     "open_orchestrator": "runtime",
-    "parallel": "pipelines.fan_out",
-    "race": "pipelines.fan_out",
-    "refine": "pipelines.trying",
-    "retry": "pipelines.trying",
-    "route": "pipelines.choosing",
-    "sequence": "pipelines.sequencing",
-    "vote": "pipelines.choosing",
+    "parallel": "pipelines.combinators.fan_out",
+    "race": "pipelines.combinators.fan_out",
+    "refine": "pipelines.combinators.retry",
+    "retry": "pipelines.combinators.retry",
+    "route": "pipelines.combinators.choose",
+    "sequence": "pipelines.combinators.sequence",
+    "vote": "pipelines.combinators.choose",
 }
 
 

@@ -23,34 +23,33 @@ from agents import (
     unanswered_calls,
     well_formed,
 )
-from agents.environment import scrubbed
-from agents.secrets import Redactor, secrets_of
+from agents.redaction.command_environment import scrubbed
+from agents.redaction.redactor import Redactor, secrets_of
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
-from delegation.asking import Ask
-from orchestrator.acting import STOPPED
-from orchestrator.approving import answer as answer_ask
-from orchestrator.approving import open_asks
-from orchestrator.bookkeeper import Bookkeeper
-from orchestrator.doors.closing import close_for_good
+from delegation.events.approvals import Ask
+from orchestrator.doors.lifecycle import close_for_good
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
-from orchestrator.draining import abandon, drain, working
+from orchestrator.engine.approvals import answer as answer_ask
+from orchestrator.engine.approvals import open_asks
+from orchestrator.engine.model_events import Heard
+from orchestrator.engine.shutdown import abandon, drain, working
 from orchestrator.errors import UnknownIdError
-from orchestrator.following import Facts
-from orchestrator.forking import fork_run
-from orchestrator.house import House
-from orchestrator.listening import Heard
-from orchestrator.opening import open_house
-from orchestrator.roster import Roster
-from orchestrator.staging import surroundings_of
-from orchestrator.storage.journal import Journal
-from orchestrator.storage.journal import opened as opened_ledger
-from orchestrator.storage.memory import MemoryJournal
-from orchestrator.storage.sqlite import open_sqlite_journal
+from orchestrator.execution.agent_registry import Roster
+from orchestrator.execution.local import STOPPED
+from orchestrator.execution.workspace.task_workspace import surroundings_of
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.journal import opened as opened_ledger
+from orchestrator.journal.memory import MemoryJournal
+from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.journal.subscriptions import Facts
+from orchestrator.replay.fork import fork_run
+from orchestrator.services import House, open_house
 
 if TYPE_CHECKING:
-    from agents.models.limiter import Limiter
-    from agents.models.prices import PriceTable
+    from agents.models.wrappers.prices import PriceTable
+    from agents.models.wrappers.rate_limit import Limiter
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")

@@ -29,7 +29,7 @@ import trio
 
 from agents.errors import DefinitionError, ToolError
 from agents.messages import ToolCall
-from agents.tools.results import Spill, as_text, shortened_and_saved
+from agents.tools.result_text import Spill, as_text, shortened_and_saved
 
 ArgumentsT = TypeVar("ArgumentsT")
 CallKey = NewType("CallKey", str)

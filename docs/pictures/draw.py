@@ -10,8 +10,8 @@ import trio.testing
 from rich.console import Console
 
 from orchestrator import open_orchestrator
-from orchestrator.cli.demo import QUESTION, team
-from orchestrator.cli.view import print_reasons, print_tree
+from orchestrator.cli.commands.demo_agents import QUESTION, team
+from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 
 PICTURE = Path(__file__).parent / "demo.svg"
 

@@ -15,7 +15,8 @@ from cyclopts import App, CycloptsError
 
 from agents import DefinitionError
 from delegation import printable
-from orchestrator.cli import doing, looking, serving
+from orchestrator.cli.commands import doing, looking
+from orchestrator.cli.commands import serve as serving
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import FAILED, USAGE
 from orchestrator.errors import OrchestratorError

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import trio
 from cyclopts import Parameter
 
-from orchestrator.cli.looks import Progress
-from orchestrator.cli.stopping import GRACE_SECONDS, Stop, until_stopped
+from orchestrator.cli.signals import GRACE_SECONDS, Stop, until_stopped
+from orchestrator.cli.terminal.style import Progress
 from orchestrator.runtime import default_journal
 
 FAILED: Final = 1

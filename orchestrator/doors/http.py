@@ -22,12 +22,12 @@ from delegation import (
     SessionRecord,
 )
 from delegation.events import DoorClosed, DoorOpened, SessionOpened
-from orchestrator.budgets import current_grants
-from orchestrator.doors.asked import Asked, enter, say
-from orchestrator.doors.closing import close_for_good
+from orchestrator.budget_scope import current_grants
+from orchestrator.doors.inbound import Asked, enter, say
+from orchestrator.doors.lifecycle import close_for_good
 from orchestrator.doors.one_shot import begin_only_turn, take_only_turn
 from orchestrator.errors import ClosedError, UnknownIdError
-from orchestrator.house import House
+from orchestrator.services import House
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 """Tells somebody of a reply, or raises."""

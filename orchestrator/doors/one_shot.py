@@ -11,10 +11,10 @@ import attrs
 from agents import Agent, Part, Usage, read_output
 from delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
 from delegation.session_context import session_strings
-from orchestrator.doors.asked import Asked, enter, message_of
+from orchestrator.doors.inbound import Asked, enter, message_of
 from orchestrator.errors import RunFailedError
-from orchestrator.house import House
-from orchestrator.performing import performing_nothing
+from orchestrator.pipelines.runner import performing_nothing
+from orchestrator.services import House
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 

@@ -9,14 +9,14 @@ import trio
 
 from agents import Agent, Part, UserMessage, well_formed
 from delegation import DeliveryCapability, Reply, SessionId, Tree
-from delegation.asking import ApprovalId, Ask
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
+from delegation.events.approvals import ApprovalId, Ask
 from delegation.session_context import session_strings
-from orchestrator.approving import answer as answer_ask
-from orchestrator.approving import open_asks
-from orchestrator.budgets import current_grants
+from orchestrator.budget_scope import current_grants
+from orchestrator.engine.approvals import answer as answer_ask
+from orchestrator.engine.approvals import open_asks
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
-from orchestrator.house import House
+from orchestrator.services import House
 
 
 class Session:

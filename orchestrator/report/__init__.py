@@ -5,7 +5,7 @@
 """
 
 from orchestrator.report.page import Report, written
-from orchestrator.report.story import Story, story_of
+from orchestrator.report.run_history import Story, story_of
 from orchestrator.report.transcripts import Transcripts
 
 __all__ = ["Report", "Story", "Transcripts", "story_of", "written"]

@@ -15,8 +15,8 @@ import attrs
 import msgspec
 
 from delegation import TaskId, one_line
-from orchestrator.report.columns import columns_of, packed
-from orchestrator.report.story import Story
+from orchestrator.report.packed_tree import columns_of, packed
+from orchestrator.report.run_history import Story
 from orchestrator.report.summary import summary_of
 from orchestrator.report.transcripts import (
     NOT_SUCCEEDED,

@@ -13,9 +13,9 @@ import attrs
 
 from agents import Usage
 from delegation import TaskId, one_line, printable
-from delegation.critical import Part
-from delegation.tally import FAILURES
-from orchestrator.report.story import Story
+from delegation.tree.critical_path import Part
+from delegation.tree.tally import FAILURES
+from orchestrator.report.run_history import Story
 
 FAILURES_SHOWN: Final = 50
 SUBTREES_SHOWN: Final = 15

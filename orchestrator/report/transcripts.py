@@ -12,8 +12,8 @@ import msgspec
 
 from agents import AssistantMessage, CallId, Message, ToolMessage, UserMessage
 from delegation import Ending, Status, TaskId
-from orchestrator.report.columns import packed
-from orchestrator.report.story import Said, Story
+from orchestrator.report.packed_tree import packed
+from orchestrator.report.run_history import Said, Story
 
 OF_A_MESSAGE: Final = 20_000
 """How many characters of a message are kept."""

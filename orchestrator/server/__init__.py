@@ -1,6 +1,6 @@
 """Agents behind HTTP: what OpenAI's clients speak, and the tree that is only ours.
 
-A route says in one value what it takes and gives (`operations.py`), so what is served and what
+A route says in one value what it takes and gives (`operation.py`), so what is served and what
 `/openapi.json` says of it are the same.
 """
 
@@ -8,17 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.server.listening import Listening
-    from orchestrator.server.office import Settings
-    from orchestrator.server.serving import Server, open_server
+    from orchestrator.server.server import Server, open_server
+    from orchestrator.server.state import Settings
+    from orchestrator.server.transport.listener import Listening
 
 __all__ = ["Listening", "Server", "Settings", "open_server"]
 
 _HOMES = {
-    "Listening": "listening",
-    "Server": "serving",
-    "Settings": "office",
-    "open_server": "serving",
+    "Listening": "transport.listener",
+    "Server": "server",
+    "Settings": "state",
+    "open_server": "server",
 }
 
 

@@ -11,15 +11,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from orchestrator.server import health, models
-from orchestrator.server.chat import routes as chat
-from orchestrator.server.errors import HttpError, not_found
-from orchestrator.server.gate import Gate
-from orchestrator.server.office import Office
+from orchestrator.server.api import (
+    approvals,
+    events,
+    health,
+    inbox,
+    models,
+    runs,
+    sessions,
+    tasks,
+)
+from orchestrator.server.openai.chat import routes as chat
+from orchestrator.server.openai.responses import routes as responses
 from orchestrator.server.openapi import document
-from orchestrator.server.operations import Answer, Call, Endpoint, Operation, reply
-from orchestrator.server.responses import routes as responses
-from orchestrator.server.tree import approvals, events, inbox, runs, sessions, tasks
+from orchestrator.server.operation import Answer, Call, Endpoint, Operation, reply
+from orchestrator.server.state import Office
+from orchestrator.server.transport.access import Gate
+from orchestrator.server.transport.errors import HttpError, not_found
 
 
 async def openapi(call: Call) -> Response:

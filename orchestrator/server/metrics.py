@@ -21,7 +21,7 @@ from delegation.events import (
 )
 from orchestrator.doors.http import CONVERSATION, KIND, is_over
 from orchestrator.runtime import Orchestrator
-from orchestrator.server.operations import Operation
+from orchestrator.server.operation import Operation
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.server.errors import JSON, ErrorBody
-from orchestrator.server.operations import LONGEST_KEY, Answer, Operation
-from orchestrator.server.stream import EVENTS
+from orchestrator.server.operation import LONGEST_KEY, Answer, Operation
+from orchestrator.server.transport.errors import JSON, ErrorBody
+from orchestrator.server.transport.sse import EVENTS
 
 VERSION: Final = "3.1.0"
 REF: Final = "#/components/schemas/{name}"

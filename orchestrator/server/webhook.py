@@ -23,8 +23,8 @@ import trio
 from delegation import Reply, SessionRecord
 from orchestrator.doors.http import KIND, Push, is_over
 from orchestrator.errors import ServerSetupError
-from orchestrator.server.reading import state_of
-from orchestrator.server.token import Kept, kept
+from orchestrator.server.session_status import state_of
+from orchestrator.server.transport.api_key import Kept, kept
 
 SECRET: Final = "ORCHESTRATOR_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
 FILE: Final = "webhook_secret"

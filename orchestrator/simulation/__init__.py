@@ -4,11 +4,11 @@
 costs and what limits it. `estimate` tells what a run may use before a cent is spent.
 """
 
-from orchestrator.simulation.estimating import Bounds, Estimate, estimate
-from orchestrator.simulation.report import Quantiles, SeedResult, SimulationReport
+from orchestrator.simulation.estimate import Bounds, Estimate, estimate
+from orchestrator.simulation.run import SimulatedRun, simulate_once
 from orchestrator.simulation.settings import Breadth, ProviderRate, SimulationSettings
-from orchestrator.simulation.simulating import simulate
-from orchestrator.simulation.stage import SimulatedRun, simulate_once
+from orchestrator.simulation.simulate import simulate
+from orchestrator.simulation.statistics import Quantiles, SeedResult, SimulationReport
 
 __all__ = [
     "Bounds",

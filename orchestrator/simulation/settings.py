@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from agents import Budget, DefinitionError, Price
-from agents.models.prices import PriceTable
+from agents.models.wrappers.prices import PriceTable
 from delegation import Rules
 
 LEVEL: Final = re.compile(r"(\d+)(?:-(\d+))?")

@@ -4,13 +4,13 @@ Nothing here imports pytest; the fixture `house` is in `orchestrator.testing.fix
 """
 
 from agents import ScriptedModel
-from agents.models.cassette import RecordingModel, ReplayModel
-from orchestrator.testing.calls import hand_on, recorded
+from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.faults import DroppingDoor, drop_deliveries, faulty, slow
-from orchestrator.testing.journals import CrashedError, CrashingJournal
-from orchestrator.testing.laws import assert_laws, laws_of
+from orchestrator.testing.harness import TrialHouse, facts
+from orchestrator.testing.invariants import assert_laws, laws_of
+from orchestrator.testing.scripts import hand_on, recorded
 from orchestrator.testing.trees import assert_tree
-from orchestrator.testing.trials import TrialHouse, facts
 
 __all__ = [
     "CrashedError",

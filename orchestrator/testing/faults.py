@@ -18,7 +18,7 @@ from agents import (
     ToolCall,
     Usage,
 )
-from agents.models.failures import failed_answer
+from agents.models.http.provider_errors import failed_answer
 from delegation import Reply
 from orchestrator.doors.session import Session
 
@@ -39,7 +39,7 @@ def faulty(
     and `"garbage"` a text that is not what anybody asked for.
 
     A fault is the end of its task, as it is for any `Model` that is given to an agent. With
-    `agents.models.retry.retrying(faulty(...))` it is asked again.
+    `agents.models.wrappers.retry.retrying(faulty(...))` it is asked again.
 
     Args:
         model: who answers where there is no fault.

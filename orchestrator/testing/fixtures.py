@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from orchestrator.testing.trials import TrialHouse
+from orchestrator.testing.harness import TrialHouse
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from agents import CallId, Tool, ToolCall, ToolError
-from agents.secrets import redacted
-from agents.tools.desk import Desk, Shelf
-from agents.tools.scene import Scene, playing
+from agents.redaction.redactor import redacted
+from agents.tools.context import Scene, playing
+from agents.tools.files.seen_files import Desk, Shelf
 
 
 class Worker:

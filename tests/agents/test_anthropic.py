@@ -19,8 +19,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.anthropic import MAX_TOKENS, AnthropicModel
-from agents.models.named import model_named
+from agents.models.providers.anthropic import MAX_TOKENS, AnthropicModel
+from agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime

@@ -27,7 +27,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.cassette import (
+from agents.models.wrappers.cassette import (
     LINES_OF_A_DIFFERENCE,
     CassetteError,
     RecordingModel,

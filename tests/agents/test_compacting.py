@@ -26,9 +26,9 @@ from agents import (
     Usage,
     UserMessage,
 )
-from agents.models.compacting import SUMMARIES_KEPT, SUMMARY, compacting
-from agents.models.limiter import estimated_tokens
 from agents.models.model import Compacted
+from agents.models.wrappers.compaction import SUMMARIES_KEPT, SUMMARY, compacting
+from agents.models.wrappers.rate_limit import estimated_tokens
 
 WINDOW = 10_000
 GOAL = UserMessage("find the answer")

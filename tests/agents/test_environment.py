@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.environment import scrubbed
-from agents.secrets import Redactor, secrets_of
+from agents.redaction.command_environment import scrubbed
+from agents.redaction.redactor import Redactor, secrets_of
 
 LONG = "swordfish"
 

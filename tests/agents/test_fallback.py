@@ -14,8 +14,8 @@ from agents import (
     Switched,
     TextDelta,
 )
-from agents.models.fallback import fallback
-from agents.models.retry import TAKEN_BACK
+from agents.models.wrappers.fallback import fallback
+from agents.models.wrappers.retry import TAKEN_BACK
 
 STAYS = [Failure.BAD_REQUEST, Failure.REFUSED, Failure.CONTEXT_TOO_LONG]
 MOVES = [kind for kind in Failure if kind not in STAYS]

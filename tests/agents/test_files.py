@@ -10,7 +10,7 @@ import pytest
 from agents import DefinitionError, ToolCall
 from agents.messages import CallId
 from agents.tools.files import FILES, edit_file, read_file, write_file
-from agents.tools.searching import search_files
+from agents.tools.files.search import search_files
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.tools.files import list_files, search_files
-from agents.tools.listing import ENTRIES, Glob, Walk
-from agents.tools.searching import Search
-from agents.tools.workspace import Workspace
+from agents.tools.files.list import ENTRIES, Glob, Walk
+from agents.tools.files.read_write import list_files, search_files
+from agents.tools.files.search import Search
+from agents.tools.files.workspace import Workspace
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime

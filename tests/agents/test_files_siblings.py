@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from agents import Tool, ToolError
-from agents.tools import desk
-from agents.tools.desk import Desk, Fingerprint, Shelf
-from agents.tools.files import edit_file, read_file, write_file
+from agents.tools.files import seen_files
+from agents.tools.files.read_write import edit_file, read_file, write_file
+from agents.tools.files.seen_files import Desk, Fingerprint, Shelf
 from tests.agents.files_kit import Worker
 
 SIBLINGS = 50
@@ -306,7 +306,7 @@ def test_a_shelf_forgets_who_wrote_long_ago() -> None:
     mine.note_read("/0", fingerprint("old"))
     other = Desk(shelf, "/other")
 
-    for number in range(desk.WRITERS + 1):
+    for number in range(seen_files.WRITERS + 1):
         other.note_written(f"/{number}", fingerprint("new"))
 
     assert shelf.writer("/0", fingerprint("new")) is None

@@ -24,11 +24,17 @@ from agents import (
     UserMessage,
 )
 from agents.models import http
-from agents.models.anthropic import AnthropicModel
-from agents.models.http import CALLS_PER_POOL, KEPT_ALIVE, Events, Pools, is_on_loopback
-from agents.models.named import NamedModel
-from agents.models.openai import OpenAIModel
-from agents.models.responses import ResponsesModel
+from agents.models.http.endpoint import (
+    CALLS_PER_POOL,
+    KEPT_ALIVE,
+    Events,
+    Pools,
+    is_on_loopback,
+)
+from agents.models.providers.anthropic import AnthropicModel
+from agents.models.providers.openai_chat import OpenAIModel
+from agents.models.providers.openai_responses import ResponsesModel
+from agents.models.registry import NamedModel
 from tests.fake_provider import (
     FakeProvider,
     Raw,

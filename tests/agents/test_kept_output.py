@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.tools.kept_output import LONGEST_WORD, KeptOutput
+from agents.tools.terminal.output_buffer import LONGEST_WORD, KeptOutput
 
 TEXTS = [b"a", "ä€😀".encode(), b"\n", b"\r", b"\r\n", b"[", b"]", b"\\", b"(B", b" 9;"]
 OTHERS = [b"\x1b", b"\x1b[31m", b"\x1b]0;t\x07", b"\x1b]8;;x\x1b\\", b"\x07", b"\xff"]

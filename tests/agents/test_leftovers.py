@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents.tools.leftovers import (
+from agents.tools.terminal.process_tags import (
     VARIABLE,
     carriers,
     end_leftovers,

@@ -23,7 +23,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.limiter import (
+from agents.models.wrappers.rate_limit import (
     OUTPUT_ALLOWANCE,
     Limiter,
     estimated_tokens,

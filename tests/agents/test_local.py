@@ -35,18 +35,18 @@ from agents import (
     read_arguments,
     tool,
 )
-from agents.models.local import INSTALL_WEIGHTS, LocalModel, local_model
-from agents.models.local_prompt import (
+from agents.models.providers.local import INSTALL_WEIGHTS, LocalModel, local_model
+from agents.models.providers.local_prompt import (
     Row,
     answer_schema,
     cut_to_fit,
     read_answer,
     rows_of,
 )
-from agents.models.quote import quote
+from agents.models.usage_bound import quote
 from delegation import Tree
 from orchestrator import open_orchestrator
-from orchestrator.cli.local_demo import local_team
+from orchestrator.cli.commands.demo_local import local_team
 
 
 def _is_installed() -> bool:
@@ -253,7 +253,7 @@ def test_missing_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: str) -> None:
         raise PackageNotFoundError
 
-    monkeypatch.setattr("agents.models.local.files", nothing)
+    monkeypatch.setattr("agents.models.providers.local.files", nothing)
 
     with pytest.raises(
         DefinitionError,

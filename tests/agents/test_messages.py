@@ -22,7 +22,7 @@ from agents import (
     unanswered_calls,
 )
 from agents.messages import MessageId, Part
-from agents.models.cassette import RecordingModel, ReplayModel
+from agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from delegation import TaskId, decode, encode
 from delegation.events import ModelAnswered, ToolAnswered
 

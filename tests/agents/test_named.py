@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from agents import DefinitionError
-from agents.models.named import model_named
+from agents.models.registry import model_named
 
 KEY = {"OPENAI_API_KEY": "sk-secret"}
 
@@ -36,7 +36,7 @@ def test_a_missing_key_is_asked_for(environ: dict[str, str]) -> None:
 
 def test_a_missing_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client is an extra, so a plain installation has none."""
-    monkeypatch.delitem(sys.modules, "agents.models.openai", raising=False)
+    monkeypatch.delitem(sys.modules, "agents.models.providers.openai_chat", raising=False)
     # This is how Python remembers that there is no such package.
     monkeypatch.setitem(sys.modules, "httpx2", None)
 

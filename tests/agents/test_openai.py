@@ -25,13 +25,13 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.models.named import model_named
-from agents.models.openai import (
+from agents.models.providers.openai_chat import (
     BASE_URL,
     OpenAIModel,
     cap_at,
     completion_request,
 )
+from agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime

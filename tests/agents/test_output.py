@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from agents import Agent, DefinitionError, OutputError, ScriptedModel, read_output
-from agents.output import output_schema
+from agents.output.typed import output_schema
 
 
 @attrs.frozen

@@ -21,13 +21,13 @@ from agents import (
     UserMessage,
 )
 from agents.messages import Part
-from agents.models.anthropic import AnthropicModel
-from agents.models.cassette import RecordingModel, ReplayModel
-from agents.models.limiter import TOKENS_OF_AN_IMAGE, estimated_tokens
-from agents.models.local_prompt import Row, rows_of
-from agents.models.openai import OpenAIModel
-from agents.models.projection import NOTHING
-from agents.models.responses import ResponsesModel
+from agents.models.http.wire_transcript import NOTHING
+from agents.models.providers.anthropic import AnthropicModel
+from agents.models.providers.local_prompt import Row, rows_of
+from agents.models.providers.openai_chat import OpenAIModel
+from agents.models.providers.openai_responses import ResponsesModel
+from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from agents.models.wrappers.rate_limit import TOKENS_OF_AN_IMAGE, estimated_tokens
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 PNG = Part("image/png", data=b"\x89PNG\xff")

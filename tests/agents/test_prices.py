@@ -19,8 +19,8 @@ from agents import (
     ScriptedModel,
     Usage,
 )
-from agents.models.fallback import fallback
-from agents.models.prices import PriceTable, priced
+from agents.models.wrappers.fallback import fallback
+from agents.models.wrappers.prices import PriceTable, priced
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
 TABLE = PriceTable(

@@ -24,9 +24,8 @@ from agents import (
     tool,
 )
 from agents.messages import BROKEN_OFF, Part
-from agents.models.anthropic import message_request
-from agents.models.openai import completion_request
-from agents.models.projection import (
+from agents.models.http.strict_schema import Shape, shape_of
+from agents.models.http.wire_transcript import (
     GO_ON,
     NOTHING,
     Exchange,
@@ -35,8 +34,9 @@ from agents.models.projection import (
     as_json,
     projected,
 )
-from agents.models.responses import response_request
-from agents.models.schemas import Shape, shape_of
+from agents.models.providers.anthropic import message_request
+from agents.models.providers.openai_chat import completion_request
+from agents.models.providers.openai_responses import response_request
 from tests.provider_rules import (
     check_chat,
     check_messages,

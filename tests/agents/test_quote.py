@@ -25,16 +25,16 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.anthropic import AnthropicModel
-from agents.models.cassette import RecordingModel, ReplayModel
-from agents.models.compacting import compacting
-from agents.models.fallback import fallback
-from agents.models.limiter import TOKENS_OF_AN_IMAGE, Limiter, limited
-from agents.models.openai import OpenAIModel
-from agents.models.prices import PriceTable, priced
-from agents.models.quote import TOKENS_OF_A_FRAME, quote
-from agents.models.responses import ResponsesModel
-from agents.models.retry import retrying
+from agents.models.providers.anthropic import AnthropicModel
+from agents.models.providers.openai_chat import OpenAIModel
+from agents.models.providers.openai_responses import ResponsesModel
+from agents.models.usage_bound import TOKENS_OF_A_FRAME, quote
+from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from agents.models.wrappers.compaction import compacting
+from agents.models.wrappers.fallback import fallback
+from agents.models.wrappers.prices import PriceTable, priced
+from agents.models.wrappers.rate_limit import TOKENS_OF_AN_IMAGE, Limiter, limited
+from agents.models.wrappers.retry import retrying
 
 PRICE = Price(input=3, output=15, cached=0.3)
 TABLE = PriceTable(

@@ -21,8 +21,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.named import model_named
-from agents.models.responses import ResponsesModel
+from agents.models.providers.openai_responses import ResponsesModel
+from agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime

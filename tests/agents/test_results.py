@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import CallId, DefinitionError, Tool, ToolCall, ToolError, tool
-from agents.tools.results import Spill, as_text, shortened
+from agents.tools.result_text import Spill, as_text, shortened
 
 LONG = "".join(f"line {number} ä\n" for number in range(1000))
 

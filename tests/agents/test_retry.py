@@ -22,7 +22,7 @@ from agents import (
     ScriptedModel,
     TextDelta,
 )
-from agents.models.retry import TAKEN_BACK, retrying
+from agents.models.wrappers.retry import TAKEN_BACK, retrying
 
 HEALS = [kind for kind in Failure if kind.can_heal]
 STAYS = [kind for kind in Failure if not kind.can_heal]

@@ -18,10 +18,10 @@ import trio
 import trio.testing
 
 from agents import ToolError
-from agents.tools import running as running_module
-from agents.tools.kept_output import KeptOutput
-from agents.tools.leftovers import carriers, end_leftovers, new_tag
-from agents.tools.running import Running, running
+from agents.tools.terminal import process_group as running_module
+from agents.tools.terminal.output_buffer import KeptOutput
+from agents.tools.terminal.process_group import Running, running
+from agents.tools.terminal.process_tags import carriers, end_leftovers, new_tag
 
 ON_LINUX = sys.platform == "linux"
 only_on_linux = pytest.mark.skipif(

@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from agents import DefinitionError, ToolCall, tool
-from agents.tools.desk import Desk, Shelf
-from agents.tools.results import Spill
-from agents.tools.scene import Scene, current_scene, playing, without_secrets
+from agents.tools.context import Scene, current_scene, playing, without_secrets
+from agents.tools.files.seen_files import Desk, Shelf
+from agents.tools.result_text import Spill
 
 pytestmark = pytest.mark.realtime  # a tool that is a plain function runs in a thread
 

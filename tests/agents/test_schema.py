@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from agents import DefinitionError
-from agents.schema import PARTS, require_schema, schema_problems
+from agents.output.json_schema import PARTS, require_schema, schema_problems
 
 FINDINGS = {
     "type": "object",

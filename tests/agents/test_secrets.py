@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agents.secrets import Redactor, redacted, redacted_tree
+from agents.redaction.redactor import Redactor, redacted, redacted_tree
 
 KEY = "sk-ant-api03-aB3_dE6-gH9"
 PEM = """-----BEGIN RSA PRIVATE KEY-----

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from agents.secrets import Redactor
+from agents.redaction.redactor import Redactor
 
 RANDOM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3hJ6kL9nP2rS5tV8"
 HEX = "0123456789abcdef0123456789abcdef"

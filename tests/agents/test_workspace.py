@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from agents import Tool, ToolError
-from agents.tools.files import (
+from agents.tools.files.read_write import (
     FILES,
     edit_file,
     list_files,
@@ -19,7 +19,7 @@ from agents.tools.files import (
     search_files,
     write_file,
 )
-from agents.tools.workspace import Workspace
+from agents.tools.files.workspace import Workspace
 from tests.agents.files_kit import Worker
 
 pytestmark = pytest.mark.realtime

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from delegation.events import Entry
-from orchestrator.storage.sqlite import read_sqlite_journal
+from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.crash.oracle import check
 from tests.crash.workload import Life
 

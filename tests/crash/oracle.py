@@ -24,7 +24,7 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.storage.journal import folded
+from orchestrator.journal.journal import folded
 from tests.crash.workload import EXPECTED, MESSAGES, MIDDLE_CALLS, SPENDER_CALLS
 from tests.kit import facts
 

@@ -40,8 +40,8 @@ from agents import (
 )
 from delegation.events import Entry, MessageReceived, SessionOpened
 from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.storage.journal import Journal
-from orchestrator.storage.sqlite import open_sqlite_journal, read_sqlite_journal
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
 from tests.kit import facts
 
 LATENCY: Final = 0.004

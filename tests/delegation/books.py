@@ -17,9 +17,9 @@ from delegation import (
     TaskId,
     TaskRequest,
 )
-from delegation.asking import ApprovalId
 from delegation.events import TaskRequested
-from delegation.processes import ProcessId
+from delegation.events.approvals import ApprovalId
+from delegation.events.processes import ProcessId
 
 GRANTS: Final = (
     Grant("b_tasks", Budget(tasks=3)),

@@ -1,12 +1,12 @@
 """A simple model of what depends on what: when all would have ended if one task had ended later.
 
-Written to be plain and slow, and forwards, where `delegation.slack` goes backwards.
+Written to be plain and slow, and forwards, where `delegation.tree.slack` goes backwards.
 """
 
 from functools import cache
 
 from delegation import Mode, TaskId, Tree
-from delegation.timing import waits
+from delegation.tree.intervals import waits
 
 
 def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (one model)

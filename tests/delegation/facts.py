@@ -34,7 +34,6 @@ from delegation import (
     TaskRecord,
     root_of,
 )
-from delegation.asking import Answer, ApprovalId
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -64,7 +63,8 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.processes import ProcessId
+from delegation.events.approvals import Answer, ApprovalId
+from delegation.events.processes import ProcessId
 from tests.delegation.books import (
     GRANTS,
     OWN,

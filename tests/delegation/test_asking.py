@@ -20,7 +20,6 @@ from delegation import (
     encode,
     root_of,
 )
-from delegation.asking import Answer, ApprovalId, Ask
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -40,6 +39,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from delegation.events.approvals import Answer, ApprovalId, Ask
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]

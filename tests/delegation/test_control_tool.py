@@ -44,7 +44,7 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
 )
-from delegation.news import fitted
+from delegation.notices import fitted
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]

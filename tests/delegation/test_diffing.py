@@ -4,7 +4,7 @@ from hypothesis import given
 
 from agents import Usage
 from delegation import Ending, Mode, TaskId, Tree
-from delegation.diffing import Change, role_of
+from delegation.tree.diff import Change, role_of
 from tests.delegation.trees import ROOT, trees
 
 

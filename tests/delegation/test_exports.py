@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from agents import Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.exports.graphml import flat
-from delegation.exports.trace import packed
-from delegation.timing import last_moment
+from delegation.tree.exports.chrome_trace import packed
+from delegation.tree.exports.graphml import flat
+from delegation.tree.intervals import last_moment
 from tests.delegation.trees import ROOT, trees
 
 EXAMPLES = settings(max_examples=60)

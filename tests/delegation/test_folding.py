@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.folding import GROUPED, SHOWN, Folded, FoldState, Kind, fold
-from delegation.rollups import QUIET, urgency
-from delegation.tally import FAILURES, Tally
+from delegation.tree.collapse import GROUPED, SHOWN, Folded, FoldState, Kind, fold
+from delegation.tree.rollups import QUIET, urgency
+from delegation.tree.tally import FAILURES, Tally
 from tests.delegation.trees import ROOT, trees
 
 EXAMPLES = settings(max_examples=150)

@@ -19,8 +19,8 @@ from delegation import (
     decode,
     encode,
 )
-from delegation.asking import Answer, ApprovalId
 from delegation.events import TaskSettled
+from delegation.events.approvals import Answer, ApprovalId
 from tests.delegation.books import Task, ids
 from tests.delegation.facts import Facts
 

@@ -39,7 +39,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.processes import ProcessId, ProcessNews, ProcessRecord
+from delegation.events.processes import ProcessId, ProcessNews, ProcessRecord
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 
 from agents import Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.critical import CriticalPath, Part
-from delegation.tally import FAILURES, Tally
-from delegation.timing import Step, at_work, last_moment
+from delegation.tree.critical_path import CriticalPath, Part
+from delegation.tree.intervals import Step, at_work, last_moment
+from delegation.tree.tally import FAILURES, Tally
 from tests.delegation.delays import last_end
 from tests.delegation.trees import ROOT, trees
 

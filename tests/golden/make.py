@@ -31,7 +31,6 @@ from delegation import (
     TaskRequest,
     encode,
 )
-from delegation.asking import Answer, ApprovalId
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -62,7 +61,8 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.processes import ProcessId
+from delegation.events.approvals import Answer, ApprovalId
+from delegation.events.processes import ProcessId
 from tests.report.synthetic import run_of
 
 NONE, _, PUSH = DeliveryCapability

@@ -19,7 +19,7 @@ from agents import (
     tool,
 )
 from agents.approval import ApprovalRule
-from delegation.asking import Ask
+from delegation.events.approvals import Ask
 from orchestrator import Orchestrator, Session, open_orchestrator
 
 ANN = "Ann"

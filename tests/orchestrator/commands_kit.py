@@ -35,7 +35,7 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator import MemoryJournal, Orchestrator, Session, open_orchestrator
-from orchestrator.background import Command
+from orchestrator.execution.workspace.background_commands import Command
 
 PATIENCE: Final = 30
 

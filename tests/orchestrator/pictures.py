@@ -2,8 +2,8 @@
 
 from agents import ToolCall, Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.asking import ApprovalId, Ask
-from orchestrator.cli.frame import Sight
+from delegation.events.approvals import ApprovalId, Ask
+from orchestrator.cli.terminal.tree_frame import Sight
 
 BEGAN = 1_000_000.0
 NOW = BEGAN + 100

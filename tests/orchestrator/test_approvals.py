@@ -24,13 +24,13 @@ from agents import (
 )
 from agents.tools.files import FILES
 from delegation import SessionId
-from delegation.asking import Answer, Ask
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     QuietChanged,
     TaskSettled,
 )
+from delegation.events.approvals import Answer, Ask
 from orchestrator import (
     ClosedError,
     MemoryJournal,
@@ -38,8 +38,8 @@ from orchestrator import (
     UnknownIdError,
     open_orchestrator,
 )
-from orchestrator.approving import SHOWN
-from orchestrator.replaying import replay_now
+from orchestrator.engine.approvals import SHOWN
+from orchestrator.replay.run import replay_now
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import (
     ANN,

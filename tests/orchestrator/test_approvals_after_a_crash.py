@@ -14,7 +14,6 @@ import trio.testing
 from agents import Agent, allow, ask, deny
 from agents.approval import ApprovalRule
 from delegation import SessionId
-from delegation.asking import Answer, ApprovalId
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -26,6 +25,7 @@ from delegation.events import (
     ToolAnswered,
     TurnResumed,
 )
+from delegation.events.approvals import Answer, ApprovalId
 from orchestrator import MemoryJournal, Session, UnknownIdError, open_orchestrator
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import Shell, heard, run, stepwise, talking

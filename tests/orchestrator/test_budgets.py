@@ -29,7 +29,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.retry import retrying
+from agents.models.wrappers.retry import retrying
 from delegation import Ending, Outcome, Rules
 from delegation.events import ModelAnswered, ModelFailed, SessionOpened
 from orchestrator import MemoryJournal, Orchestrator, Run, budget, open_orchestrator

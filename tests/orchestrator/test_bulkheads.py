@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-import orchestrator.bookkeeper
+import orchestrator.journal.bookkeeper
 from agents import (
     Agent,
     Failure,

@@ -15,17 +15,17 @@ import trio
 
 from agents import ask
 from delegation import TaskId
-from delegation.asking import Answer, ApprovalId, Ask
+from delegation.events.approvals import Answer, ApprovalId, Ask
 from orchestrator import open_orchestrator
-from orchestrator.cli.approvals import (
+from orchestrator.cli.terminal.approvals import (
     answer_in_terminal,
     is_attended,
     pending,
     show_ask,
     understood,
 )
-from orchestrator.cli.lines import Lines
-from orchestrator.cli.terminal import Terminal
+from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.stdin_lines import Lines
 from tests.orchestrator.approvals_kit import Shell, heard, run
 from tests.orchestrator.ptys import terminal
 

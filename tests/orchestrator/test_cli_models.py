@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents.models.local import INSTALL, INSTALL_WEIGHTS
-from agents.models.prices import PriceTable
+from agents.models.providers.local import INSTALL, INSTALL_WEIGHTS
+from agents.models.wrappers.prices import PriceTable
 from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
 
 # The processes and the sockets live in real time.

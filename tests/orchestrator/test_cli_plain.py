@@ -19,8 +19,8 @@ from agents.approval import ask
 from delegation import Encoded, Rules, decode
 from delegation.events import SessionOpened, TurnEnded
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.cli.plain import log_of, write_log
-from orchestrator.storage.sqlite import read_sqlite_journal
+from orchestrator.cli.progress.log_lines import log_of, write_log
+from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import hand_on, worker
 
 

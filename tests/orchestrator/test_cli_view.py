@@ -8,15 +8,15 @@ from rich.console import Console, Group
 
 from agents import ToolCall, Usage
 from delegation import Ending, Status, TaskId
-from orchestrator.cli.board import Board, Leave, Read
-from orchestrator.cli.frame import Paper, Sight, draw
-from orchestrator.cli.looks import (
+from orchestrator.cli.terminal.style import (
     chosen,
     money_in_short,
     time_in_short,
     tokens_in_short,
 )
-from orchestrator.control import AnswerAsk, Cancel, Steer
+from orchestrator.cli.terminal.tree_frame import Paper, Sight, draw
+from orchestrator.cli.watch.state import Board, Leave, Read
+from orchestrator.control.server import AnswerAsk, Cancel, Steer
 from tests.orchestrator.pictures import ask_of, grown, sight_of
 
 FIVE = """\

@@ -33,7 +33,7 @@ from orchestrator import (
     sequence,
     vote,
 )
-from orchestrator.replaying import replay_now
+from orchestrator.replay.run import replay_now
 from tests.kit import hand_on
 
 

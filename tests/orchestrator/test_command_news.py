@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
-from agents.tools.terminal import SHOWN
+from agents.tools.terminal.tools import SHOWN
 from delegation import SessionId, root_of
 from delegation.events import (
     ProcessEnded,
@@ -21,7 +21,7 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.replaying import replay
+from orchestrator.replay.run import replay
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.commands_kit import (
     Pipe,
@@ -535,7 +535,7 @@ class TestWhileNobodyTalks:
         monkeypatch: pytest.MonkeyPatch,
         notify: bool,
     ) -> None:
-        monkeypatch.setattr("orchestrator.bookkeeper.REMEMBERED_TASKS", 1)
+        monkeypatch.setattr("orchestrator.journal.bookkeeper.REMEMBERED_TASKS", 1)
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
 
             async def is_remembered() -> bool:

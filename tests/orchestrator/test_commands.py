@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from agents import DefinitionError, ToolCall
-from agents.tools.terminal import SHOWN, WRITE_SECONDS, terminal
+from agents.tools.terminal.tools import SHOWN, WRITE_SECONDS, terminal
 from delegation import Encoded, Ending, Rules, root_of
 from delegation.events import (
     Entry,
@@ -22,7 +22,7 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator import ClosedError, MemoryJournal, open_orchestrator
-from orchestrator.staging import CLOSE_SECONDS
+from orchestrator.execution.workspace.task_workspace import CLOSE_SECONDS
 from tests.kit import facts, hand_on
 from tests.orchestrator.commands_kit import (
     Pipe,
@@ -565,7 +565,7 @@ class TestBackground:
     ) -> None:
         ids = iter(["aaaa01", "aaaa02", "bbbb", "aaaa0"])
         monkeypatch.setattr(
-            "orchestrator.background.secrets.token_hex", lambda _: next(ids)
+            "orchestrator.execution.workspace.background_commands.secrets.token_hex", lambda _: next(ids)
         )
         async with in_a_talk(tmp_path) as talk:
             puppet = await talk.begin()

@@ -25,9 +25,9 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.background import LOST
-from orchestrator.storage.journal import folded
-from orchestrator.storage.sqlite import read_sqlite_journal
+from orchestrator.execution.workspace.background_commands import LOST
+from orchestrator.journal.journal import folded
+from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts
 from tests.orchestrator.commands_kit import (
     background,

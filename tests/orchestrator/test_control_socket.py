@@ -15,10 +15,11 @@ import trio
 
 from agents import Agent, ScriptedModel, ToolCall, tool
 from agents.approval import ask
-from agents.tools.leftovers import new_tag, tagged
+from agents.tools.terminal.process_tags import new_tag, tagged
 from delegation import Ending
 from orchestrator import Orchestrator, Run, open_orchestrator
-from orchestrator.control import (
+from orchestrator.control.client import RefusedError, connect_control
+from orchestrator.control.server import (
     MOST_CONNECTIONS,
     MOST_WISHES,
     AnswerAsk,
@@ -27,8 +28,7 @@ from orchestrator.control import (
     Subscribe,
     open_control,
 )
-from orchestrator.control_client import RefusedError, connect_control
-from orchestrator.control_wire import LONGEST_LINE, LONGEST_PATH, socket_path
+from orchestrator.control.wire import LONGEST_LINE, LONGEST_PATH, socket_path
 from tests.kit import hand_on
 
 pytestmark = pytest.mark.realtime

@@ -12,10 +12,10 @@ import trio
 from agents import Agent, ScriptedModel
 from orchestrator import budget, open_orchestrator
 from orchestrator.cli.app import run_command
-from orchestrator.storage.payloads import digest
-from orchestrator.storage.sqlite import open_sqlite_journal
-from orchestrator.storage.sqlite_lock import lock_path
-from orchestrator.storage.sqlite_schema import VERSION
+from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.journal.sqlite.lock import lock_path
+from orchestrator.journal.sqlite.long_strings import digest
+from orchestrator.journal.sqlite.schema import VERSION
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime

@@ -32,7 +32,7 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator import ClosedError, MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.storage.sqlite import read_sqlite_journal
+from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts, hand_on, worker
 
 

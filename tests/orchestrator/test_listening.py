@@ -4,7 +4,7 @@ import trio
 
 from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, TextDelta
 from orchestrator import Heard, open_orchestrator
-from orchestrator.listening import BEHIND
+from orchestrator.engine.model_events import BEHIND
 from tests.kit import hand_on, worker
 
 

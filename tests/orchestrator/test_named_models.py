@@ -22,10 +22,10 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.cassette import RecordingModel, ReplayModel
-from agents.models.limiter import Limiter, limited
-from agents.models.named import model_named
-from agents.models.prices import PriceTable
+from agents.models.registry import model_named
+from agents.models.wrappers.cassette import RecordingModel, ReplayModel
+from agents.models.wrappers.prices import PriceTable
+from agents.models.wrappers.rate_limit import Limiter, limited
 from delegation import Ending
 from orchestrator import open_orchestrator
 from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider

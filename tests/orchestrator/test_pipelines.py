@@ -34,7 +34,7 @@ from orchestrator import (
     map_each,
     open_orchestrator,
 )
-from orchestrator.replaying import replay_now
+from orchestrator.replay.run import replay_now
 from tests.kit import facts, hand_on
 
 BROKEN = Agent("broken", model=ScriptedModel.always(RuntimeError("it broke")))

@@ -11,11 +11,11 @@ from agents import Agent, ScriptedModel
 from orchestrator import budget, open_orchestrator
 from orchestrator.cli.app import run_command
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.past import read_entries
-from orchestrator.storage import sqlite_entries
-from orchestrator.storage.sqlite import open_sqlite_journal, read_sqlite_journal
-from orchestrator.storage.sqlite_examine import Level, examine
-from orchestrator.storage.sqlite_prune import prune_sqlite_journal
+from orchestrator.cli.journal_queries import read_entries
+from orchestrator.journal.sqlite import entries as sqlite_entries
+from orchestrator.journal.sqlite.check import Level, examine
+from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
+from orchestrator.journal.sqlite.prune import prune_sqlite_journal
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime

@@ -33,9 +33,9 @@ from orchestrator import (
     budget,
     open_orchestrator,
 )
-from orchestrator.comparing import Difference, Replay
-from orchestrator.recorded import ReplayError
-from orchestrator.replaying import replay, replay_now
+from orchestrator.replay.compare import Difference, Replay
+from orchestrator.replay.record import ReplayError
+from orchestrator.replay.run import replay, replay_now
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.test_cli import Shell
 from tests.orchestrator.test_recovery import finish, team

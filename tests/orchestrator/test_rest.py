@@ -16,8 +16,8 @@ from orchestrator import (
     budget,
     open_orchestrator,
 )
-from orchestrator.storage import sqlite_entries
-from orchestrator.storage.sqlite import open_sqlite_journal
+from orchestrator.journal.sqlite import entries as sqlite_entries
+from orchestrator.journal.sqlite.journal import open_sqlite_journal
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime
@@ -27,7 +27,7 @@ BOUND = 30
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.bookkeeper.REMEMBERED_TASKS", BOUND)
+    monkeypatch.setattr("orchestrator.journal.bookkeeper.REMEMBERED_TASKS", BOUND)
 
 
 @pytest.fixture

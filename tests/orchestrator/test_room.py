@@ -22,7 +22,7 @@ from agents import (
     Usage,
     tool,
 )
-from agents.models.limiter import Limiter, limited
+from agents.models.wrappers.rate_limit import Limiter, limited
 from delegation import Ending, Rules, SessionId, Tree
 from delegation.events import (
     SessionOpened,
@@ -32,7 +32,7 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator import MemoryJournal, Run, open_orchestrator
-from orchestrator.storage.sqlite import read_sqlite_journal
+from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.fake_provider import Say, open_provider
 from tests.kit import facts, hand_on, worker
 

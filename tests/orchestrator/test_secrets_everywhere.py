@@ -31,10 +31,10 @@ from agents import (
     ask,
     tool,
 )
-from agents.models.scripted import Step
-from agents.secrets import Redactor
+from agents.models.providers.scripted import Step
+from agents.redaction.redactor import Redactor
 from agents.tools.files import FILES
-from agents.tools.results import Spill
+from agents.tools.result_text import Spill
 from agents.tools.terminal import process, terminal
 from delegation import (
     DeliveryCapability,
@@ -59,8 +59,8 @@ from delegation.events import (
 from delegation.session_context import bind_session
 from delegation.task import Ending
 from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
-from orchestrator.redacting import written_down
-from orchestrator.replaying import replay
+from orchestrator.journal.fact_redaction import written_down
+from orchestrator.replay.run import replay
 from tests.kit import hand_on
 from tests.orchestrator.commands_kit import pipe
 

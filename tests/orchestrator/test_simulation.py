@@ -37,7 +37,7 @@ from orchestrator.simulation import (
     simulate,
     simulate_once,
 )
-from orchestrator.simulation.trace import (
+from orchestrator.simulation.wait_chain import (
     Level,
     Stretch,
     Wait,

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from agents import read_output
-from agents.output import output_schema
-from orchestrator.simulation.instances import instance_of
+from agents.output.typed import output_schema
+from orchestrator.simulation.schema_sample import instance_of
 
 
 @attrs.frozen

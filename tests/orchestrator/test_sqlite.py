@@ -16,15 +16,15 @@ from agents import Agent, ScriptedModel
 from delegation import encode
 from delegation.events import Entry, TurnEnded
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
-from orchestrator.runtime import default_journal
-from orchestrator.storage.group_commit import GroupCommit
-from orchestrator.storage.payloads import LONGEST, put_back, take_out
-from orchestrator.storage.sqlite import (
+from orchestrator.journal.group_commit import GroupCommit
+from orchestrator.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
     writer_of,
 )
-from orchestrator.storage.sqlite_schema import MIGRATIONS, VERSION
+from orchestrator.journal.sqlite.long_strings import LONGEST, put_back, take_out
+from orchestrator.journal.sqlite.schema import MIGRATIONS, VERSION
+from orchestrator.runtime import default_journal
 from tests.kit import facts, hand_on, worker
 
 # Threads and processes take real time, which a jumping clock would skip.
@@ -249,7 +249,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     write_version(path, 1, [], "")
     before = ask(path, "SELECT sql FROM sqlite_schema")
     migrations = (*MIGRATIONS[:2], fail)
-    monkeypatch.setattr("orchestrator.storage.sqlite_schema.MIGRATIONS", migrations)
+    monkeypatch.setattr("orchestrator.journal.sqlite.schema.MIGRATIONS", migrations)
 
     with pytest.raises(JournalError, match="no such column: nonsense"):
         async with open_orchestrator(path):

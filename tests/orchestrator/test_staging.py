@@ -21,9 +21,9 @@ from agents import (
     Transcript,
     tool,
 )
-from agents.models.scripted import Step
+from agents.models.providers.scripted import Step
+from agents.tools.context import current_scene
 from agents.tools.files import read_file, write_file
-from agents.tools.scene import current_scene
 from agents.tools.terminal import process, terminal
 from delegation import Ending
 from delegation.events import TaskSettled

@@ -21,14 +21,14 @@ import trio
 
 from delegation.events import ReplyDelivered, TurnEnded
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
-from orchestrator.storage.group_commit import GroupCommit
-from orchestrator.storage.sqlite import (
+from orchestrator.journal.group_commit import GroupCommit
+from orchestrator.journal.sqlite.check import Level, examine
+from orchestrator.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
     writer_of,
 )
-from orchestrator.storage.sqlite_examine import Level, examine
-from orchestrator.storage.sqlite_lock import lock_path
+from orchestrator.journal.sqlite.lock import lock_path
 from tests.kit import facts, worker
 
 pytestmark = pytest.mark.realtime
@@ -39,7 +39,7 @@ from pathlib import Path
 import trio
 from agents import Agent, ScriptedModel
 from orchestrator import OrchestratorError, open_orchestrator
-from orchestrator.storage.sqlite_examine import examine
+from orchestrator.journal.sqlite.check import examine
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -292,7 +292,7 @@ def test_two_processes_that_begin_at_once_never_both_write(tmp_path: Path) -> No
 LOOKER = """
 import sys
 from pathlib import Path
-from orchestrator.storage.sqlite_lock import writer_of
+from orchestrator.journal.sqlite.lock import writer_of
 print("looking", flush=True)
 while True:
     writer_of(Path(sys.argv[1]))
@@ -325,7 +325,7 @@ async def test_those_who_look_keep_no_writer_from_beginning(tmp_path: Path) -> N
 async def test_who_looks_and_is_stopped_there_is_told_of_and_waited_for_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.storage.sqlite_lock.LOOKS", 3)
+    monkeypatch.setattr("orchestrator.journal.sqlite.lock.LOOKS", 3)
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path):
         pass
@@ -432,7 +432,7 @@ async def test_a_journal_whose_commit_fails_is_one_error_and_no_reply(
                     told.append((await session.ask("go")).turn)
                     if len(told) == 3:
                         monkeypatch.setattr(
-                            "orchestrator.storage.sqlite.write_entries", fail
+                            "orchestrator.journal.sqlite.journal.write_entries", fail
                         )
 
     with trio.fail_after(30), pytest.raises(JournalError, match="Input/output error"):

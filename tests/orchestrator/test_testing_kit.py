@@ -22,7 +22,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.retry import retrying
+from agents.models.wrappers.retry import retrying
 from delegation import Ending, Mode, Outcome, Rules
 from delegation.events import (
     DeliveryFailed,
@@ -248,7 +248,7 @@ import sys, trio
 from pathlib import Path
 from agents import Agent, ScriptedModel
 from orchestrator import open_orchestrator
-from orchestrator.storage.sqlite import open_sqlite_journal
+from orchestrator.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.testing import CrashingJournal
 
 async def main():

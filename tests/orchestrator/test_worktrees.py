@@ -13,8 +13,12 @@ import trio
 from trio.testing import MockClock
 
 from agents import AgentError
-from orchestrator.git import HALF_MADE, GitError
-from orchestrator.worktrees import Worktree, WorktreeError, Worktrees
+from orchestrator.execution.workspace.git import HALF_MADE, GitError
+from orchestrator.execution.workspace.worktrees import (
+    Worktree,
+    WorktreeError,
+    Worktrees,
+)
 
 realtime = pytest.mark.realtime
 
@@ -362,7 +366,7 @@ async def test_what_a_crash_left_half_made_is_made_anew(
 
 HOUSE = """
 import os, pathlib, sys, trio
-from orchestrator.worktrees import Worktrees
+from orchestrator.execution.workspace.worktrees import Worktrees
 
 async def main(repo, folder):
     await Worktrees(pathlib.Path(folder), os.environ).open(pathlib.Path(repo), name="t1")

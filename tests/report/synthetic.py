@@ -31,7 +31,6 @@ from delegation import (
     TaskRequest,
     root_of,
 )
-from delegation.asking import ApprovalId
 from delegation.events import (
     ApprovalAsked,
     DoorOpened,
@@ -49,6 +48,7 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
+from delegation.events.approvals import ApprovalId
 
 EPOCH: Final = 1_790_000_000.0
 SESSION: Final = SessionId("s_quarterly")

@@ -13,11 +13,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from delegation import Encoded, SessionRecord, TaskId, Tree, decode
 from delegation.events import Entry
-from delegation.folding import fold
-from delegation.tally import STATUSES
-from orchestrator.report.columns import columns_of
-from orchestrator.report.story import story_of
-from orchestrator.storage.journal import folded
+from delegation.tree.collapse import fold
+from delegation.tree.tally import STATUSES
+from orchestrator.journal.journal import folded
+from orchestrator.report.packed_tree import columns_of
+from orchestrator.report.run_history import story_of
 from tests.delegation.facts import Facts
 from tests.golden.make import lines
 from tests.report.browser import Browser, Page

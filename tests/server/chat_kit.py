@@ -16,7 +16,7 @@ from agents import (
     Usage,
 )
 from orchestrator.server.app import application
-from orchestrator.server.office import Office
+from orchestrator.server.state import Office
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 USAGE = Usage(

@@ -14,17 +14,17 @@ from types import ModuleType
 from typing import Any, Final, get_args
 
 from delegation.events import Event
-from orchestrator.server.operations import Operation
+from orchestrator.server.operation import Operation
 
 SERVER: Final = "orchestrator.server"
 ROOMS: Final = frozenset(
     {
-        "orchestrator.acting",
-        "orchestrator.delegator",
+        "orchestrator.execution.local",
+        "orchestrator.engine.delegator",
         "orchestrator.doors.one_shot",
         "orchestrator.doors.session",
-        "orchestrator.opening",
-        "orchestrator.turns",
+        "orchestrator.services",
+        "orchestrator.engine.turns",
     }
 )
 """Where turns are begun: nothing of these is a route's."""
@@ -56,7 +56,7 @@ VERBS: Final = {
 }
 """What nobody but a door does with the parts of the house."""
 CAPABILITY: Final = "DeliveryCapability"
-ASKED: Final = "orchestrator.doors.asked"
+ASKED: Final = "orchestrator.doors.inbound"
 EVENTS: Final = "delegation.events"
 FACTS: Final = frozenset(kind.__name__ for kind in get_args(Event))
 

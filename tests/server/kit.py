@@ -13,10 +13,10 @@ import openai
 from agents import Agent
 from delegation import Rules
 from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.server.listening import Listening
-from orchestrator.server.office import Settings
-from orchestrator.server.serving import Server, open_server
-from orchestrator.storage.journal import Journal
+from orchestrator.journal.journal import Journal
+from orchestrator.server.server import Server, open_server
+from orchestrator.server.state import Settings
+from orchestrator.server.transport.listener import Listening
 
 TOKEN = "a-token-of-the-tests"
 # Nothing here is encrypted, and reading the certificates of the world takes a tenth of a second.

@@ -19,7 +19,7 @@ from agents import (
     agent,
     tool,
 )
-from agents.models.retry import retrying
+from agents.models.wrappers.retry import retrying
 from orchestrator import delegate
 from tests.kit import worker
 from tests.server.chat_kit import HELLO, USAGE, Listening, Talking

@@ -6,8 +6,12 @@ import trio.testing
 
 from agents import Agent, Failure, ModelError
 from delegation import Ending
-from orchestrator.draining import abandon
-from orchestrator.server.stream import HEARTBEAT, HEARTBEAT_SECONDS, WRITE_SECONDS
+from orchestrator.engine.shutdown import abandon
+from orchestrator.server.transport.sse import (
+    HEARTBEAT,
+    HEARTBEAT_SECONDS,
+    WRITE_SECONDS,
+)
 from tests.orchestrator.commands_kit import let_pass
 from tests.server.chat_kit import HELLO, Client, Talking
 from tests.server.kit import serving

@@ -16,9 +16,9 @@ from delegation.session_context import (
     bind_session,
     get_session_env,
 )
-from orchestrator.doors.asked import Asked
+from orchestrator.doors.inbound import Asked
 from orchestrator.server.app import OPERATIONS
-from orchestrator.server.operations import Operation
+from orchestrator.server.operation import Operation
 from orchestrator.testing import facts, hand_on
 from tests.server.chat_kit import HELLO
 from tests.server.chokepoint import breaches_in, breaches_of

@@ -8,8 +8,8 @@ from trio.testing import wait_all_tasks_blocked
 from delegation import SessionId
 from delegation.events import MessageReceived, SessionClosed
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.server.office import Settings
-from orchestrator.server.serving import opened_office
+from orchestrator.server.server import opened_office
+from orchestrator.server.state import Settings
 from tests.kit import worker
 
 

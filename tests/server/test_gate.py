@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.server.gate import names_of
-from orchestrator.server.office import Settings
+from orchestrator.server.state import Settings
+from orchestrator.server.transport.access import names_of
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.raw import Answered, exchanged

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from orchestrator.server.app import OPERATIONS
-from orchestrator.server.office import Settings
+from orchestrator.server.state import Settings
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.processes import server_process

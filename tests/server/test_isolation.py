@@ -19,7 +19,7 @@ from agents import (
     Usage,
     tool,
 )
-from agents.tools.scene import current_scene
+from agents.tools.context import current_scene
 from agents.tools.terminal import terminal
 from delegation import SessionId
 from delegation.session_context import async_delivery_supported, get_session_env

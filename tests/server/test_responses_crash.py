@@ -11,7 +11,7 @@ import trio
 
 from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, ToolCall
 from delegation.events import Entry, MessageReceived, TaskSettled, TurnEnded
-from orchestrator.storage.memory import MemoryJournal
+from orchestrator.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.kit import facts, hand_on, worker
 from tests.server.kit import serving

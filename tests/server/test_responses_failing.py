@@ -7,7 +7,7 @@ import pytest
 from openai.types.responses import Response
 
 from agents import Agent, Failure, Limits, ModelError
-from orchestrator.storage.memory import MemoryJournal
+from orchestrator.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal
 from tests.kit import hand_on, worker
 from tests.server.kit import serving

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.server.reading import Spoken
-from orchestrator.server.responses.stream import FROM_THE_BEGINNING, Telling
-from orchestrator.server.responses.wire import (
+from orchestrator.server.live.agent_stream import Piece, Whole
+from orchestrator.server.openai.responses.bodies import (
     CallItem,
     MessageItem,
     OutputItem,
     OutputText,
     ResponseBody,
 )
-from orchestrator.server.speaking import Piece, Whole
+from orchestrator.server.openai.responses.stream import FROM_THE_BEGINNING, Telling
+from orchestrator.server.session_status import Spoken
 
 TEXTS = st.lists(st.text(min_size=1, max_size=12), max_size=3)
 ARGUMENTS = st.lists(st.just('{"a": 1}'), max_size=2)

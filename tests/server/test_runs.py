@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from agents import Agent, Failure, ModelError, Pipeline, ScriptedModel
-from agents.pipeline import Hands
+from agents.pipelines.pipeline import Hands
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, TaskRequested, TurnStarted
-from orchestrator.server.tree import runs
+from orchestrator.server.api import runs
 from tests.kit import worker
 from tests.server.kit import Served, serving
 from tests.server.runs_kit import boss, ended, problem, started

@@ -18,10 +18,10 @@ from agents import (
     tool,
 )
 from orchestrator import open_orchestrator
-from orchestrator.doors.asked import Asked, message_of
-from orchestrator.server.office import Office, Settings
-from orchestrator.server.serving import opened_office
-from orchestrator.server.speaking import Piece, Whole, open_speech
+from orchestrator.doors.inbound import Asked, message_of
+from orchestrator.server.live.agent_stream import Piece, Whole, open_speech
+from orchestrator.server.server import opened_office
+from orchestrator.server.state import Office, Settings
 
 
 class Talking(Model):

@@ -10,12 +10,12 @@ import trio.testing
 from agents import Agent, ScriptedModel
 from delegation import DeliveryCapability
 from orchestrator import open_orchestrator
-from orchestrator.doors.asked import Asked, message_of
+from orchestrator.doors.inbound import Asked, message_of
 from orchestrator.errors import JournalError
 from orchestrator.server.app import application
-from orchestrator.server.office import Office, Settings
-from orchestrator.server.serving import opened_office
-from orchestrator.server.stream import WRITE_SECONDS, EventStream, Outlet
+from orchestrator.server.server import opened_office
+from orchestrator.server.state import Office, Settings
+from orchestrator.server.transport.sse import WRITE_SECONDS, EventStream, Outlet
 from tests.kit import worker
 
 TOKEN = "a-token-of-the-tests"

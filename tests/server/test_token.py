@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ServerSetupError
-from orchestrator.server.token import is_loopback, token_for
+from orchestrator.server.transport.api_key import is_loopback, token_for
 from tests.server.processes import AGENTS, ROOT
 
 GOOD = "0123456789abcdef"

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from delegation.events import DeliveryFailed
+from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from orchestrator.server.webhook import open_webhook, secret_for
-from orchestrator.storage.sqlite import read_sqlite_journal
 from tests.kit import worker
 from tests.server.kit import serving
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from agents.secrets import Redactor
-from orchestrator.server.withholding import Withholding
+from agents.redaction.redactor import Redactor
+from agents.redaction.streamed_text import Withholding
 from tests.agents.test_secrets_tables import GO, KEYS, PLACES
 
 KNOWN = "correct-horse-battery"

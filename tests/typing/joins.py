@@ -31,7 +31,7 @@ from orchestrator import (
     sequence,
     vote,
 )
-from orchestrator.pipelines.fan_out import Items
+from orchestrator.pipelines.combinators.fan_out import Items
 
 MODEL = ScriptedModel.always("")
 

@@ -1,4 +1,4 @@
-// Which rows of a tree are shown: the folding policy of `delegation/folding.py`, which see. Tests
+// Which rows of a tree are shown: the folding policy of `delegation/tree/collapse.py`, which see. Tests
 // compare the rows of both.
 //
 // What the policy has opened stays as it is until somebody opens or folds it: a row that is folded

@@ -3,7 +3,7 @@
 import { palette, pen } from './dom.js';
 
 // Return when somebody begins to be at work and when somebody stops, each in order.
-// As `delegation/timing.py` has it; tests compare the peaks.
+// As `delegation/tree/intervals.py` has it; tests compare the peaks.
 export function workChanges(model) {
   const [begins, ends] = [[], []];
   const work = (from, to) => {

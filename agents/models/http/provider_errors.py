@@ -1,0 +1,152 @@
+"""From what a provider says of a failure to its kind.
+
+Providers tell the same failures by status, by code, by type or only in words; the most telling
+comes first.
+"""
+
+import math
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, cast
+
+import msgspec
+
+from agents.errors import Failure
+from agents.models.http.answer_builder import UnusableAnswerError
+
+# These say more than the status does, or contradict it: a spent account is a 429 at OpenAI.
+_TELLING: Final = {
+    "insufficient_quota": Failure.QUOTA,
+    "billing_error": Failure.QUOTA,
+    "billing_hard_limit_reached": Failure.QUOTA,
+    "billing_not_active": Failure.QUOTA,
+    "enforced_spend_limit_reached": Failure.QUOTA,
+    "context_length_exceeded": Failure.CONTEXT_TOO_LONG,
+    "exceed_context_size_error": Failure.CONTEXT_TOO_LONG,
+    "request_too_large": Failure.CONTEXT_TOO_LONG,
+    "content_filter": Failure.REFUSED,
+    "content_policy_violation": Failure.REFUSED,
+    "invalid_prompt": Failure.REFUSED,
+    "invalid_api_key": Failure.AUTH,
+}
+_WORDS: Final = {
+    "credit balance is too low": Failure.QUOTA,
+    "exceeded your current quota": Failure.QUOTA,
+    "api usage limits": Failure.QUOTA,
+    "prompt is too long": Failure.CONTEXT_TOO_LONG,
+    "maximum context length": Failure.CONTEXT_TOO_LONG,
+    "exceed context limit": Failure.CONTEXT_TOO_LONG,
+    "available context size": Failure.CONTEXT_TOO_LONG,
+    "content management policy": Failure.REFUSED,
+}
+_BY_STATUS: Final = {
+    401: Failure.AUTH,
+    402: Failure.QUOTA,
+    403: Failure.AUTH,
+    408: Failure.TIMEOUT,
+    413: Failure.CONTEXT_TOO_LONG,
+    429: Failure.RATE_LIMIT,
+    504: Failure.TIMEOUT,
+}
+# What is said in the midst of a stream has no status.
+_BY_TYPE: Final = {
+    "rate_limit_error": Failure.RATE_LIMIT,
+    "rate_limit_exceeded": Failure.RATE_LIMIT,
+    "overloaded_error": Failure.OVERLOADED,
+    "api_error": Failure.OVERLOADED,
+    "server_error": Failure.OVERLOADED,
+    "internal_server_error": Failure.OVERLOADED,
+    "timeout_error": Failure.TIMEOUT,
+    "authentication_error": Failure.AUTH,
+    "permission_error": Failure.AUTH,
+    "invalid_request_error": Failure.BAD_REQUEST,
+    "not_found_error": Failure.BAD_REQUEST,
+}
+
+
+def failed_answer(
+    status: int, headers: Mapping[str, str], answer: bytes
+) -> UnusableAnswerError:
+    """Return what it means that a provider answered with this status."""
+    text = answer.decode(errors="replace").strip()
+    return UnusableAnswerError(
+        _kind(status, _said(text)),
+        f"answered with HTTP {status}: {text}"
+        if text
+        else f"answered with HTTP {status}",
+        _retry_after(headers),
+    )
+
+
+def failed_midway(error: Any) -> UnusableAnswerError:
+    """Return what it means that a provider put this error in the place of an answer."""
+    text = error if isinstance(error, str) else msgspec.json.encode(error).decode()
+    codes, words = _said(text)
+    statuses = [int(code) for code in codes if code.isdecimal() and len(code) == 3]
+    return UnusableAnswerError(
+        _kind(statuses[0] if statuses else 0, (codes, words)), f"failed: {text}"
+    )
+
+
+def _said(text: str) -> tuple[list[str], str]:
+    """Return the codes of an error, and all its words."""
+    try:
+        error = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return [], text.lower()
+    # The error itself, or inside an envelope; its details may have a code of their own.
+    inner = _inside(error, "error")
+    return [
+        str(part[name])
+        for part in (_inside(inner, "details"), inner, error)
+        for name in ("code", "type", "error_code")
+        if isinstance(part.get(name), str | int)
+    ], text.lower()
+
+
+def _inside(error: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    inner = error.get(name)
+    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else error
+
+
+def _kind(status: int, said: tuple[list[str], str]) -> Failure:
+    codes, words = said
+    for code in codes:
+        if code in _TELLING:
+            return _TELLING[code]
+    for phrase, kind in _WORDS.items():
+        # An error of the server may quote anything; one of ours names its reason.
+        if status < 500 and phrase in words:
+            return kind
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if status >= 500:
+        return Failure.OVERLOADED
+    if status >= 400:
+        return Failure.BAD_REQUEST
+    return next((_BY_TYPE[code] for code in codes if code in _BY_TYPE), Failure.OTHER)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds after which the provider wants to be asked again, if it says so."""
+    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
+        return milliseconds / 1000
+    after = headers.get("retry-after", "")
+    if (seconds := _number(after)) is not None:
+        return seconds
+    try:
+        # By the server's own clock, which need not agree with ours.
+        wait = parsedate_to_datetime(after) - parsedate_to_datetime(
+            headers.get("date", "")
+        )
+        return max(0.0, wait.total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

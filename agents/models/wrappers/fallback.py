@@ -1,0 +1,102 @@
+"""A model that asks the next one when one fails.
+
+It moves on by the kind of failure: what is wrong with the request itself is wrong everywhere.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+import attrs
+
+from agents.errors import Failure, ModelError
+from agents.messages import AssistantMessage, Usage
+from agents.models.model import (
+    Model,
+    ModelRequest,
+    Price,
+    Switched,
+    known_price,
+)
+from agents.models.usage_bound import most_read
+from agents.models.wrappers.retry import Listener, with_lost
+
+ANOTHER_MAY_DO_BETTER: Final = frozenset(Failure) - {
+    Failure.BAD_REQUEST,
+    Failure.REFUSED,
+    Failure.CONTEXT_TOO_LONG,
+}
+
+
+def fallback(
+    model: Model, *others: Model, on: Collection[Failure] | None = None
+) -> Model:
+    """Return a model that asks these in order until one answers.
+
+    Args:
+        model: who is asked first.
+        others: who is asked next, and next.
+        on: the failures after which it moves on, instead of the usual ones.
+    """
+    return _FallbackModel(
+        (model, *others), ANOTHER_MAY_DO_BETTER if on is None else frozenset(on)
+    )
+
+
+class _FallbackModel:
+    def __init__(self, models: tuple[Model, ...], on: frozenset[Failure]) -> None:
+        self.name = " | ".join(model.name for model in models)
+        self._models = models
+        self._on = on
+
+    @property
+    def price(self) -> Price | None:
+        """What the dearest costs, since any of them may be who answers."""
+        prices = [known_price(model) for model in self._models]
+        known = [price for price in prices if price is not None]
+        if len(known) < len(prices):
+            return None
+        return Price(
+            input=max(price.input for price in known),
+            output=max(price.output for price in known),
+            cached=max(
+                price.input if price.cached is None else price.cached for price in known
+            ),
+        )
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Return what the one that reads most will read."""
+        return max(most_read(model, request) for model in self._models)
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        notes: list[str] = []
+        lost = Usage()
+        *earlier, last = self._models
+        for model, following in zip(earlier, self._models[1:], strict=True):
+            listener = Listener(request)
+            try:
+                answer = _signed(await model.answer(listener.request), model)
+                return with_lost(answer, lost)
+            except ModelError as exc:
+                exc.usage = lost = lost + (exc.usage or Usage(calls=1))
+                if exc.kind not in self._on:
+                    _note(exc, notes)
+                    raise
+                notes.append(f"before that, {model.name} failed: {exc}")
+                complaint = listener.complaint(exc)
+                request.tell(Switched(exc.kind, complaint, following.name))
+        try:
+            return with_lost(_signed(await last.answer(request), last), lost)
+        except ModelError as exc:
+            exc.usage = lost + (exc.usage or Usage(calls=1))
+            _note(exc, notes)
+            raise
+
+
+def _signed(answer: AssistantMessage, model: Model) -> AssistantMessage:
+    # A model that asks others knows better than we do who answered.
+    return answer if answer.model else attrs.evolve(answer, model=model.name)
+
+
+def _note(error: ModelError, earlier: list[str]) -> None:
+    for note in earlier:
+        error.add_note(note)

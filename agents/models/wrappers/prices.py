@@ -1,0 +1,82 @@
+"""What models cost: a dated table that ships as data, and can be overridden.
+
+A price is never guessed. A model has one only under its exact name, and what is not in the
+table stays marked as unpriced.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from importlib import resources
+
+import attrs
+import msgspec
+
+from agents.errors import ModelError
+from agents.messages import AssistantMessage, Usage
+from agents.models.model import Model, ModelRequest, Price, known_count, known_price
+
+
+@attrs.frozen(kw_only=True)
+class PriceTable:
+    """Prices by the names of models, as of a day."""
+
+    as_of: dt.date
+    source: str
+    """Where the prices were published."""
+    models: Mapping[str, Price]
+
+    @classmethod
+    def shipped(cls) -> "PriceTable":
+        """Return the table that comes with this package."""
+        file = resources.files("agents.models.wrappers").joinpath("prices.json")
+        return msgspec.json.decode(file.read_bytes(), type=cls)
+
+    def with_prices(self, prices: Mapping[str, Price]) -> "PriceTable":
+        """Return a table in which these prices hold, and the others as before."""
+        return attrs.evolve(self, models={**self.models, **prices})
+
+    def price_of(self, name: str) -> Price | None:
+        # The same models at the same price, asked in another protocol.
+        return self.models.get(name.replace("openai-responses:", "openai:", 1))
+
+
+def priced(model: Model, table: PriceTable) -> Model:
+    """Return a model whose answers say what they cost, where the table knows."""
+    return _PricedModel(model, table)
+
+
+class _PricedModel:
+    def __init__(self, model: Model, table: PriceTable) -> None:
+        self.name = model.name
+        self._model = model
+        self._table = table
+
+    @property
+    def price(self) -> Price | None:
+        # As for an answer: where the table knows nothing, what the model says holds.
+        price = self._table.price_of(self.name)
+        return known_price(self._model) if price is None else price
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return known_count(self._model, request)
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        try:
+            answer = await self._model.answer(request)
+        except ModelError as exc:
+            if exc.usage is not None:
+                exc.usage = self._paid(exc.usage, self.name)
+            raise
+        # By who answered: behind one name there may be several models.
+        paid = self._paid(answer.usage, answer.model or self.name)
+        return answer if paid is answer.usage else attrs.evolve(answer, usage=paid)
+
+    def _paid(self, used: Usage, name: str) -> Usage:
+        if (price := self._table.price_of(name)) is None:
+            return used
+        cost = price.of(
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cached_tokens=used.cached_tokens,
+        )
+        return attrs.evolve(used, cost=cost, unpriced=0)

@@ -1,0 +1,1 @@
+"""Secrets, removed from texts before they are logged, journaled or sent."""

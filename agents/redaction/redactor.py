@@ -1,0 +1,399 @@
+"""What must not be written down: keys, passwords and the like are taken out of texts.
+
+Taking out twice changes nothing, so what was once written compares equal to what would be.
+What looks like a secret goes, a word too many with it; source code and prose stay as they are.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import quote, unquote
+
+import attrs
+
+from agents.redaction.named_values import (
+    ANY_CASE,
+    NAME,
+    NAMES,
+    SHORTEST,
+    TAKEN_OUT,
+    TELLING,
+    WORDS,
+    Said,
+    has_digit,
+    is_no_stand_in,
+    without_named,
+)
+
+SHORTEST_NAMED: Final = 4
+"""Whoever names a variable knows what is in it."""
+
+# A text may itself be JSON, or JSON in JSON: then quotes and new lines have backslashes.
+# It may be a part of an address, or coloured for a terminal.
+_STARTS: Final = (
+    *(r"(?<![A-Za-z0-9])", r"(?<=\\[nrt])", r"(?<=%[0-9A-Fa-f]{2})"),
+    *(r"(?<=[\[;][0-9]m)", r"(?<=[\[;][0-9]{2}m)"),
+)
+_START: Final = f"(?:{'|'.join(_STARTS)})"
+_PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+_END_OF_KEY: Final = re.compile(rf"-----END {_PEM}")
+LONGEST_LINE: Final = 200
+# With what ends the line: it may be JSON.
+_LINE_OF_KEY: Final = re.compile(
+    r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}(?:\s|\\+[nr])+\Z"
+)
+# Beyond a quote there is another text; but a program may put one together, line by line.
+_GAP: Final = r"(?:[^\"']|\\n[\"'][\s+]*[\"']){0,100}?"
+_LOGIN_IN_URL: Final = re.compile(
+    r"(?P<kept>:\\{0,7}/\\{0,7}/[^/\s:@\"'\\<>]*+:)(?P<value>[^/\s\"'\\<>]+)(?=@)"
+)
+
+
+@attrs.frozen
+class _Rule:
+    """A kind of secret that can be told by its looks."""
+
+    marks: tuple[str, ...]
+    """In small letters: where none of them is, there is no such secret."""
+    pattern: re.Pattern[str]
+    """What goes, but for the group `kept`."""
+    is_secret: Callable[[str], bool] = lambda _value: True
+
+    def apply(self, text: str) -> str:
+        return self.pattern.sub(self._taken, text)
+
+    def _taken(self, found: re.Match[str]) -> str:
+        groups = found.groupdict()
+        if not self.is_secret(groups.get("value") or found[0]):
+            return found[0]
+        return f"{groups.get('kept') or ''}{TAKEN_OUT}"
+
+
+def _is_key(text: str) -> bool:
+    """Tell a key from words with hyphens between them."""
+    return any(len(part) >= 16 for part in re.split(r"[_-]", text)) and has_digit(text)
+
+
+def _is_bearer(text: str) -> bool:
+    return re.fullmatch(r"[A-Za-z]?[a-z]*(?:-[a-z]+)*[.=]*", text) is None
+
+
+def _is_basic(text: str) -> bool:
+    """Tell whether it is a name and a password, as browsers send them."""
+    whole = text.rstrip("=")
+    whole = whole[: len(whole) // 4 * 4] if len(whole) % 4 == 1 else whole
+    try:
+        decoded = base64.b64decode(whole + "=" * (-len(whole) % 4))
+    except binascii.Error:
+        return False
+    return b":" in decoded
+
+
+def _shape(start: str, rest: str, *marks: str) -> _Rule:
+    """Return the rule for what starts so, but not in the middle of a word."""
+    # What starts with a letter is found much faster than what starts with a condition.
+    is_start = "|".join(f"{it[:-1]}{start})" for it in _STARTS)
+    pattern = re.compile(f"{start}(?:{is_start}){rest}")
+    return _Rule(marks or (start.replace("\\", "").lower(),), pattern)
+
+
+_RULES: Final = (
+    _Rule(
+        ("private key",),
+        re.compile(
+            rf"-----BEGIN {_PEM}(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)++"
+            rf"(?:{_GAP}-----END {_PEM})?"
+        ),
+    ),
+    # OpenAI, Anthropic and others; with the longer beginning it is one wherever it stands.
+    _Rule(("sk-",), re.compile(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
+    attrs.evolve(_shape("sk-", "[A-Za-z0-9_-]{16,}"), is_secret=_is_key),
+    _shape("gh[opsur]_", "[A-Za-z0-9]{20,}", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
+    _shape("github_pat_", "[A-Za-z0-9_]{20,}"),
+    _shape("glpat-", "[A-Za-z0-9_.-]{16,}"),
+    _shape("xox[abeprs]-", "[A-Za-z0-9-]{10,}", "xox"),
+    _shape("xapp-", "[0-9]-[A-Za-z0-9-]{10,}"),
+    _shape("[sr]k_live_", "[A-Za-z0-9]{10,}", "k_live_"),
+    _shape("hf_", "[A-Za-z0-9]{20,}"),
+    _shape("gsk_", "[A-Za-z0-9]{20,}"),
+    _shape("npm_", "[A-Za-z0-9]{30,}"),
+    _shape("xai-", "[A-Za-z0-9]{20,}"),
+    _shape("pypi-", "Ag[A-Za-z0-9_-]{30,}"),
+    _shape("A[KS]IA", "[A-Z0-9]{16}(?![A-Za-z0-9])", "akia", "asia"),
+    _shape("AIza", "[A-Za-z0-9_-]{30,}"),
+    _shape(r"SG\.", r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    # A JWT, with or without its signature.
+    _shape("eyJ", r"[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*)?"),
+    # Telegram
+    _Rule((":aa",), re.compile(_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}")),
+    _Rule(
+        ("bearer",),
+        re.compile(
+            rf"(?P<kept>{_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})",
+            ANY_CASE,
+        ),
+        _is_bearer,
+    ),
+    _Rule(
+        ("basic",),
+        re.compile(
+            rf"(?P<kept>{_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})",
+            ANY_CASE,
+        ),
+        _is_basic,
+    ),
+    _Rule(("@",), _LOGIN_IN_URL, is_no_stand_in),
+    _Rule(
+        ("curl",),
+        re.compile(
+            r"(?P<kept>\bcurl\b.{0,200}?[ \t](?:-u|--user)[ \t=]*\\{0,15}[\"']?"
+            r"[^\s:\"'\\]{1,100}:)(?P<value>[^\s\"'\\]+)",
+            re.DOTALL,
+        ),
+        is_no_stand_in,
+    ),
+    _Rule(
+        ("password>", "passwd>", "passphrase>", "secret>", "token>", "key>"),
+        re.compile(rf"(?P<kept>{NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
+        is_no_stand_in,
+    ),
+)
+# What every fact is looked through for, so it has to be cheap: a letter is found many times as
+# fast as a word, and a pattern that begins with a rare one is tried nowhere else.
+# The letters before it are looked at together first: ids and the names of fields have others.
+_UNDERSCORED: Final = re.compile(
+    "_(?<=[ahpsv][efkmoprstu]_)"
+    "(?:(?<=hf_)|(?<=gh[opsur]_)|(?<=npm_)|(?<=gsk_)|(?<=_pat_)|(?<=k_live_))"
+)
+_HYPHENED: Final = re.compile(
+    "-(?:(?<=sk-)|(?<=xai-)|(?<=xapp-)|(?<=glpat-)|(?<=pypi-)|(?<=xox[abeprs]-)"
+    "|(?<=[ t]-)-?u)"
+)
+# All facts speak of tokens, in the plural.
+_WITH_A_K: Final = re.compile(
+    "k(?:ey(?![a-z])(?:(?<=[_-]key)|(?<=(?:api|ret|ate|te |ess|unt)key)"
+    "|(?<=(?:uth|ion|ing|ter|ice)key))|en(?!s)(?<=token))"
+)
+
+
+class Redactor:
+    """Takes secrets out of texts, and out of trees of them.
+
+    Args:
+        known: values that are secret whatever they look like. They are found as they are, as
+            JSON or an address writes them, and as base64.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        values = {value for value in known if value.strip("*")}
+        forms = {form for value in values for form in _forms(value)}
+        # The longest first: a part that is taken out early would leave the rest of the whole.
+        self._known = sorted(forms, key=lambda form: (-len(form), form))
+        self._marks = tuple({_mark(form) for form in forms})
+        self.last_clean = ""
+        """The last text that was found to hold no secret: it may be said again at once."""
+        self._beginnings = frozenset(
+            form[:length] for form in forms for length in range(1, len(form))
+        )
+        self._longest = max(map(len, forms), default=0)
+
+    def text(self, text: str) -> str:
+        """Return a text without its secrets."""
+        # What is left may look like a secret only now, so it is looked at once more.
+        while (left := self._once(text)) != text:
+            text = left
+        return text
+
+    def suspects(self, body: bytes) -> bool:
+        """Tell whether there could be a secret in a fact as it is stored. It may err that way only.
+
+        What is looked for has nothing in it that JSON would write in another way.
+        """
+        raw, low = body.decode(), body.lower().decode()
+        if _is_marked(raw, low):
+            return True
+        return any([mark in low for mark in self._marks])  # noqa: C419 (twice as fast)
+
+    def begun(self, text: str) -> int:
+        """Return how much of the end of a text may be the beginning of a known value."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            if text[-length:] in self._beginnings:
+                return length
+        return 0
+
+    def tree(self, value: object) -> Any:
+        """Return lists and mappings without the secrets in their texts, or under telling names."""
+        match value:
+            case str():
+                return self.text(value)
+            case Mapping():
+                items = cast("Mapping[object, object]", value).items()
+                return {self.tree(name): self._under(name, it) for name, it in items}
+            case list() | tuple():
+                return [self.tree(part) for part in cast("Iterable[object]", value)]
+            case _:
+                return value
+
+    def _once(self, text: str) -> str:
+        for form in self._known:
+            text = text.replace(form, TAKEN_OUT)
+        # A look for a mark is many times cheaper than one for a pattern.
+        low = text.lower()
+        for rule in _RULES:
+            if any(mark in low for mark in rule.marks):
+                text = rule.apply(text)
+        if any(name in low for name in NAMES):
+            text = without_named(text)
+        return _without_ends_of_keys(text) if "-----end " in low else text
+
+    def _under(self, name: object, value: object) -> Any:
+        # A schema says under such a name what a password is like, and a flag that there is one.
+        is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if is_plain and isinstance(name, str) and (found := TELLING.search(name)):
+            said = Said(name[: found.start()], found["name"], quoted=True)
+            if said.is_secret(str(value)):
+                return TAKEN_OUT
+        return self.tree(value)
+
+
+def _without_ends_of_keys(text: str) -> str:
+    """Return a text without private keys whose beginning was cut off."""
+    left: list[str] = []
+    done = 0
+    for end in _END_OF_KEY.finditer(text):
+        begin = end.start()
+        # Line by line, from the end: so it takes no longer than reading it.
+        while line := _LINE_OF_KEY.search(
+            text[max(done, begin - LONGEST_LINE) : begin]
+        ):
+            begin -= len(line[0])
+        if begin < end.start():
+            left += [text[done:begin], TAKEN_OUT]
+            done = end.end()
+    return "".join([*left, text[done:]])
+
+
+def _is_marked(raw: str, low: str) -> bool:
+    return (
+        ("I" in raw and ("AKIA" in raw or "ASIA" in raw or "AIza" in raw))
+        or ("J" in raw and "eyJ" in raw)
+        or ("G" in raw and "SG." in raw)
+        or ("A" in raw and ":AA" in raw)
+        or "@" in raw
+        or ("=" in low and "pwd=" in low)
+        or ("z" in low and "authorization" in low)
+        or "secret" in low
+        or "passw" in low
+        or "passphrase" in low
+        or "credential" in low
+        or "bearer" in low
+        or "basic" in low
+        or ("-" in low and _HYPHENED.search(low) is not None)
+        or _WITH_A_K.search(low) is not None
+        or _UNDERSCORED.search(low) is not None
+    )
+
+
+def _forms(value: str) -> set[str]:
+    """Return how a value may be written: as it is, as JSON, in an address, and as base64."""
+    raw = value.encode("utf-8", "surrogateescape")
+    as_json = json.dumps(value, ensure_ascii=False)[1:-1]
+    forms = {value, as_json, json.dumps(value)[1:-1], json.dumps(as_json)[1:-1]}
+    forms |= {quote(raw, safe=safe) for safe in ("", "/")}
+    if len(raw) >= SHORTEST:
+        # What follows the value, such as a new line, changes the last letters only.
+        for part in (raw, raw[: len(raw) // 3 * 3]):
+            forms.add(base64.b64encode(part).decode().rstrip("="))
+            forms.add(base64.urlsafe_b64encode(part).decode().rstrip("="))
+    return forms
+
+
+def _mark(form: str) -> str:
+    """Return the longest part of a text that JSON writes as it is, in small letters."""
+    parts = re.split(r"[\"\\\x00-\x1f\ud800-\udfff]", form)
+    return max(parts, key=len).encode().lower().decode()
+
+
+def redacted(text: str, known: Iterable[str] = ()) -> str:
+    """Return a text without its secrets."""
+    return Redactor(known).text(text)
+
+
+def redacted_tree(tree: object, known: Iterable[str] = ()) -> Any:
+    """Return lists and mappings without the secrets in their texts, or under telling names."""
+    return Redactor(known).tree(tree)
+
+
+# The names of variables, word by word.
+_SECRET_WORDS: Final = re.compile(
+    r"(?:.*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|CREDENTIALS?|APIKEY|ACCESSKEY"
+    r"|SECRETKEY|PRIVATEKEY)|KEY|PASS|AUTH|PRIVATE|JWT|PAT)"
+)
+_HARMLESS_ENDS: Final = frozenset(
+    [
+        *("URL", "URI", "HOST", "PORT", "SOCK", "SOCKET", "FILE", "PATH", "DIR"),
+        *("NAME", "USER", "USERNAME", "TYPE", "MODE", "METHOD", "DOMAIN"),
+        *("ENDPOINT", "PROVIDER", "ENABLED", "DISABLED", "ID", "TTL", "TIMEOUT"),
+        *("EXPIRY", "LENGTH", "SIZE", "LIMIT", "COUNT", "ISSUER", "AUDIENCE"),
+        *("SCOPE", "SCOPES", "REGION", "VERSION", "NETWORK", "POLICY"),
+    ]
+)
+_HARMLESS_KEYS: Final = frozenset(
+    [
+        *("PUBLIC", "PUB", "PUBLISHABLE", "PRIMARY", "CACHE", "SORT", "PARTITION"),
+        *("FOREIGN", "HOT"),
+    ]
+)
+
+
+def is_secret(name: str, value: str, *, named: bool = False) -> bool:
+    """Tell whether an environment variable is secret: named so, or by its name or its value."""
+    if named:
+        return True
+    value = value.strip()
+    says_so = _says_so(name) and value.lower() not in WORDS and not _is_path(value)
+    return says_so or redacted(value) != value
+
+
+def secrets_of(environ: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
+    """Return the values in an environment that no text may hold, the longest first.
+
+    Args:
+        environ: the variables of this process.
+        named: those that are secret whatever they are called.
+    """
+    named = frozenset(named)
+    secrets: set[str] = set()
+    for name, value in environ.items():
+        bare = value.strip()
+        if is_secret(name, bare, named=name in named) and not _is_path(bare):
+            logins = [found["value"] for found in _LOGIN_IN_URL.finditer(bare)]
+            # The rest of an address may be told to anybody.
+            is_whole = name in named or (_says_so(name) and not logins)
+            parts = [*logins, *map(unquote, logins), *([bare] if is_whole else [])]
+            shortest = SHORTEST_NAMED if name in named else SHORTEST
+            secrets.update(part for part in parts if len(part) >= shortest)
+    return sorted(secrets, key=lambda secret: (-len(secret), secret))
+
+
+def _says_so(name: str) -> bool:
+    words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
+    if words[-3:] == ["ACCESS", "KEY", "ID"]:
+        return True
+    if not words or words[-1] in _HARMLESS_ENDS or not _HARMLESS_KEYS.isdisjoint(words):
+        return False
+    # `PWD` alone is where a shell is.
+    is_password = words[-1] == "PWD" and len(words) > 1
+    return is_password or any(map(_SECRET_WORDS.fullmatch, words))
+
+
+def _is_path(value: str) -> bool:
+    """Tell whether it names a file: then at most what is in there is secret."""
+    try:
+        return value.startswith("/") and Path(value).exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,164 @@
+"""Text that comes in pieces, without the secrets in it.
+
+What is told cannot be taken back, and half a secret does not look like one. So what could be the
+beginning of one is held back until it is known what it is. Whoever keeps the whole tells the rest.
+"""
+
+import re
+from itertools import chain
+from typing import Final
+
+from agents.redaction.named_values import ANY_CASE, NAME, NAMES
+from agents.redaction.redactor import Redactor
+
+CONTEXT: Final = 600
+"""How many characters are looked at that were told before: a value is known by its name."""
+LONGEST: Final = 4000
+"""How much may be held back before nothing more is told."""
+PART: Final = 1000
+LOOKS: Final = 10
+"""How often a text is looked at before all of it is held back."""
+_STARTS: Final = (
+    *("sk-", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox"),
+    *("xapp-", "sk_live_", "rk_live_", "hf_", "gsk_", "npm_", "xai-", "pypi-"),
+    *("AKIA", "ASIA", "AIza", "SG.", "eyJ", "-----BEGIN "),
+)
+"""How secrets begin that can be told by their looks."""
+_BEGINNINGS: Final = frozenset(
+    start[:length] for start in _STARTS for length in range(1, len(start))
+)
+_LAST_WORD: Final = re.compile(
+    r"(?:(?<=\\[nrt])|(?<![A-Za-z0-9\\]))[A-Za-z_.-]{1,11}\Z"
+)
+_LONGEST_WORD: Final = 12
+_SHAPE: Final = re.compile(
+    r"sk-|gh[opsur]_|github_pat_|glpat-|xox|xapp-|k_live_|hf_|gsk_|npm_|xai-|pypi-"
+    r"|A[KS]IA|AIza|SG\.|eyJ|:/|:\\|[a-z][A-Z]|[0-9+/=]"
+)
+_BETWEEN: Final = " \n\t\r\"'<>"
+_OPEN: Final = (
+    # A header's value, a login of curl, what stands in an element of XML.
+    (
+        ("bearer", "basic"),
+        re.compile(r"(?:bearer|basic)[ \t]+(?P<held>[A-Za-z0-9._~+/=-]*)\Z", ANY_CASE),
+    ),
+    (
+        ("curl",),
+        re.compile(
+            r"\bcurl\b.{0,200}?[ \t]"
+            r"(?P<held>(?:-u|--user)[ \t=]*\\{0,15}[\"']?[^\s\"'\\]*)\Z",
+            re.DOTALL,
+        ),
+    ),
+    ((">",), re.compile(rf"{NAME}>(?P<held>[^<>\s]*(?:<[^<>]*)?)\Z", ANY_CASE)),
+    # A private key, and the lines of one whose beginning nobody has shown.
+    (
+        ("-----begin ",),
+        re.compile(
+            r"(?P<held>-----BEGIN [A-Z0-9 ]{0,40}(?:\Z|PRIVATE KEY)"
+            r"(?!.*-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----))",
+            re.DOTALL,
+        ),
+    ),
+    (
+        ("",),
+        re.compile(
+            r"(?P<held>(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}+"
+            r"(?:(?:\s|\\+[nr])++[A-Za-z0-9+/=]{16,}+)*+"
+            r"(?:\\+\Z|(?:\s|\\+[nr])++(?:[A-Za-z0-9+/=]*+|-{1,5}(?:[A-Z][A-Z0-9 ]*-{0,4})?))?)\Z"
+        ),
+    ),
+)
+"""What is open as long as it reaches to the end: what must be there for it, and the pattern."""
+_NAMED: Final = (
+    re.compile(rf"{NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])", ANY_CASE),
+    re.compile(
+        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){NAME}[ \t]+", ANY_CASE
+    ),
+)
+
+
+class Withholding:
+    """One text, as far as it may be told."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._before = ""
+        """The last of what was told, as it was said."""
+        self._held = ""
+        self._is_silent = False
+
+    def add(self, text: str) -> str:
+        """Take some more of the text, and return what may be told now."""
+        # A part at a time: to look at a text takes longer than it is long.
+        parts = [text[at : at + PART] for at in range(0, len(text), PART)]
+        return "".join(map(self._add, parts))
+
+    def _add(self, text: str) -> str:
+        if self._is_silent:
+            return ""
+        begin = len(self._before)
+        said = self._before + self._held + text
+        end = max(begin, self._closed_until(said))
+        if len(said) - end > LONGEST:
+            # To look at so much again and again takes too long.
+            self._is_silent = True
+        told = self._cleaned(said[:end]) if end > begin else ""
+        self._held = said[end:]
+        self._before = said[max(0, end - CONTEXT) : end]
+        return told
+
+    def _closed_until(self, said: str) -> int:
+        """Return how much of a text can be judged by itself: nothing in it is open."""
+        end = len(said)
+        for _ in range(LOOKS):
+            known = self._known_until(said[:end])
+            if known == end:
+                return end
+            end = known
+        return 0
+
+    def _cleaned(self, said: str) -> str:
+        """Return what is new in a text, without its secrets."""
+        if not self._redactor.suspects(said.encode(errors="replace")):
+            return said[len(self._before) :]
+        before, after = map(self._redactor.text, (self._before, said))
+        if not after.startswith(before):
+            # What was told turns out to be part of a secret: nothing is told behind it.
+            self._is_silent = True
+            return ""
+        return after[len(before) :]
+
+    def _known_until(self, said: str) -> int:
+        """Return where that begins of which nobody knows yet what it will be."""
+        end = len(said) - self._redactor.begun(said)
+        word = _LAST_WORD.search(said, max(0, len(said) - _LONGEST_WORD))
+        if word is not None and word[0] in _BEGINNINGS:
+            end = min(end, word.start())
+        run = _run_before(said, len(said))
+        if _SHAPE.search(said, run):
+            end = min(end, run)
+        low = said.lower()
+        for marks, pattern in _OPEN:
+            if any(mark in low for mark in marks) and (found := pattern.search(said)):
+                end = min(end, found.start("held"))
+        if any(name in low for name in NAMES):
+            end = _named_until(said, end)
+        # Where a part of it is open, the whole is.
+        return end if end == len(said) else _run_before(said, end)
+
+
+def _named_until(said: str, end: int) -> int:
+    """Return where the first value begins that stands under a name and is open."""
+    found = chain.from_iterable(it.finditer(said, 0, end) for it in _NAMED)
+    for value in sorted((it.end() for it in found), reverse=True):
+        # It is judged by the line behind it, too.
+        if value <= said.rfind("\n", 0, max(0, said.rfind("\n", 0, end))):
+            break
+        end = min(end, _run_before(said, value))
+    return end
+
+
+def _run_before(said: str, end: int) -> int:
+    """Return where the word begins that stands before a place."""
+    return 1 + max(said.rfind(blank, 0, end) for blank in _BETWEEN)

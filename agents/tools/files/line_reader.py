@@ -1,0 +1,155 @@
+"""What is in a file, as lines, without ever holding more of it than one asks for."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from agents.tools.files.seen_files import Fingerprint
+
+# Up to here a file is read to its end: then it is known by its content, and can be edited.
+WHOLE: Final = 10_000_000
+CHUNK: Final = 256 * 1024
+# Where others look too: what has a NUL in its beginning is no text.
+HEAD: Final = 8_192
+BOM: Final = b"\xef\xbb\xbf"
+
+_KINDS: Final = (
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF87a", "a GIF image"),
+    (b"GIF89a", "a GIF image"),
+    (b"%PDF", "a PDF document"),
+    (b"PK\x03\x04", "a ZIP archive, or a document in one"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"\x7fELF", "a program"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"\xff\xfe", "text in UTF-16"),
+    (b"\xfe\xff", "text in UTF-16"),
+)
+
+
+class Contents:
+    """One reading of a file, from its beginning to the end that it had when it was opened."""
+
+    def __init__(self, descriptor: int, status: os.stat_result) -> None:
+        self._descriptor = descriptor
+        self._status = status
+        # Made for speed; nobody gains by making two files that look the same here.
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._newlines = 0
+        self._last = b"\n"
+        self.is_long: Final = status.st_size > WHOLE
+        self.left = status.st_size
+        """How many bytes are still to be read."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Read on, to the end. Not further: a file may grow faster than it is read."""
+        while self.left > 0 and (
+            chunk := os.read(self._descriptor, min(self.left, CHUNK))
+        ):
+            self.left -= len(chunk)
+            if not self.is_long:
+                self._digest.update(chunk)
+            self._newlines += chunk.count(b"\n")
+            self._last = chunk[-1:]
+            yield chunk
+        self.left = 0
+
+    @property
+    def lines(self) -> int:
+        """How many lines have begun in what was read so far."""
+        return self._newlines + (self._last != b"\n")
+
+    def fingerprint(self) -> Fingerprint:
+        """Return by what this version is known again. A file that is not long is read by then."""
+        return fingerprint(
+            self._status, None if self.is_long else self._digest.digest()
+        )
+
+
+def fingerprint(status: os.stat_result, digest: bytes | None) -> Fingerprint:
+    return Fingerprint(
+        size=status.st_size,
+        modified=status.st_mtime_ns,
+        inode=status.st_ino,
+        digest=digest,
+    )
+
+
+def digest_of(content: bytes) -> bytes | None:
+    """Return what `Contents` would find."""
+    if len(content) > WHOLE:
+        return None
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+_KEY: Final = re.compile(
+    rb"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY-----\r?\n(?:[^\n]{0,100}\n){0,4}?"
+    rb"[A-Za-z0-9+/=]{32,}"
+)
+
+
+def binary_kind(head: bytes) -> str | None:
+    """Return what a file is that begins like this, if it is no text that we can read."""
+    for magic, kind in _KINDS:
+        if head.startswith(magic):
+            return kind
+    if _KEY.search(head):
+        # Not even a page of it: nobody can tell from its middle what it is.
+        return "a private key"
+    return "binary" if b"\0" in head[:HEAD] else None
+
+
+def head_of(descriptor: int) -> bytes:
+    """Return the beginning of a file; reading goes on from where it was."""
+    return os.pread(descriptor, HEAD, 0)
+
+
+def after(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out so many lines."""
+    for chunk in chunks:
+        if not newlines:
+            yield chunk
+        elif (count := chunk.count(b"\n")) < newlines:
+            newlines -= count
+        else:
+            yield chunk.split(b"\n", newlines)[-1]
+            newlines = 0
+
+
+def lines_of(chunks: Iterable[bytes], keep: int) -> Iterator[tuple[str, int]]:
+    """Return lines without their ends, and how many bytes are left out of each.
+
+    Args:
+        chunks: the bytes.
+        keep: so many characters are kept of a line, and no more than that are ever held.
+    """
+    # So many characters are at least so many bytes, and at most four times.
+    room = 4 * keep
+    head, length = b"", 0
+    for chunk in chunks:
+        if len(head) == room and b"\n" not in chunk:
+            length += len(
+                chunk
+            )  # Only its end matters by now: there are lines of gigabytes.
+            continue
+        first, *others = chunk.split(b"\n")
+        head += first[: room - len(head)]
+        length += len(first)
+        for other in others:
+            yield _line(head, length, keep)
+            head, length = other[:room], len(other)
+    if length:
+        yield _line(head, length, keep)
+
+
+def _line(head: bytes, length: int, keep: int) -> tuple[str, int]:
+    if length == len(head) <= keep:
+        return head.removesuffix(b"\r").decode(errors="replace"), 0
+    text = head.decode(errors="replace")
+    if length == len(head) and len(text) <= keep:
+        return text.removesuffix("\r"), 0
+    text = text[:keep]
+    return text, max(length - len(text.encode()), 1)

@@ -1,0 +1,135 @@
+"""What a tool answers becomes text of a length that a model can read, and nothing is lost.
+
+Text stays as it is, anything else becomes JSON. What is too long is saved whole, and the model
+reads its beginning, its end, and where the rest is. An answer comes also when the disk is full.
+"""
+
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import cast
+
+import attrs
+import msgspec
+import trio
+
+from agents.errors import DefinitionError
+from agents.messages import well_formed
+from agents.tools.context import without_secrets
+
+
+def as_text(name: str, result: object) -> str:
+    """Return what a tool answers as text."""
+    if isinstance(result, str):
+        return result
+    try:
+        return msgspec.json.encode(_in_order(result)).decode()
+    except (TypeError, RecursionError, msgspec.MsgspecError) as exc:
+        raise DefinitionError(
+            f"tool {name!r} returned {type(result).__name__}, which JSON cannot carry: {exc}"
+        ) from exc
+
+
+def _in_order(value: object) -> object:
+    # Left to msgspec, the fields of attrs classes come in the order of the alphabet.
+    kind = type(value)
+    if attrs.has(kind):
+        items = [
+            (field.name, getattr(value, field.name, msgspec.UNSET))
+            for field in attrs.fields(kind)
+            if not field.name.startswith("_")  # msgspec shows no private ones either
+        ]
+        return {
+            name: _in_order(item) for name, item in items if item is not msgspec.UNSET
+        }
+    if isinstance(value, list | tuple):
+        return [_in_order(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        entries = cast("dict[object, object]", value).items()
+        return {key: _in_order(entry) for key, entry in entries}
+    return value
+
+
+@attrs.frozen
+class Spill:
+    """Keeps what is too long for a model in files that only this user can read."""
+
+    folder: Path | None = None
+    """None is a folder of this user's own, among the temporary files."""
+
+    def save(self, text: str) -> Path:
+        """Write a text to a file that is named after what it holds, and return where.
+
+        Raises:
+            OSError: it cannot be written, or others could write in the folder.
+        """
+        folder = (self.folder or _default_folder()).absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+        # Whoever made a folder of that name before us could put other files in place of ours.
+        if (
+            not stat.S_ISDIR(found.st_mode)
+            or found.st_uid != os.getuid()
+            or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        ):
+            raise PermissionError(
+                f"{folder} is not a folder that we alone can write to"
+            )
+        content = text.encode()
+        file = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.txt"
+        if not file.exists() or file.stat().st_size != len(content):
+            _write(file, content)
+        return file
+
+
+def _default_folder() -> Path:
+    return Path(tempfile.gettempdir(), f"orchestrator-results-{os.getuid()}")
+
+
+def _write(file: Path, content: bytes) -> None:
+    # Under its own name only when it is whole: the same text may be saved twice at once.
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
+        try:
+            part.write(content)
+            part.flush()
+            Path(part.name).replace(file)
+        finally:
+            Path(part.name).unlink(missing_ok=True)
+
+
+async def shortened_and_saved(text: str, limit: int, spill: Spill) -> str:
+    """Save a text that is longer than the limit, and return what the model reads of it."""
+    text = without_secrets(well_formed(text))
+    saved_as = await trio.to_thread.run_sync(_saved_as, text, spill)
+    return shortened(text, limit, saved_as)
+
+
+def _saved_as(text: str, spill: Spill) -> Path | OSError:
+    try:
+        return spill.save(text)
+    except OSError as exc:
+        return exc
+
+
+def shortened(text: str, limit: int, saved_as: Path | OSError) -> str:
+    """Return the beginning and the end of a text that is longer than the limit.
+
+    Args:
+        text: the whole.
+        limit: how many characters of it are left, three quarters of them from the beginning.
+        saved_as: where the whole is, or why it is nowhere.
+    """
+    ending = limit // 4
+    begin, end = limit - ending, len(text) - ending
+    where = (
+        f"They could not be kept: {saved_as}"
+        if isinstance(saved_as, OSError)
+        else f"The whole is in the file {saved_as}; what is left out starts there at"
+        f" character {begin} (byte {len(text[:begin].encode())})"
+    )
+    return (
+        f"{text[:begin]}\n\n[{end - begin} of {len(text)} characters are left out here."
+        f" {where}.]\n\n{text[end:]}"
+    )

@@ -1,0 +1,392 @@
+"""Running commands: `terminal`, and `process` for those in the background.
+
+A promise to tell later is only made where somebody can be told: elsewhere the answer says so, and
+how to ask instead.
+"""
+
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import trio
+
+from agents.errors import ToolError
+from agents.messages import ToolCall
+from agents.tools.context import Scene, current_scene, without_secrets
+from agents.tools.files.workspace import Workspace
+from agents.tools.terminal.background import BackgroundCommand, Processes, tag_of
+from agents.tools.terminal.output_buffer import KeptOutput
+from agents.tools.terminal.process_group import running
+from agents.tools.terminal.process_tags import new_tag
+from agents.tools.tool import CURRENT_KEY, Tool, arguments_schema, read_arguments
+
+TERMINAL: Final = "terminal"
+SECONDS: Final = 180
+LONGEST: Final = 600
+"""How many seconds a call may wait: what takes longer belongs into the background."""
+SHOWN: Final = 15_000
+"""How many characters of an output the model reads, from each end."""
+TAIL: Final = 2_000
+WRITE_SECONDS: Final = 10
+"""How long a command may take to read what is written to it."""
+LINES: Final = 200
+COMMAND: Final = 200
+"""How many characters of a command tell which one it is."""
+SHORTEST_PREFIX: Final = 4
+CONTEXT: Final = 16_000
+"""How many characters before what is new are looked at: the longest private key is shorter."""
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST)]
+
+
+class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What `terminal` takes."""
+
+    command: Annotated[
+        str,
+        msgspec.Meta(description="a line of shell; nobody can answer its questions"),
+    ]
+    background: Annotated[
+        bool,
+        msgspec.Meta(
+            description="start it and go on, for servers and for what takes minutes"
+        ),
+    ] = False
+    timeout: Annotated[
+        Seconds,
+        msgspec.Meta(
+            description="after so many seconds it is ended; what takes longer than"
+            f" {LONGEST} runs in background, without one"
+        ),
+    ] = SECONDS
+    workdir: Annotated[
+        str, msgspec.Meta(description="the folder it starts in, in the workspace")
+    ] = "."
+    notify_on_complete: Annotated[
+        bool,
+        msgspec.Meta(description="in background: be told in a new turn when it ends"),
+    ] = False
+    watch_patterns: Annotated[
+        list[str],
+        msgspec.Meta(
+            description="in background: be told in a new turn when it prints a line with one"
+            " of these texts in it, and when it ends"
+        ),
+    ] = []
+
+
+class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What `process` takes."""
+
+    action: Annotated[
+        Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"],
+        msgspec.Meta(
+            description="list: all of yours; poll: how it is, and what it printed since the"
+            " last poll; log: what it printed; wait: until it ends; kill: end it; write: to"
+            " its input; submit: the same as a line; close: end its input"
+        ),
+    ]
+    id: Annotated[
+        str, msgspec.Meta(description="which one: its id, or how that begins")
+    ] = ""
+    data: Annotated[
+        str, msgspec.Meta(description="write, submit: what it is to read")
+    ] = ""
+    timeout: Annotated[
+        Seconds, msgspec.Meta(description="wait: for at most so many seconds")
+    ] = SECONDS
+    offset: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="log: from this line on; the end if left out"),
+    ] = None
+    limit: Annotated[
+        int, msgspec.Meta(ge=1, le=2_000, description="log: so many lines")
+    ] = LINES
+
+
+async def _terminal(call: ToolCall) -> str:
+    asked = read_arguments(call, RunCommand)
+    scene = current_scene()
+    if not asked.command.strip():
+        raise ToolError("terminal: say which command to run, in `command`")
+    workdir = await trio.to_thread.run_sync(_folder, scene.workspace, asked.workdir)
+    if asked.background:
+        return _json(await _started(call, asked, scene.processes, workdir))
+    if asked.notify_on_complete or asked.watch_patterns:
+        raise ToolError(
+            "terminal: notify_on_complete and watch_patterns are for background=true; you"
+            " read the output of this call anyway"
+        )
+    return _json(await _completed(asked, scene, workdir))
+
+
+def _folder(workspace: Path, path: str) -> Path:
+    with Workspace(workspace).find(path) as spot, spot.open_folder():
+        return Path(spot.real)
+
+
+async def _completed(
+    asked: RunCommand, scene: Scene, workdir: Path
+) -> Mapping[str, Any]:
+    output = KeptOutput(head=SHOWN, tail=SHOWN)
+    started = trio.current_time()
+    exit_code: int | None = None
+    key = CURRENT_KEY.get(None)
+    async with running(
+        asked.command,
+        cwd=workdir,
+        environ=scene.environ,
+        tag=new_tag() if key is None else tag_of(key),
+        output=output,
+    ) as process:
+        with trio.move_on_after(asked.timeout):
+            exit_code = await process.wait()
+    answer: dict[str, Any] = {
+        "exit_code": exit_code,
+        "output": output.text(),
+        "seconds": round(trio.current_time() - started, 1),
+    }
+    if exit_code is None:
+        answer["note"] = (
+            f"It had not ended after {asked.timeout:g} seconds, and was ended with all that it"
+            " had started. What takes longer can run with background=true."
+        )
+    elif process.left_behind:
+        answer["note"] = (
+            "It left something running, which was ended with it. What is to go on runs with"
+            " background=true."
+        )
+    return answer
+
+
+async def _started(
+    call: ToolCall, asked: RunCommand, processes: Processes, workdir: Path
+) -> Mapping[str, Any]:
+    watch = [text for text in asked.watch_patterns if text]
+    # Whoever waits for a line has to know when it can come no more.
+    wants_news = asked.notify_on_complete or bool(watch)
+    is_told = wants_news and processes.can_tell
+    command = await processes.start(
+        asked.command,
+        workdir=workdir,
+        notify=is_told,
+        watch=watch if is_told else (),
+        call=call.id,
+    )
+    answer: dict[str, Any] = {
+        "status": "running",
+        "id": command.id,
+        "pid": command.pid,
+        "notify_on_complete": is_told,
+    }
+    if is_told and watch:
+        answer["watch_patterns"] = watch
+    if wants_news and not is_told:
+        answer["notify_unsupported"] = (
+            "Nobody here can be told anything after this turn, so you will not be told of this"
+            " command, and it is ended when your turn ends. Before that, look at it with"
+            f' process(action="poll", id="{command.id}"), or wait with process(action="wait").'
+        )
+    elif is_told:
+        answer["note"] = (
+            "It runs in the background. You will be told in a turn of its own: go on, or end"
+            " this turn."
+        )
+    else:
+        answer["hint"] = (
+            "You will not be told when it ends. Look at it with process(action="
+            f'"poll", id="{command.id}").'
+        )
+    return answer
+
+
+async def _process(call: ToolCall) -> str:
+    asked = read_arguments(call, ControlProcess)
+    processes = current_scene().processes
+    if asked.action == "list":
+        await trio.lowlevel.checkpoint()
+        return _json({"processes": [_status(it) for it in processes.known()]})
+    command = _named(processes.known(), asked.id)
+    return _json(await _ACTIONS[asked.action](call, asked, processes, command))
+
+
+def _named(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:
+    if not id_:
+        raise ToolError("process: say which command is meant, in `id`")
+    found = [command for command in known if command.id == id_] or [
+        command
+        for command in known
+        if len(id_) >= SHORTEST_PREFIX and command.id.startswith(id_)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(command.id for command in found)
+        raise ToolError(f"process: {id_!r} may be any of {ids}; say more of its id")
+    raise ToolError(
+        f'process: you have no command {id_!r}; process(action="list") shows those you have.'
+        " What was started before the orchestrator was restarted is gone."
+    )
+
+
+def _status(command: BackgroundCommand) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "id": command.id,
+        "command": _begin(command.command),
+        "status": "ended" if command.ended else "running",
+        "seconds": round(command.seconds, 1),
+    }
+    if command.ended:
+        status |= {"exit_code": command.exit_code, "ended": command.ended}
+    return status
+
+
+def _begin(command: str) -> str:
+    if len(command) <= COMMAND:
+        return command
+    return f"{without_secrets(command)[:COMMAND]} ..."
+
+
+_Action = Callable[
+    [ToolCall, ControlProcess, Processes, BackgroundCommand],
+    Awaitable[Mapping[str, Any]],
+]
+
+
+async def _poll(
+    _: ToolCall, __: ControlProcess, processes: Processes, command: BackgroundCommand
+) -> Mapping[str, Any]:
+    await trio.lowlevel.checkpoint()
+    held = command.output.loose_end()
+    before, new = processes.unread(command, but=held, context=CONTEXT)
+    answer = {**_status(command), "new_output": _shown(_without_secrets(before, new))}
+    if held:
+        answer["note"] = (
+            "It may be in the middle of a word, which the next poll will show."
+        )
+    return answer
+
+
+def _without_secrets(before: str, new: str) -> str:
+    """Return what is new as it may be written down, also where a secret began before it."""
+    known, whole = without_secrets(before), without_secrets(before + new)
+    if whole == before + new:
+        return new
+    pairs = zip(known, whole, strict=False)
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return whole[len(list(alike)) :]
+
+
+async def _log(
+    call: ToolCall,
+    asked: ControlProcess,
+    processes: Processes,
+    command: BackgroundCommand,
+) -> Mapping[str, Any]:
+    await trio.lowlevel.checkpoint()
+    processes.telling(command, call.id)
+    shown = command.output.lines(asked.offset, asked.limit)
+    held = command.output.loose_end() if shown.end == shown.total else 0
+    return {
+        **_status(command),
+        "lines": f"{shown.begin} to {shown.end} of {shown.total}",
+        "output": _shown(_but(held, shown.text)),
+    }
+
+
+def _but(held: int, text: str) -> str:
+    """Return a text without so many characters from its end."""
+    return text[: max(0, len(text) - held)]
+
+
+def _shown(text: str) -> str:
+    """Return as much of a text as a model reads: a line may be as long as all that is kept."""
+    if len(text) > 2 * SHOWN:
+        # Nobody would know half a secret for one.
+        text = without_secrets(text)
+    left_out = len(text) - 2 * SHOWN
+    if left_out <= 0:
+        return text
+    note = f"[{left_out} of these {len(text)} characters are left out here]"
+    return f"{text[:SHOWN]}\n{note}\n{text[-SHOWN:]}"
+
+
+async def _wait(
+    call: ToolCall,
+    asked: ControlProcess,
+    processes: Processes,
+    command: BackgroundCommand,
+) -> Mapping[str, Any]:
+    await processes.wait(command, asked.timeout)
+    processes.telling(command, call.id)
+    held = command.output.loose_end()
+    output = _but(held, command.output.tail_text(TAIL))
+    answer = {**_status(command), "output": output}
+    if not command.ended:
+        answer["note"] = f"It still runs after {asked.timeout:g} seconds."
+    return answer
+
+
+async def _kill(
+    call: ToolCall,
+    _: ControlProcess,
+    processes: Processes,
+    command: BackgroundCommand,
+) -> Mapping[str, Any]:
+    await processes.end(command)
+    processes.telling(command, call.id)
+    return {**_status(command), "output": command.output.tail_text(TAIL)}
+
+
+async def _write(
+    _: ToolCall,
+    asked: ControlProcess,
+    processes: Processes,
+    command: BackgroundCommand,
+) -> Mapping[str, Any]:
+    if command.ended:
+        raise ToolError(f"process: {command.id} has ended, and reads nothing any more")
+    if asked.action == "close":
+        await processes.close_input(command)
+        return {**_status(command), "note": "Its input has ended."}
+    text = asked.data + ("\n" if asked.action == "submit" else "")
+    with trio.move_on_after(WRITE_SECONDS) as writing:
+        await processes.write(command, text)
+    if writing.cancelled_caught:
+        raise ToolError(
+            f"process: {command.id} has not read all of it in {WRITE_SECONDS} seconds; some of"
+            " it may still be read"
+        )
+    return {**_status(command), "written": len(text)}
+
+
+_ACTIONS: Final[Mapping[str, _Action]] = {
+    "poll": _poll,
+    "log": _log,
+    "wait": _wait,
+    "kill": _kill,
+    "write": _write,
+    "submit": _write,
+    "close": _write,
+}
+
+
+def _json(answer: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(answer).decode()
+
+
+terminal: Final = Tool(
+    name=TERMINAL,
+    description="Run a command in a shell, in the workspace, and read what it prints.",
+    parameters=arguments_schema(RunCommand),
+    run=_terminal,
+)
+process: Final = Tool(
+    name="process",
+    description="Look after the commands that you have started with"
+    " terminal(background=true).",
+    parameters=arguments_schema(ControlProcess),
+    run=_process,
+)

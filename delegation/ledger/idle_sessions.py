@@ -1,0 +1,114 @@
+"""Sessions at rest: nothing of them is due, so nobody has to remember them.
+
+What they were is in the journal, and is folded again when somebody asks. Only what they have used
+of budgets that others share stays known.
+"""
+
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+
+from delegation.budget import Account
+from delegation.errors import UnreadableFactError
+from delegation.ledger.records import SessionRecord
+from delegation.task import Grant, SessionId
+
+if TYPE_CHECKING:
+    from delegation.ledger.ledger import Ledger
+
+
+@attrs.frozen
+class Used:
+    """What one session has used of one budget."""
+
+    grant: Grant
+    path: str
+    depth: int
+    at: float
+    calls: int
+    tokens: int
+    cost: int
+    tasks: int
+
+
+_DECODER = msgspec.json.Decoder(list[Used])
+
+
+def used_by(session: SessionRecord) -> str:
+    """Return what a session has used of the budgets that it shares, as it is stored."""
+    shared = [_used(part) for part in session.used.values() if part.is_shared]
+    return msgspec.json.encode(shared).decode() if shared else ""
+
+
+def _used(part: Account) -> Used:
+    return Used(
+        Grant(part.id, part.budget),
+        part.path,
+        part.depth,
+        part.at,
+        part.calls,
+        part.tokens,
+        part.cost,
+        part.tasks,
+    )
+
+
+def amounts_of(used: str) -> dict[str, tuple[int, int, int, int]]:
+    """Return what was used of each budget, as far as one session can tell by itself."""
+    parts = _DECODER.decode(used) if used else []
+    return {it.grant.id: (it.calls, it.tokens, it.cost, it.tasks) for it in parts}
+
+
+def remember_used(ledger: "Ledger", session: SessionId, used: str) -> None:
+    """Learn that there is a session at rest, and what it has used."""
+    ledger.known[session] = None
+    if not used:
+        return
+    try:
+        parts = _DECODER.decode(used)
+    except msgspec.MsgspecError as exc:
+        raise UnreadableFactError(f"what session {session} has used: {exc}") from exc
+    for part in parts:
+        if part.grant.id not in ledger.accounts:
+            ledger.accounts[part.grant.id] = Account(
+                part.grant, path=part.path, depth=part.depth, at=part.at
+            )
+        account = ledger.accounts[part.grant.id]
+        account.at = min(account.at, part.at)
+        account.calls += part.calls
+        account.tokens += part.tokens
+        account.cost += part.cost
+        account.tasks += part.tasks
+
+
+def forget(ledger: "Ledger", session: SessionId) -> None:
+    """Remember of a session at rest no more than that there is one."""
+    record = ledger.sessions.pop(session)
+    assert record.at_rest, "whoever has something to do is remembered"
+    for task in record.tree:
+        for account in ledger.tasks.pop(task).accounts:
+            if not account.is_shared:
+                ledger.accounts.pop(account.id, None)
+
+
+def recall(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:
+    """Remember a session at rest again.
+
+    Args:
+        ledger: who is to remember it.
+        session: which.
+        past: the fold of its entries alone.
+    """
+    record = past.sessions[session]
+    for id_ in record.tree:
+        task = past.tasks[id_]
+        ledger.tasks[task.id] = task
+        # What it has used is booked there already, unless the budget was its own.
+        task.accounts = tuple(
+            ledger.accounts.setdefault(account.id, account) for account in task.accounts
+        )
+    record.accounts = tuple(
+        ledger.accounts.setdefault(account.id, account) for account in record.accounts
+    )
+    ledger.sessions[session] = record

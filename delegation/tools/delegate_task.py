@@ -1,0 +1,265 @@
+"""`delegate_task`: how a model hands work on."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, Final, Protocol
+
+import msgspec
+
+from agents import (
+    Agent,
+    CallId,
+    DefinitionError,
+    Tool,
+    ToolCall,
+    ToolError,
+    arguments_schema,
+    read_arguments,
+    require_schema,
+)
+from delegation.ledger.records import TaskRecord
+from delegation.rules import Rules
+from delegation.task import Origin, TaskId
+
+NAME: Final = "delegate_task"
+
+Schema = Annotated[
+    dict[str, Any] | None,
+    msgspec.Meta(
+        description="A JSON schema that the answer must fit; left out: any text."
+    ),
+]
+
+
+class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One piece of work, as a model asks for it."""
+
+    goal: Annotated[
+        str,
+        msgspec.Meta(
+            description="What to achieve. The agent sees nothing of this conversation."
+        ),
+    ]
+    context: Annotated[
+        str, msgspec.Meta(description="All it must know to achieve that.")
+    ] = ""
+    agent: Annotated[str, msgspec.Meta(description="Who shall do it.")] = ""
+    output_schema: Schema = None
+    label: Annotated[str, msgspec.Meta(description="A short name for people.")] = ""
+    depends_on: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="Labels of tasks in this list: it starts when all of them have"
+            " succeeded, and is told their outputs."
+        ),
+    ] = ()
+
+
+class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `delegate_task`: one task, or a batch."""
+
+    goal: Annotated[
+        str, msgspec.Meta(description="One task: what to achieve, in full.")
+    ] = ""
+    context: Annotated[
+        str,
+        msgspec.Meta(
+            description="All the agent must know; for several tasks, what each must know."
+        ),
+    ] = ""
+    agent: Annotated[
+        str,
+        msgspec.Meta(
+            description="Who shall do it; for several tasks, who shall do each."
+        ),
+    ] = ""
+    output_schema: Schema = None
+    label: Annotated[
+        str, msgspec.Meta(description="One task: a short name for people.")
+    ] = ""
+    tasks: Annotated[
+        tuple[Assignment, ...],
+        msgspec.Meta(description="Several tasks that run at the same time."),
+    ] = ()
+    background: Annotated[
+        bool | None,
+        msgspec.Meta(
+            description="true: go on at once and be told later; false: wait for the results;"
+            " left out: in the background if this session can be told later."
+        ),
+    ] = None
+
+
+class Delegator(Protocol):
+    """Whoever can really hand work on."""
+
+    async def delegate(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        parent: TaskId,
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+    ) -> str:
+        """Hand work on, and return what the model reads.
+
+        An assignment without an agent is for a copy of whoever asks.
+        """
+        ...
+
+
+def delegate_tool(
+    agent: Agent[Any],
+    *,
+    parent: TaskRecord,
+    origin: Origin,
+    rules: Rules,
+    delegator: Delegator,
+) -> Tool:
+    """Return the tool for one task of one agent. It shows the limits that hold now."""
+    require_free(agent, NAME)
+    names = [delegate.name for delegate in agent.delegates]
+    # Somebody who has just one to ask means that one.
+    usual = names[0] if len(names) == 1 and not agent.copies else ""
+
+    async def run(call: ToolCall) -> str:
+        asked = read_arguments(call, DelegateTask)
+        # A call that was made before a crash was within the limits that held then.
+        is_again = call_key(call.id, 0) in parent.children.asked
+        most = math.inf if is_again else rules.children_per_call
+        assignments = _assignments(asked, most, usual)
+        for assignment in assignments:
+            _require_known(assignment, names)
+        _require_order(assignments)
+        return await delegator.delegate(
+            assignments,
+            parent=parent.id,
+            origin=origin,
+            call=call.id,
+            background=asked.background,
+        )
+
+    return Tool(
+        name=NAME,
+        description=_description(agent, rules, levels=rules.depth - parent.depth),
+        parameters=_parameters(),
+        run=run,
+        # A call that a crash interrupted finds the tasks it asked for, and waits for them.
+        idempotent=True,
+    )
+
+
+def call_key(call: CallId, index: int) -> str:
+    """Return the name of one task that a call asks for."""
+    return f"{call}#{index}"
+
+
+def require_free(agent: Agent[Any], name: str) -> None:
+    """Refuse an agent that has a tool of ours as its own."""
+    if any(tool.name == name for tool in agent.tools):
+        raise DefinitionError(
+            f"agent {agent.name!r} has a tool of its own called {name!r}"
+        )
+
+
+@cache
+def _parameters() -> Mapping[str, Any]:
+    # The same for every task of every agent, and too slow to make for each.
+    return arguments_schema(DelegateTask)
+
+
+def _description(agent: Agent[Any], rules: Rules, levels: int) -> str:
+    lines = [
+        "Hand work on to another agent. Give either one `goal` or a list of `tasks`,"
+        f" at most {rules.children_per_call} in one call. {_limits(rules, levels)}",
+        "Agents:",
+        *(f"- {delegate.name}: {_about(delegate)}" for delegate in agent.delegates),
+    ]
+    if len(agent.delegates) != 1 or agent.copies:
+        lines.append("- left out: a copy of yourself, with the tools that you have")
+    return "\n".join(lines)
+
+
+def _limits(rules: Rules, levels: int) -> str:
+    limits = [f"Below this task there may be {levels} more level{'s' * (levels != 1)}"]
+    if rules.live_children is not None:
+        limits.append(f"{rules.live_children} of its tasks run at once")
+    if rules.live_tasks is not None:
+        limits.append(f"{rules.live_tasks} of the whole tree work at once")
+    if rules.detached is not None:
+        limits.append(f"{rules.detached} of the session in the background")
+    more = "others wait for their turn" if rules.queue else "more are refused"
+    return f"{', '.join(limits)}; {more}."
+
+
+def _about(agent: Agent[Any]) -> str:
+    if isinstance(agent.instructions, str) and agent.instructions:
+        return agent.instructions
+    return "no description"
+
+
+def _assignments(asked: DelegateTask, most: float, usual: str) -> Sequence[Assignment]:
+    if asked.tasks and asked.goal:
+        raise ToolError("give either one goal or a list of tasks, not both")
+    # What is said once for a batch holds for each of its tasks that does not say otherwise.
+    assignments = [
+        msgspec.structs.replace(
+            task,
+            context=task.context or asked.context,
+            agent=task.agent or asked.agent or usual,
+            output_schema=asked.output_schema
+            if task.output_schema is None
+            else task.output_schema,
+        )
+        for task in asked.tasks or (Assignment(asked.goal, label=asked.label),)
+    ]
+    if not all(assignment.goal.strip() for assignment in assignments):
+        raise ToolError("say what to achieve: every task needs a goal")
+    if len(assignments) > most:
+        raise ToolError(
+            f"one call may ask for {most} tasks at most, and this one asks"
+            f" for {len(assignments)}; none was started"
+        )
+    return assignments
+
+
+def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
+    if assignment.agent and assignment.agent not in names:
+        known = ", ".join(names) or "nobody but copies of yourself: leave it out"
+        raise ToolError(f"agent is {assignment.agent!r}; it must be one of: {known}")
+    if assignment.output_schema is not None:
+        try:
+            require_schema(assignment.output_schema)
+        except DefinitionError as exc:
+            raise ToolError(f"output_schema: {exc}; no task was started") from exc
+
+
+def _require_order(assignments: Sequence[Assignment]) -> None:
+    """Refuse a batch of tasks that wait for each other, or for one that is not there."""
+    if not any(assignment.depends_on for assignment in assignments):
+        return
+    labels = [assignment.label for assignment in assignments]
+    for needed in {need for each in assignments for need in each.depends_on}:
+        if labels.count(needed) != 1:
+            count = "no task" if needed not in labels else "more than one task"
+            raise ToolError(
+                f"depends_on names {needed!r}, and {count} of this call has that label;"
+                " none was started"
+            )
+    order = TopologicalSorter(
+        {
+            place: [labels.index(need) for need in each.depends_on]
+            for place, each in enumerate(assignments)
+        }
+    )
+    try:
+        order.prepare()
+    except CycleError as exc:
+        cycle: list[int] = exc.args[1]
+        names = " -> ".join(labels[place] for place in reversed(cycle))
+        raise ToolError(
+            f"these tasks wait for each other: {names}; none was started"
+        ) from exc

@@ -1,0 +1,162 @@
+"""What `delegate_task` and `task` answer: JSON that a model can act on, and a person can read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from agents import Agent, AssistantMessage, Transcript
+from delegation.ledger.records import SessionRecord, TaskRecord
+from delegation.notices import LEAST_IN_A_WINDOW, READ_AT_ONCE, fitted, share_of
+from delegation.task import Reason, TaskId
+from delegation.tree.rows import one_line
+
+CHARACTERS_PER_TOKEN: Final = 4
+TOOLS: Final = 5_000
+"""About how many characters the descriptions of tools have, ours included."""
+
+
+def readable(agent: Agent[Any], transcript: Transcript) -> int:
+    """Return how many characters of results an agent can still read at once.
+
+    Where its window is known, half of what is left of it: it has to answer, too. Calls that were
+    made together share that.
+    """
+    if agent.compaction is None:
+        return READ_AT_ONCE
+    window = agent.compaction.window * CHARACTERS_PER_TOKEN * 4 // 5
+    read = TOOLS + len(str(agent.instructions))
+    read += sum(len(message.text) for message in transcript)
+    together = 1
+    for message in reversed(transcript):
+        if isinstance(message, AssistantMessage):
+            together = max(1, len(message.calls))
+            break
+    return min(
+        READ_AT_ONCE - 1, max(LEAST_IN_A_WINDOW, (window - read) // 2 // together)
+    )
+
+
+def joined_answer(
+    tasks: Sequence[TaskRecord], session: SessionRecord, characters: int
+) -> str:
+    """Return the results of tasks that have ended, in the order they were asked for.
+
+    Args:
+        tasks: of one call.
+        session: theirs.
+        characters: how many of their outputs whoever asked can read at once.
+    """
+    share = share_of(len(tasks), characters)
+    answer: dict[str, Any] = {
+        "status": "completed",
+        "results": [result(task, session, share) for task in tasks],
+    }
+    reason = Reason(session.tree[tasks[0].id]["reason"])
+    if reason is not Reason.ASKED_TO_WAIT:
+        answer["note"] = (
+            f"This ran within the same response, not in the background: {reason.sentence}."
+        )
+    return as_json(answer)
+
+
+def dispatched_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> str:
+    """Return the receipt for tasks that run on their own."""
+    positions = session.room.positions(tasks)
+    return as_json(
+        {
+            "status": "dispatched",
+            "tasks": [_receipt(task, session, positions) for task in tasks],
+            "note": "They run in the background. You will be told when each ends, in a"
+            " turn of its own: go on, or end this turn. Do not ask for them again; if you"
+            ' cannot go on without them, use task(action="wait").',
+        }
+    )
+
+
+def _receipt(
+    task: TaskRecord, session: SessionRecord, positions: Mapping[TaskId, int]
+) -> dict[str, Any]:
+    receipt = {"task_id": task.id, "path": task.path} | waiting(task, positions)
+    label = session.tree[task.id]["label"]
+    return receipt | ({"label": label} if label else {})
+
+
+def waiting(task: TaskRecord, positions: Mapping[TaskId, int]) -> dict[str, Any]:
+    """Return what a task that has not begun waits for."""
+    if task.outcome is None and task.needs:
+        return {"waits_for": sorted(task.needs)}
+    return {"position": positions[task.id]} if task.id in positions else {}
+
+
+def unmet(need: TaskRecord) -> str:
+    """Return why a task never begins that needs one which did not succeed."""
+    assert need.outcome is not None, "nobody gives up before it has ended"
+    label = need.request.label if need.request is not None else ""
+    name = f"{label!r} ({need.path})" if label else need.path
+    why = f": {need.outcome.error}" if need.outcome.error else ""
+    return f"it needs {name}, which ended as {need.outcome.ending}{why}"
+
+
+def result(
+    task: TaskRecord, session: SessionRecord, share: int, *, offset: int = 0
+) -> dict[str, Any]:
+    """Return how a task ended, with as much of its output as fits."""
+    node = session.tree[task.id]
+    total = node["total"]
+    outcome = task.outcome
+    assert outcome is not None, "only tasks that have ended have results"
+    answer = {
+        "task_id": task.id,
+        "path": task.path,
+        "agent": task.agent,
+        "label": node["label"],
+        "status": node["status"],
+        "output": fitted(outcome.output, share, task.id, offset=offset),
+        "error": node["error"],
+        "schema_errors": outcome.schema_errors,
+        "tokens": total.tokens,
+        "cost_usd": None if total.unpriced else total.cost / 1_000_000,
+        "seconds": round(node["ended"] - node["requested"], 3),
+    }
+    if outcome.note:
+        answer["note"] = outcome.note
+    return answer
+
+
+def progress(
+    tasks: Sequence[TaskRecord], session: SessionRecord, now: float
+) -> list[dict[str, Any]]:
+    """Return what tasks do now, in short."""
+    positions = session.room.positions(tasks)
+    return [_progress(task, session, now, positions) for task in tasks]
+
+
+def _progress(
+    task: TaskRecord,
+    session: SessionRecord,
+    now: float,
+    positions: Mapping[TaskId, int],
+) -> dict[str, Any]:
+    node = session.tree[task.id]
+    ended = now if node["ended"] is None else node["ended"]
+    told = [
+        {"text": one_line(said.text), "seen_at_model_call": said.seen_at}
+        for said in task.steering.values()
+    ]
+    return {
+        "task_id": task.id,
+        "path": task.path,
+        "label": node["label"],
+        "status": node["status"],
+        "goal": one_line(node["goal"]),
+        "mode": node["mode"],
+        "tokens": node["total"].tokens,
+        "seconds": round(ended - node["requested"], 3),
+        **waiting(task, positions),
+        **({"messages": told} if told else {}),
+    }
+
+
+def as_json(answer: object) -> str:
+    return msgspec.json.encode(answer).decode()

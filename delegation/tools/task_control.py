@@ -1,0 +1,284 @@
+"""`task`: how a model looks after the work that it has handed on.
+
+It reaches the descendants of the task that asks, and nobody else: another's task is no task.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, assert_never
+
+import attrs
+import msgspec
+
+from agents import (
+    Agent,
+    CallId,
+    MessageId,
+    Tool,
+    ToolCall,
+    ToolError,
+    arguments_schema,
+    read_arguments,
+)
+from delegation.ledger.ledger import Ledger
+from delegation.ledger.records import SessionRecord, TaskRecord
+from delegation.notices import share_of
+from delegation.task import TaskId
+from delegation.tools.delegate_task import require_free
+from delegation.tools.results import as_json, progress, readable, result
+
+NAME: Final = "task"
+LISTED: Final = 100
+"""How many tasks a list shows at most."""
+STEER_SECONDS: Final = 30.0
+"""How long a receipt is waited for, if the call does not say."""
+
+Action: TypeAlias = Literal["list", "wait", "result", "steer", "cancel"]
+
+
+class ControlTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `task`."""
+
+    action: Annotated[
+        Action,
+        msgspec.Meta(
+            description="list: what your tasks do; wait: until they have ended, and their"
+            " results; result: how they ended; steer: tell them something while they work;"
+            " cancel: end them and all below them."
+        ),
+    ]
+    ids: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="The task ids that are meant. list and wait: left out, all that run."
+        ),
+    ] = ()
+    mode: Annotated[
+        Literal["any", "all"],
+        msgspec.Meta(description="wait: until any of them has ended, or all."),
+    ] = "all"
+    seconds: Annotated[
+        Annotated[float, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="wait and steer: how long to wait at most."),
+    ] = None
+    message: Annotated[str, msgspec.Meta(description="steer: what to say.")] = ""
+    offset: Annotated[
+        int,
+        msgspec.Meta(
+            description="result: from which character of a long output to read on.",
+            ge=0,
+        ),
+    ] = 0
+
+
+@attrs.frozen
+class Receipt:
+    """What became of something that was said to a task."""
+
+    state: Literal["seen", "too_late", "gone", "waiting"]
+    seen_at: int | None = None
+    """Before which of its model calls the task saw it."""
+
+    @property
+    def sentence(self) -> str:
+        match self.state:
+            case "seen":
+                return f"seen before its model call {self.seen_at}"
+            case "too_late":
+                return "too late: it ended before it could see this"
+            case "gone":
+                return "gone: it had ended already"
+            case "waiting":
+                return "not seen yet: it will be, before its next model call"
+            case _:
+                assert_never(self.state)
+
+
+class Controller(Protocol):
+    """Whoever can really wait for tasks, talk to them and stop them."""
+
+    async def wait(
+        self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
+    ) -> None:
+        """Wait until tasks have ended, or until it has taken too long."""
+        ...
+
+    async def steer(
+        self,
+        messages: Mapping[TaskId, MessageId],
+        text: str,
+        *,
+        by: str,
+        seconds: float,
+    ) -> Mapping[TaskId, Receipt]:
+        """Say something to tasks, and wait for the receipts.
+
+        Args:
+            messages: whom to say it to, and under which name: twice under one name is once.
+            text: what to say.
+            by: the path of whoever says it.
+            seconds: how long to wait for the receipts.
+        """
+        ...
+
+    async def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """End tasks and all below them, and return when every one of them has ended."""
+        ...
+
+    def telling(self, caller: TaskId, call: CallId, mail: Sequence[int]) -> None:
+        """Note that the answer to a call tells this mail, which nobody has to read again."""
+        ...
+
+    def now(self) -> float:
+        """Return the time by which facts are dated."""
+        ...
+
+
+def control_tool(
+    agent: Agent[Any], *, caller: TaskRecord, ledger: Ledger, controller: Controller
+) -> Tool:
+    """Return the tool for one task of one agent."""
+    require_free(agent, NAME)
+    control = _Control(agent, caller, ledger, controller)
+    actions: Mapping[Action, Callable[[ToolCall, ControlTask], Any]] = {
+        "list": control.list,
+        "wait": control.wait,
+        "result": control.result,
+        "steer": control.steer,
+        "cancel": control.cancel,
+    }
+
+    async def run(call: ToolCall) -> str:
+        asked = read_arguments(call, ControlTask)
+        answer = await actions[asked.action](call, asked)
+        return as_json(answer)
+
+    return Tool(
+        name=NAME,
+        description="Look after the tasks that you have handed on with delegate_task: list"
+        " them, wait for them, read how they ended, tell them something, or cancel them.",
+        parameters=_parameters(),
+        run=run,
+        # A crash in between leaves the tasks as they are, and what was said is said once.
+        idempotent=True,
+    )
+
+
+@cache
+def _parameters() -> Mapping[str, Any]:
+    return arguments_schema(ControlTask)
+
+
+class _Control:
+    def __init__(
+        self,
+        agent: Agent[Any],
+        caller: TaskRecord,
+        ledger: Ledger,
+        controller: Controller,
+    ) -> None:
+        self._agent = agent
+        self._caller = caller
+        self._ledger = ledger
+        self._controller = controller
+
+    @property
+    def _session(self) -> SessionRecord:
+        return self._ledger.sessions[self._caller.session]
+
+    async def list(self, _: ToolCall, asked: ControlTask) -> object:
+        tasks = self._named(asked) if asked.ids else self._known()
+        await self._look(tasks)
+        now = self._controller.now()
+        shown = tasks[:LISTED]
+        answer: dict[str, Any] = {"tasks": progress(shown, self._session, now)}
+        if len(tasks) > LISTED:
+            answer["note"] = f"{len(tasks) - LISTED} more are not shown."
+        return answer
+
+    async def wait(self, call: ToolCall, asked: ControlTask) -> object:
+        tasks = self._named(asked) if asked.ids else self._running()
+        await self._controller.wait(
+            [task.id for task in tasks],
+            any_of_them=asked.mode == "any",
+            seconds=asked.seconds,
+        )
+        return self._results(call, tasks)
+
+    async def result(self, call: ToolCall, asked: ControlTask) -> object:
+        tasks = self._named(asked)
+        await self._look(tasks)
+        return self._results(call, tasks, offset=asked.offset)
+
+    async def steer(self, call: ToolCall, asked: ControlTask) -> object:
+        if not asked.message.strip():
+            raise ToolError("steer: say something, in `message`")
+        receipts = await self._controller.steer(
+            # The call names them, so that a call that is made again says nothing twice.
+            {
+                task.id: MessageId(f"m_{self._caller.name}_{call.id}_{task.id}")
+                for task in self._named(asked)
+            },
+            asked.message,
+            by=self._caller.path,
+            seconds=STEER_SECONDS if asked.seconds is None else asked.seconds,
+        )
+        return {
+            "receipts": {task: receipt.sentence for task, receipt in receipts.items()}
+        }
+
+    async def cancel(self, call: ToolCall, asked: ControlTask) -> object:
+        tasks = self._named(asked)
+        await self._controller.cancel([task.id for task in tasks])
+        return self._results(call, tasks)
+
+    async def _look(self, tasks: Sequence[TaskRecord]) -> None:
+        """Let others go on for a moment, as whoever waits does."""
+        ids = [task.id for task in tasks]
+        await self._controller.wait(ids, any_of_them=True, seconds=0)
+
+    def _named(self, asked: ControlTask) -> Sequence[TaskRecord]:
+        if not asked.ids:
+            raise ToolError(f"{asked.action}: say which tasks are meant, in `ids`")
+        for id_ in asked.ids:
+            if not self._ledger.is_below(TaskId(id_), self._caller.id):
+                raise ToolError(f"there is no such task: {id_!r}; nothing was done")
+        return [self._ledger.tasks[TaskId(id_)] for id_ in dict.fromkeys(asked.ids)]
+
+    def _running(self) -> Sequence[TaskRecord]:
+        return list(self._caller.children.unsettled.values())
+
+    def _known(self) -> Sequence[TaskRecord]:
+        """Return all below that have not ended, and then its own that have, newest first."""
+        live: list[TaskRecord] = []
+        pending = [*reversed(self._running())]
+        while pending:
+            task = pending.pop()
+            live.append(task)
+            pending += reversed(task.children.unsettled.values())
+        asked = reversed(self._caller.children.asked.values())
+        own = (self._ledger.tasks[id_] for id_ in asked)
+        return live + [task for task in own if task.outcome is not None]
+
+    def _results(
+        self, call: ToolCall, tasks: Sequence[TaskRecord], *, offset: int = 0
+    ) -> object:
+        ended = [task for task in tasks if task.outcome is not None]
+        running = [task for task in tasks if task.outcome is None]
+        share = share_of(len(ended), readable(self._agent, self._caller.transcript))
+        told = {task.id for task in ended}
+        self._controller.telling(
+            self._caller.id,
+            call.id,
+            [seq for seq, about in self._session.completions() if about in told]
+            if self._caller is self._session.root
+            else (),
+        )
+        now = self._controller.now()
+        return {
+            "status": "still_running" if running else "completed",
+            "results": [
+                result(task, self._session, share, offset=offset) for task in ended
+            ],
+            **({"running": progress(running, self._session, now)} if running else {}),
+        }

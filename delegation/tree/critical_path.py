@@ -1,0 +1,201 @@
+"""What everybody waited for: the critical path of a run.
+
+**The critical path** of a subtree is found from its end backwards. It begins at the end of whoever
+ended last: the task itself, or a detached task below it that outlived it. From there, at each
+moment:
+
+- in a task, back to the moment at which the joined task ended that it had waited for last, and on
+  in that one; if there is none, back to its start: the task *works*;
+- from its start, back to when it could have started: it was *queued*. That moment is when the last
+  of the tasks ended that it needs, and the path goes on there; else when it was asked for, and the
+  path goes on in whoever asked;
+- from the beginning of a turn of a session, back to the detached task whose news it was told: the
+  last that ended since the turn before. If there is none, it was *idle* until somebody wrote.
+
+So it has no gaps: its parts reach from the start of the task to the last end, and its length is the
+makespan. Only its parts at work are worth making faster.
+"""
+
+import bisect
+import enum
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from delegation.task import Mode, TaskId
+from delegation.tree.intervals import end_of, last_moment
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+
+class Part(enum.StrEnum):
+    WORKS = "works"
+    QUEUED = "queued"
+    """It waits for room."""
+    IDLE = "idle"
+    """A session that nobody has said anything to."""
+
+
+@attrs.frozen
+class Segment:
+    """A part of the critical path: what one task did for a while."""
+
+    task: TaskId
+    part: Part
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@attrs.frozen
+class CriticalPath:
+    """What took as long as all of it took, oldest first."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long it is: the makespan."""
+        return self.segments[-1].end - self.segments[0].begin if self.segments else 0.0
+
+    @property
+    def work(self) -> float:
+        """How much of that somebody was at work."""
+        return sum(it.seconds for it in self.segments if it.part is Part.WORKS)
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        """Who is on it, in the order in which they first are."""
+        return [*dict.fromkeys(it.task for it in self.segments)]
+
+
+def critical_path(
+    tree: "Tree", task: TaskId | None = None, *, now: float | None = None
+) -> CriticalPath:
+    """Return what took as long as a subtree took, as this module defines it.
+
+    Args:
+        tree: the run.
+        task: the top of the subtree; by default the root.
+        now: until when that goes on which has not ended; by default the last known moment.
+    """
+    top = tree.root if task is None else task
+    if tree[top]["started"] is None:
+        return CriticalPath(())
+    tasks = [*tree.descendants(top, itself=True)]
+    until = last_moment(tree, tasks) if now is None else now
+    # A task that waits for nothing is passed in no time.
+    found = [it for it in _Way(tree, top, tasks, until).back() if it.end > it.begin]
+    return CriticalPath(tuple(reversed(found)))
+
+
+def _last_to_end(tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> TaskId:
+    last, at = top, end_of(tree, top, now)
+    for task in tasks:
+        if tree[task]["mode"] == Mode.DETACHED and end_of(tree, task, now) > at:
+            last, at = task, end_of(tree, task, now)
+    return last
+
+
+class _Way:
+    """The way back from the last end."""
+
+    def __init__(
+        self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float
+    ) -> None:
+        self.tree = tree
+        self.top = top
+        self.now = now
+        self.last = _last_to_end(tree, top, tasks, now)
+        self.turn = len(tree.turns) - 1
+        self.news = sorted(
+            (end_of(tree, task, now), place)
+            for place, task in enumerate(tasks)
+            if tree[task]["mode"] == Mode.DETACHED and task != top
+        )
+        self.tasks = tasks
+        self._joined: dict[TaskId, list[tuple[float, int, TaskId]]] = {}
+
+    def back(self) -> Iterator[Segment]:
+        task, at = self.last, self.end(self.last)
+        before = len(self.tree)  # which of its children come into question
+        while True:
+            begin = self.begin(task, at)
+            child = self.last_joined(task, at, before)
+            if child is not None and self.end(child) >= begin:
+                yield Segment(task, Part.WORKS, self.end(child), at)
+                task, at, before = child, self.end(child), len(self.tree)
+                continue
+            if self.tree[task]["started"] is not None:
+                yield Segment(task, Part.WORKS, begin, at)
+                at = begin
+            if task == self.tree.root and self.turn > 0:
+                task, segment = self.turn_back(at)
+                yield segment
+                at, before = segment.begin, len(self.tree)
+                continue
+            if task == self.top:
+                return
+            need, ready = self.ready(task)
+            yield Segment(task, Part.QUEUED, min(ready, at), at)
+            at = min(ready, at)
+            if need is None:
+                before = self.tree.branch(task).place
+                task = self.tree[task]["parent"]
+            else:
+                task, before = need, len(self.tree)
+
+    def end(self, task: TaskId) -> float:
+        return end_of(self.tree, task, self.now)
+
+    def begin(self, task: TaskId, at: float) -> float:
+        """Return since when a task ran without a break, at a moment."""
+        if task != self.tree.root:
+            started: float | None = self.tree[task]["started"]
+            return at if started is None else started
+        while self.turn > 0 and self.tree.turns[self.turn][0] > at:
+            self.turn -= 1
+        return self.tree.turns[self.turn][0]
+
+    def last_joined(self, task: TaskId, at: float, before: int) -> TaskId | None:
+        """Return the joined child that ended last, of those asked for before another one."""
+        if task not in self._joined:
+            self._joined[task] = sorted(
+                (self.end(child), place, child)
+                for place, child in enumerate(self.tree.children(task))
+                if self.tree[child]["mode"] == Mode.JOINED
+            )
+        ends = self._joined[task]
+        # What is too late now is too late for all that comes before, too.
+        while ends:
+            ended, place, child = ends[-1]
+            if ended <= at and place < before:
+                return child
+            ends.pop()
+        return None
+
+    def ready(self, task: TaskId) -> tuple[TaskId | None, float]:
+        """Return which task it needed last, if any, and when it could have started."""
+        ready: float = self.tree[task]["requested"]
+        last: TaskId | None = None
+        for need in self.tree.needs(task):
+            if self.end(need) >= ready:
+                last, ready = need, self.end(need)
+        return last, ready
+
+    def turn_back(self, at: float) -> tuple[TaskId, Segment]:
+        """Return who made a session begin a turn, and how long it took it to begin."""
+        _, before = self.tree.turns[self.turn - 1]
+        earlier = at if before is None else min(before, at)
+        self.turn -= 1
+        place = bisect.bisect_right(self.news, (at, len(self.tasks))) - 1
+        root = self.tree.root
+        if place >= 0 and self.news[place][0] > earlier:
+            ended, which = self.news[place]
+            return self.tasks[which], Segment(root, Part.IDLE, ended, at)
+        return root, Segment(root, Part.IDLE, earlier, at)

@@ -1,0 +1,117 @@
+"""What differs between two runs, role by role.
+
+A role is a path without its numbers: `/editor/researcher` are all researchers that the editor
+asked. So runs are comparable in which other tasks, or other numbers of them, did the same work.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from delegation.notices import dollars
+from delegation.tree.rows import seconds_of
+from delegation.tree.tally import PLACES, Tally
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+NUMBER: Final = re.compile(r"\[[0-9]+\]")
+
+
+@attrs.frozen
+class Figures:
+    """What all tasks of one role add up to by themselves, without what they handed on."""
+
+    tally: Tally = attrs.field(factory=Tally)
+    seconds: float = 0.0
+    """How long they ran, one after the other."""
+
+
+@attrs.frozen
+class Change:
+    """One role in two runs."""
+
+    role: str
+    before: Figures
+    after: Figures
+
+    @property
+    def is_added(self) -> bool:
+        return not self.before.tally.tasks
+
+    @property
+    def is_removed(self) -> bool:
+        return not self.after.tally.tasks
+
+    @property
+    def tasks(self) -> int:
+        return self.after.tally.tasks - self.before.tally.tasks
+
+    @property
+    def failed(self) -> int:
+        return self.after.tally.failed - self.before.tally.failed
+
+    @property
+    def tokens(self) -> int:
+        return self.after.tally.tokens - self.before.tally.tokens
+
+    @property
+    def cost(self) -> int:
+        """In micro-dollars; not to be relied on if `is_unpriced`."""
+        return self.after.tally.cost - self.before.tally.cost
+
+    @property
+    def is_unpriced(self) -> bool:
+        """The price of something is not known, in one run or both."""
+        return bool(self.before.tally.unpriced or self.after.tally.unpriced)
+
+    @property
+    def seconds(self) -> float:
+        return self.after.seconds - self.before.seconds
+
+    @property
+    def is_same(self) -> bool:
+        """Nothing has changed but for how long it took."""
+        one, two = self.before.tally, self.after.tally
+        return one - two == Tally()
+
+    def __str__(self) -> str:
+        mark = "+" if self.is_added else "-" if self.is_removed else " "
+        about = "~" if self.is_unpriced else ""
+        sign = "-" if self.cost < 0 else "+"
+        return (
+            f"{mark} {self.role}: {self.tasks:+,} tasks, {self.failed:+,} failed,"
+            f" {self.tokens:+,} tok, {about}{sign}{dollars(abs(self.cost))},"
+            f" {self.seconds:+,.1f} s"
+        )
+
+
+def role_of(path: str) -> str:
+    """Return a path without its numbers."""
+    return NUMBER.sub("", path)
+
+
+def diff(before: "Tree", after: "Tree") -> list[Change]:
+    """Return every role of two runs, in the order in which they first occur."""
+    one, two = figures_of(before), figures_of(after)
+    return [
+        Change(role, one.get(role, Figures()), two.get(role, Figures()))
+        for role in dict.fromkeys([*one, *two])
+    ]
+
+
+def figures_of(tree: "Tree") -> dict[str, Figures]:
+    """Return what the tasks of each role add up to."""
+    found: dict[str, Figures] = {}
+    for task in tree.descendants(itself=True):
+        node = tree[task]
+        usage = node["usage"]
+        own = Tally(1, usage.tokens, usage.calls, usage.cost, usage.unpriced)
+        own.numbers[PLACES[node["status"]]] = 1
+        role = role_of(node["path"])
+        known = found.get(role, Figures())
+        known.tally.absorb(own)
+        seconds = known.seconds + (seconds_of(node, None) or 0.0)
+        found[role] = attrs.evolve(known, seconds=seconds)
+    return found

@@ -1,0 +1,59 @@
+"""Trees in the language of Graphviz."""
+
+from typing import TYPE_CHECKING, Final
+
+from delegation.task import Ending, Status
+from delegation.tree.exports.boxes import NODES, Box, chart_of
+from delegation.tree.tally import ACTIVE, FAILURES
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+HEAD: Final = """\
+digraph run {
+  rankdir=LR;
+  node [shape=box, style=rounded, fontname="sans-serif", fontsize=11, color="#59636e"];
+  edge [color="#59636e", arrowsize=0.7];"""
+COLOURS: Final[tuple[tuple[frozenset[str], str], ...]] = (
+    (FAILURES, "#cf222e"),
+    (ACTIVE, "#0969da"),
+    (frozenset({Status.WAITING}), "#9a6700"),
+    (frozenset({Ending.SUCCEEDED}), "#1a7f37"),
+)
+
+
+def dot(tree: "Tree", *, rows: int = NODES) -> str:
+    """Return a digraph: dashed arrows to detached tasks, bold ones from a task to those that need
+    it.
+    """
+    chart = chart_of(tree, rows=rows)
+    lines = [HEAD]
+    for box in chart.boxes:
+        lines.append(f"  {box.name} [label={_quoted(*_lines(box))}{_colour(box)}];")
+        if box.above is not None:
+            style = " [style=dashed]" if box.is_detached else ""
+            lines.append(f"  {box.above} -> {box.name}{style};")
+    lines += (
+        f"  {need} -> {name} [style=bold, constraint=false];"
+        for need, name in chart.needs
+    )
+    if chart.footer:
+        lines.append(f"  label={_quoted(chart.footer)};")
+    return "\n".join([*lines, "}"])
+
+
+def _lines(box: Box) -> list[str]:
+    title = f"{box.glyph} {box.title}".strip()
+    return [title, *filter(None, (box.about, box.folded))]
+
+
+def _colour(box: Box) -> str:
+    found = (colour for statuses, colour in COLOURS if box.status in statuses)
+    colour = next(found, "")
+    return f', color="{colour}"' if colour else ""
+
+
+def _quoted(*lines: str) -> str:
+    # A backslash begins an escape of theirs, so \n between lines is put in last.
+    escaped = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    return '"' + "\\n".join(escaped) + '"'

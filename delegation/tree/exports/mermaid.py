@@ -1,0 +1,41 @@
+"""Trees as Mermaid flowcharts, as many Markdown viewers draw them."""
+
+from typing import TYPE_CHECKING
+
+from delegation.tree.exports.boxes import NODES, Box, chart_of
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+
+def mermaid(tree: "Tree", *, rows: int = NODES) -> str:
+    """Return a flowchart: solid arrows to joined tasks, dotted ones to detached tasks, thick
+    ones from a task to those that need it.
+    """
+    chart = chart_of(tree, rows=rows)
+    lines = ["flowchart TD"]
+    for box in chart.boxes:
+        lines.append(f'  {box.name}["{_label(box)}"]')
+        if box.above is not None:
+            arrow = "-.->" if box.is_detached else "-->"
+            lines.append(f"  {box.above} {arrow} {box.name}")
+    lines += (f"  {need} ==> {name}" for need, name in chart.needs)
+    if chart.footer:
+        lines.append(f'  folded["{escaped(chart.footer)}"]')
+    return "\n".join(lines)
+
+
+def _label(box: Box) -> str:
+    title = f"{box.glyph} {box.title}".strip()
+    # Names hold nothing but letters, digits, and the number in brackets.
+    return "<br/>".join([title, *map(escaped, filter(None, (box.about, box.folded)))])
+
+
+def escaped(words: str) -> str:
+    """Return words that Mermaid only shows: it reads HTML, and its own entities begin with '#'."""
+    return "".join(
+        character
+        if character.isalnum() or character in " .,:;!?-_/()×·↓✓✗◐⊘…"
+        else f"#{ord(character)};"
+        for character in words
+    )

@@ -1,0 +1,37 @@
+"""Trees as node-link JSON, which networkx, d3 and others read: every task, every attribute.
+
+`networkx.node_link_graph(data, edges="edges")` reads back an equal graph, with `usage` and `total`
+as dictionaries.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+
+def node_link(tree: "Tree") -> dict[str, Any]:
+    """Return the graph as plain values."""
+    return {
+        "directed": True,
+        "multigraph": False,
+        "graph": {"root": tree.root, "turns": [list(turn) for turn in tree.turns]},
+        "nodes": [{"id": task, **plain(tree, task)} for task in tree.graph],
+        "edges": [
+            {"source": above, "target": below, "kind": kind}
+            for above, below, kind in tree.edges()
+        ],
+    }
+
+
+def plain(tree: "Tree", task: Any) -> dict[str, Any]:
+    """Return the attributes of a task as JSON can say them."""
+    attributes: dict[str, Any] = msgspec.to_builtins(tree[task])
+    return attributes
+
+
+def json(tree: "Tree") -> str:
+    """Return the graph as JSON, whatever its size."""
+    return msgspec.json.encode(node_link(tree)).decode()

@@ -1,0 +1,140 @@
+"""Trees as pictures: a folded, indented tree, drawn by us, in light and in dark."""
+
+import unicodedata
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from delegation.task import Ending, Status
+from delegation.tree.exports.boxes import NODES, Box, Chart, chart_of
+from delegation.tree.exports.xml import escaped
+from delegation.tree.rows import printable
+from delegation.tree.tally import ACTIVE, FAILURES
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+LETTER: Final = 7.9
+"""How wide a letter is at most, in the usual fonts of one width at 13 pixels."""
+LINE: Final = 22
+STEP: Final = 20
+MARGIN: Final = 18
+GAP: Final = 22
+STYLE: Final = """\
+svg{--ground:#fff;--ink:#1f2328;--dim:#59636e;--line:#afb8c1;--ok:#1a7f37;--bad:#cf222e;\
+--busy:#0969da;--wait:#9a6700}
+@media (prefers-color-scheme:dark){svg{--ground:#0d1117;--ink:#e6edf3;--dim:#9198a1;\
+--line:#4a525c;--ok:#3fb950;--bad:#f85149;--busy:#58a6ff;--wait:#d29922}}
+.ground{fill:var(--ground)}
+text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;\
+fill:var(--ink);white-space:pre}
+path{fill:none;stroke:var(--line);stroke-width:1.3}
+.detached{stroke-dasharray:3 3}
+.r{text-anchor:end}
+.dim{fill:var(--dim)}.ok{fill:var(--ok)}.bad{fill:var(--bad)}.busy{fill:var(--busy)}\
+.wait{fill:var(--wait)}"""
+CLASSES: Final[tuple[tuple[frozenset[str], str], ...]] = (
+    (FAILURES, "bad"),
+    (ACTIVE, "busy"),
+    (frozenset({Status.WAITING}), "wait"),
+    (frozenset({Ending.SUCCEEDED}), "ok"),
+)
+
+
+def svg(tree: "Tree", *, rows: int = NODES, now: float | None = None) -> str:
+    """Return a picture of a tree: dashed lines lead to detached tasks."""
+    return "\n".join(_Picture(chart_of(tree, rows=rows, now=now)).lines())
+
+
+class _Picture:
+    """Where everything stands."""
+
+    def __init__(self, chart: Chart) -> None:
+        self.chart = chart
+        self.cells = [_cells(box) for box in chart.boxes]
+        names = (
+            box.row.depth * STEP + _width(f"{box.glyph} {box.title}")
+            for box in chart.boxes
+        )
+        self.places = [MARGIN + max(names) + GAP]
+        for column in range(1, 5):
+            widest = max(_width(cells[column]) for cells in self.cells)
+            self.places.append(self.places[-1] + widest + GAP * bool(widest))
+        widest = max(_width(cells[5]) for cells in self.cells)
+        footer = MARGIN + _width(chart.footer)
+        self.width = round(max(self.places[-1] + widest, footer) + MARGIN)
+        self.height = 2 * MARGIN + LINE * (len(chart.boxes) + bool(chart.footer))
+
+    def lines(self) -> Iterator[str]:
+        label = escaped(f"{self.chart.boxes[0].title}: the tree of a run")
+        yield (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}"'
+            f' height="{self.height}" viewBox="0 0 {self.width} {self.height}" role="img"'
+            f' aria-label="{label}">'
+        )
+        yield f"<title>{label}</title>"
+        yield f"<style>{STYLE}</style>"
+        yield f'<rect class="ground" width="{self.width}" height="{self.height}"/>'
+        # Each line goes on from where the one before it ended, so that none is drawn twice.
+        last: dict[str | None, float] = {}
+        for number, box in enumerate(self.chart.boxes):
+            last[box.name] = _middle(number) + 9
+            if box.above is not None:
+                yield _branch(box, last[box.above], number)
+                last[box.above] = _middle(number)
+        for number, box in enumerate(self.chart.boxes):
+            yield from self.row(box, number)
+        if self.chart.footer:
+            yield _text(MARGIN, len(self.chart.boxes), self.chart.footer, "dim")
+        yield "</svg>"
+
+    def row(self, box: Box, number: int) -> Iterator[str]:
+        left = MARGIN + box.row.depth * STEP
+        if box.glyph:
+            yield _text(left, number, box.glyph, _class(box))
+        yield _text(left + _width("x ") * bool(box.glyph), number, box.title, "")
+        status, *figures, about = self.cells[number][1:]
+        yield _text(self.places[0], number, status, _class(box))
+        for place, figure in zip(self.places[2:], figures, strict=True):
+            yield _text(place - GAP, number, figure, "r")
+        yield _text(self.places[4], number, about, "dim")
+
+
+def _cells(box: Box) -> list[str]:
+    about = " · ".join(filter(None, (box.folded, box.about if box.status else "")))
+    return [
+        box.title,
+        box.status or box.about,
+        "" if box.seconds is None else f"{box.seconds:,.1f} s",
+        f"{box.row.tally.tokens:,} tok",
+        box.money,
+        about,
+    ]
+
+
+def _class(box: Box) -> str:
+    found = (name for statuses, name in CLASSES if box.status in statuses)
+    return next(found, "dim")
+
+
+def _middle(number: int) -> float:
+    return MARGIN + LINE * number + LINE / 2
+
+
+def _branch(box: Box, top: float, number: int) -> str:
+    x = MARGIN + (box.row.depth - 1) * STEP + LETTER / 2
+    y = _middle(number)
+    kind = ' class="detached"' if box.is_detached else ""
+    return f'<path{kind} d="M{x:g} {top:g}V{y:g}h{STEP - LETTER:g}"/>'
+
+
+def _text(x: float, number: int, words: str, kind: str) -> str:
+    if not words:
+        return ""
+    named = f' class="{kind}"' if kind else ""
+    words = escaped(printable(words))
+    return f'<text x="{x:g}" y="{_middle(number) + 4.5:g}"{named}>{words}</text>'
+
+
+def _width(words: str) -> float:
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in words)
+    return LETTER * (len(words) + wide)

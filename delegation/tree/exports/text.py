@@ -1,0 +1,28 @@
+"""Folded trees as lines of text."""
+
+from typing import TYPE_CHECKING
+
+from delegation.task import Mode
+from delegation.tree.exports.boxes import chart_of
+from delegation.tree.rows import aligned
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+
+def folded_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
+    """Return a tree in so many lines, and one more that says what is folded."""
+    chart = chart_of(tree, rows=rows, now=now)
+    lines = aligned(
+        (
+            box.row.branch + box.title,
+            f"{box.glyph} {box.status}" if box.status else "",
+            "" if box.mode == Mode.ROOT else box.mode,
+            "" if box.seconds is None else f"{box.seconds:.1f} s",
+            f"{box.row.tally.tokens:,} tok",
+            box.money,
+            " · ".join(filter(None, (box.folded, box.about))),
+        )
+        for box in chart.boxes
+    )
+    return f"{lines}\n{chart.footer}" if chart.footer else lines

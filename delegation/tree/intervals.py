@@ -1,0 +1,149 @@
+"""When tasks were at work, and how many at once.
+
+A task is *at work* from its start to its end, except while it waits for joined tasks: from when the
+first of them is asked for until the last has ended. A session is at work during its turns only. So
+a parent that waits and the child that it waits for count as one.
+
+What has not ended is taken to go on until `now`, by default the last moment that the tree knows of.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+
+from delegation.task import Mode, TaskId
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+Interval: TypeAlias = tuple[float, float]
+
+
+@attrs.frozen
+class Step:
+    """From a moment on, how many tasks are at work."""
+
+    at: float
+    at_work: int
+
+
+@attrs.frozen(kw_only=True)
+class Parallelism:
+    """How much was done at once."""
+
+    peak: int
+    """How many tasks were at work at most."""
+    achieved: float
+    """How many on average, from the first start to the last end."""
+    work: float
+    """How long it would have taken one after the other, in seconds."""
+    makespan: float
+    """How long it took."""
+
+
+def last_moment(tree: "Tree", tasks: Iterable[TaskId]) -> float:
+    """Return the last moment that something is known to have happened at to any of these."""
+    moments = (
+        moment
+        for task in tasks
+        for moment in map(tree[task].get, ("requested", "started", "ended"))
+        if moment is not None
+    )
+    return max(moments, default=0.0)
+
+
+def end_of(tree: "Tree", task: TaskId, now: float) -> float:
+    """Return when a task ended, or the last turn of a session so far; else now."""
+    ended: float | None = tree[task]["ended"]
+    return now if ended is None else ended
+
+
+def waits(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
+    """Return when a task waited for joined ones, in order and without overlaps."""
+    merged: list[Interval] = []
+    for child in tree.children(task):
+        node = tree[child]
+        if node["mode"] != Mode.JOINED:
+            continue
+        begin, end = node["requested"], end_of(tree, child, now)
+        if merged and begin < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def stretches(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
+    """Return when a task ran: once, or in the turns of a session."""
+    if task == tree.root:
+        return [(began, now if ended is None else ended) for began, ended in tree.turns]
+    started: float | None = tree[task]["started"]
+    return [] if started is None else [(started, end_of(tree, task, now))]
+
+
+def at_work(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
+    """Return when a task was at work itself."""
+    return [*_without(stretches(tree, task, now), waits(tree, task, now))]
+
+
+def _without(whole: list[Interval], gaps: list[Interval]) -> Iterator[Interval]:
+    place = 0
+    for begin, end in whole:
+        while place < len(gaps) and gaps[place][1] <= begin:
+            place += 1
+        at = begin
+        for gap_begin, gap_end in gaps[place:]:
+            if gap_begin >= end:
+                break
+            if gap_begin > at:
+                yield at, gap_begin
+            at = max(at, gap_end)
+        if at < end:
+            yield at, end
+
+
+def steps(
+    tree: "Tree", task: TaskId | None = None, *, now: float | None = None
+) -> list[Step]:
+    """Return how many tasks of a subtree were at work, each time that changed.
+
+    It begins with the first that starts to work, and ends at 0.
+    """
+    tasks = [*tree.descendants(task, itself=True)]
+    until = last_moment(tree, tasks) if now is None else now
+    changes: dict[float, int] = {}
+    for one in tasks:
+        for begin, end in at_work(tree, one, until):
+            changes[begin] = changes.get(begin, 0) + 1
+            changes[end] = changes.get(end, 0) - 1
+    found: list[Step] = []
+    level = 0
+    for moment in sorted(changes):
+        if changes[moment]:
+            level += changes[moment]
+            found.append(Step(moment, level))
+    return found
+
+
+def parallelism(
+    tree: "Tree", task: TaskId | None = None, *, now: float | None = None
+) -> Parallelism:
+    """Return how much of a subtree was done at once, at most and on average."""
+    tasks = [*tree.descendants(task, itself=True)]
+    until = last_moment(tree, tasks) if now is None else now
+    spans = [it for one in tasks for it in stretches(tree, one, until)]
+    if not spans:
+        return Parallelism(peak=0, achieved=0.0, work=0.0, makespan=0.0)
+    makespan = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    found = steps(tree, task, now=until)
+    work = sum(
+        step.at_work * (after.at - step.at) for step, after in itertools.pairwise(found)
+    )
+    return Parallelism(
+        peak=max((step.at_work for step in found), default=0),
+        achieved=work / makespan if makespan else 0.0,
+        work=work,
+        makespan=makespan,
+    )

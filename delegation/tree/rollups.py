@@ -1,0 +1,300 @@
+"""What every subtree adds up to, and every group of siblings: kept, not counted anew.
+
+Nothing is kept until somebody looks; then all is added up once. From there on the tree notes which
+tasks have changed, a word a fact, and the next look brings what has changed up the line, O(depth)
+each. So whoever never looks pays nothing, and a view of any size pays for what is new.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from agents import Usage
+from delegation.task import Status, TaskId
+from delegation.tree.tally import ACTIVE, FAILURES, PLACES, STATUSES, Tally
+
+WAITING, RUNNING, FAILED, QUIET = range(4)
+"""How urgent a subtree is: the worst of all in it."""
+
+_WAITING: Final = PLACES[Status.WAITING]
+_RUNNING: Final = tuple(PLACES[status] for status in ACTIVE)
+_FAILED: Final = tuple(PLACES[status] for status in FAILURES)
+
+
+def urgency(tally: Tally) -> int:
+    """Return how urgent some tasks are: `WAITING`, `RUNNING`, `FAILED` or `QUIET`."""
+    numbers = tally.numbers
+    if numbers[_WAITING]:
+        return WAITING
+    if any(numbers[place] for place in _RUNNING):
+        return RUNNING
+    if any(numbers[place] for place in _FAILED):
+        return FAILED
+    return QUIET
+
+
+class Branch:
+    """A task and all below it."""
+
+    __slots__ = (
+        "calls",
+        "cost",
+        "ended",
+        "groups",
+        "parent",
+        "place",
+        "siblings",
+        "started",
+        "status",
+        "tally",
+        "task",
+        "tokens",
+        "unpriced",
+        "urgency",
+    )
+
+    def __init__(self, task: TaskId, parent: "Branch | None", place: int) -> None:
+        self.task = task
+        self.parent = parent
+        self.place = place
+        """Which of its parent's children it is."""
+        self.siblings: Siblings | None = None
+        """Those of the same agent, itself included."""
+        # Its own, as of the last look.
+        self.status: int | None = None
+        self.tokens = self.calls = self.cost = self.unpriced = 0
+        self.started: float | None = None
+        self.ended: float | None = None
+        self.tally = Tally()
+        """Of it and all below it."""
+        self.groups: Mapping[str, Siblings] = _NO_GROUPS
+        """The children, by agent."""
+        self.urgency = QUIET
+
+    @property
+    def below(self) -> Tally:
+        """What all below it add up to, without itself."""
+        below = self.tally - Tally(1, self.tokens, self.calls, self.cost, self.unpriced)
+        assert self.status is not None, "it was looked at"
+        below.numbers[self.status] -= 1
+        return below
+
+    @property
+    def width(self) -> int:
+        """How many children it has."""
+        return sum(len(group.members) for group in self.groups.values())
+
+
+class Siblings:
+    """The children of one task that are of one agent."""
+
+    __slots__ = (
+        "agent",
+        "branching",
+        "members",
+        "numbers",
+        "parent",
+        "tally",
+        "urgent",
+    )
+
+    def __init__(self, agent: str, parent: Branch) -> None:
+        self.agent = agent
+        self.parent = parent
+        self.members: dict[TaskId, Branch] = {}
+        self.tally = Tally()
+        """Of them and all below them."""
+        self.numbers = [0] * len(STATUSES)
+        """How many of themselves have each status."""
+        self.urgent: tuple[dict[TaskId, Branch], ...] = ({}, {}, {})
+        """Those that are, by how urgent."""
+        self.branching: dict[TaskId, Branch] = {}
+        """Those with tasks below them."""
+
+    @property
+    def key(self) -> str:
+        """What a view knows the group by. No id of a task has a slash in it."""
+        return f"{self.parent.task}/{self.agent}"
+
+    def matter(self, most: int) -> list[Branch]:
+        """Return those that matter most, in their order: urgent, then large, then the first."""
+        chosen: dict[TaskId, Branch] = {}
+        for those in self.urgent:
+            if len(chosen) < most and those:
+                left = most - len(chosen)
+                _take(chosen, heapq.nsmallest(left, those.values(), key=_place))
+        if len(chosen) < most and self.branching:
+            large = heapq.nlargest(
+                most + len(chosen), self.branching.values(), key=_size
+            )
+            _take(chosen, (it for it in large if it.task not in chosen), most)
+        if len(chosen) < most:
+            rest = (it for it in self.members.values() if it.task not in chosen)
+            _take(chosen, rest, most)
+        return sorted(chosen.values(), key=_place)
+
+
+_NO_GROUPS: Final[Mapping[str, Siblings]] = {}
+
+
+def _take(
+    chosen: dict[TaskId, Branch], more: Iterable[Branch], most: int | None = None
+) -> None:
+    left = None if most is None else most - len(chosen)
+    # First all of them: what is left to choose from depends on what is chosen.
+    for branch in list(islice(more, left)):
+        chosen[branch.task] = branch
+
+
+def _place(branch: Branch) -> int:
+    return branch.place
+
+
+def _size(branch: Branch) -> tuple[int, int, int]:
+    return branch.tally.tasks, branch.tally.tokens, -branch.place
+
+
+class Rollups:
+    """The tallies of a tree, up to date as of the last look."""
+
+    def __init__(self, nodes: Mapping[TaskId, dict[str, Any]]) -> None:
+        self._nodes = nodes
+        self.changed: dict[TaskId, None] = dict.fromkeys(nodes)
+        """What the tree has noted since the last look: parents before what is new below them."""
+        self._branches: dict[TaskId, Branch] = {}
+
+    def __getitem__(self, task: TaskId) -> Branch:
+        """Return a subtree as it is now."""
+        if self.changed:
+            self._look()
+        return self._branches[task]
+
+    def _look(self) -> None:
+        branches, self.changed, changed = self._branches, {}, self.changed
+        if not branches:
+            self._add_up()
+            return
+        for task in changed:
+            branch = branches.get(task)
+            if branch is None:
+                branch = branches[task] = self._grow(task)
+            _bring_up(branch, self._nodes[task])
+
+    def _add_up(self) -> None:
+        """Add up all there is: each task once, since parents come before their children."""
+        for task, node in self._nodes.items():
+            branch = self._branches[task] = self._grow(task)
+            _note(branch, node)
+        for branch in reversed(self._branches.values()):
+            branch.urgency = urgency(branch.tally)
+            if branch.parent is not None and branch.siblings is not None:
+                branch.parent.tally.absorb(branch.tally)
+                branch.siblings.tally.absorb(branch.tally)
+                if branch.urgency != QUIET:
+                    branch.siblings.urgent[branch.urgency][branch.task] = branch
+
+    def _grow(self, task: TaskId) -> Branch:
+        node = self._nodes[task]
+        if node["parent"] is None:
+            return Branch(task, None, 0)
+        parent = self._branches[node["parent"]]
+        branch = Branch(task, parent, parent.width)
+        if parent.groups is _NO_GROUPS:
+            parent.groups = {}
+            if parent.siblings is not None:
+                parent.siblings.branching[parent.task] = parent
+        assert isinstance(parent.groups, dict), "it has just been made"
+        if node["agent"] not in parent.groups:
+            parent.groups[node["agent"]] = Siblings(node["agent"], parent)
+        siblings = branch.siblings = parent.groups[node["agent"]]
+        siblings.members[task] = branch
+        return branch
+
+
+def _bring_up(branch: Branch, node: dict[str, Any]) -> None:
+    """Let all above know what has changed of a task."""
+    before, status = branch.status, PLACES[node["status"]]
+    change = _used_since(branch, node["usage"])
+    times = (node["started"], node["ended"])
+    is_timed = times != (branch.started, branch.ended)
+    if before == status and change is None and not is_timed:
+        return
+    branch.status = status
+    branch.started, branch.ended = times
+    if branch.siblings is not None and before != status:
+        branch.siblings.numbers[status] += 1
+        if before is not None:
+            branch.siblings.numbers[before] -= 1
+    above: Branch | None = branch
+    while above is not None:
+        _add(above.tally, before, status, change, times)
+        if above.siblings is not None:
+            _add(above.siblings.tally, before, status, change, times)
+        if before != status:
+            _sort_in(above)
+        above = above.parent
+
+
+def _note(branch: Branch, node: dict[str, Any]) -> None:
+    """Note of a task for the first time how it stands itself, and tell nobody."""
+    status = branch.status = PLACES[node["status"]]
+    branch.started, branch.ended = times = (node["started"], node["ended"])
+    _add(branch.tally, None, status, _used_since(branch, node["usage"]), times)
+    if branch.siblings is not None:
+        branch.siblings.numbers[status] += 1
+
+
+def _used_since(branch: Branch, usage: Usage) -> tuple[int, int, int, int] | None:
+    """Return the tokens, calls, cost and unpriced calls since the last look, if any."""
+    now = (usage.tokens, usage.calls, usage.cost, usage.unpriced)
+    before = (branch.tokens, branch.calls, branch.cost, branch.unpriced)
+    if now == before:
+        return None
+    branch.tokens, branch.calls, branch.cost, branch.unpriced = now
+    return (
+        now[0] - before[0],
+        now[1] - before[1],
+        now[2] - before[2],
+        now[3] - before[3],
+    )
+
+
+def _add(
+    tally: Tally,
+    before: int | None,
+    status: int,
+    change: tuple[int, int, int, int] | None,
+    times: tuple[float | None, float | None],
+) -> None:
+    started, ended = times
+    if before is None:
+        tally.tasks += 1
+        tally.numbers[status] += 1
+    elif before != status:
+        tally.numbers[before] -= 1
+        tally.numbers[status] += 1
+    if change is not None:
+        tokens, calls, cost, unpriced = change
+        tally.tokens += tokens
+        tally.calls += calls
+        tally.cost += cost
+        tally.unpriced += unpriced
+    if started is not None and (tally.began is None or started < tally.began):
+        tally.began = started
+    # A session may take its end back, but only to end later.
+    if ended is not None and (tally.ended is None or ended > tally.ended):
+        tally.ended = ended
+
+
+def _sort_in(branch: Branch) -> None:
+    """Keep a subtree among those of its siblings that are as urgent."""
+    now, before = urgency(branch.tally), branch.urgency
+    if now == before or branch.siblings is None:
+        branch.urgency = now
+        return
+    branch.urgency = now
+    if before != QUIET:
+        del branch.siblings.urgent[before][branch.task]
+    if now != QUIET:
+        branch.siblings.urgent[now][branch.task] = branch

@@ -1,0 +1,190 @@
+"""Trees as text. Pure: from a tree to a string, the same for the same facts."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from delegation.notices import usd
+from delegation.task import Ending, Mode, Status, TaskId
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+GLYPHS: Final[dict[str, str]] = {
+    Status.QUEUED: "·",
+    Status.RUNNING: "◐",
+    Status.QUIET: "◔",
+    Status.WAITING: "!",
+    Status.INTERRUPTED: "◌",
+    Ending.SUCCEEDED: "✓",
+    Ending.FAILED: "✗",
+    Ending.CANCELLED: "⊘",
+    Ending.TIMED_OUT: "✗",
+    Ending.OVER_BUDGET: "✗",
+    Ending.REFUSED: "⊘",
+    Ending.LOST: "✗",
+}
+SHOWN_OF_A_GOAL: Final = 60
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One task as one line, in parts that a view can align and colour."""
+
+    task: TaskId
+    branch: str
+    """The lines that connect it to its parent."""
+    name: str
+    status: str
+    mode: str
+    seconds: float | None
+    tokens: int
+    """Its own and those of all below it."""
+    money: str
+    about: str
+    """What went wrong, else what it is about."""
+    folded: str = ""
+    """How many tasks below it are not shown and how they stand, in short."""
+
+    @property
+    def glyph(self) -> str:
+        return glyph(self.status, self.mode)
+
+
+def glyph(status: str, mode: str) -> str:
+    """Return the sign of a status. A session that waits for news needs nobody."""
+    is_at_rest = status == Status.WAITING and mode == Mode.ROOT
+    return "◌" if is_at_rest else GLYPHS[status]
+
+
+def rows(
+    tree: "Tree",
+    *,
+    now: float | None = None,
+    depth: int | None = None,
+    only: Collection[TaskId] | None = None,
+) -> Iterator[Row]:
+    """Yield the tasks of a tree, each parent before its children.
+
+    What is left out below a task is counted there, in `Row.folded`.
+
+    Args:
+        tree: what to show.
+        now: counts the time of what still runs; without it that time is not shown.
+        depth: how many levels below the root are shown; by default all are.
+        only: the tasks to show, besides those above them; by default all.
+    """
+    kept = None if only is None else _with_ancestors(tree, only)
+    pending = [(tree.root, 0, "", "")]
+    while pending:
+        task, level, branch, indent = pending.pop()
+        asked = tree.children(task) if depth is None or level < depth else []
+        children = [it for it in asked if kept is None or it in kept]
+        yield _row(tree, task, branch, now, _folded(tree, task, asked, children))
+        for child in reversed(children):
+            last = child == children[-1]
+            pending.append(
+                (
+                    child,
+                    level + 1,
+                    indent + ("└─ " if last else "├─ "),
+                    indent + ("   " if last else "│  "),
+                )
+            )
+
+
+def _with_ancestors(tree: "Tree", tasks: Collection[TaskId]) -> set[TaskId]:
+    kept: set[TaskId] = set()
+    for task in tasks:
+        line: TaskId | None = task
+        while line is not None and line not in kept:
+            kept.add(line)
+            line = tree[line]["parent"]
+    return kept
+
+
+def _folded(
+    tree: "Tree", task: TaskId, asked: list[TaskId], shown: list[TaskId]
+) -> str:
+    """Return how many tasks below one are not shown, and how they stand."""
+    if len(shown) == len(asked) and (asked or not tree.children(task)):
+        return ""
+    left = tree.branch(task).below
+    for child in shown:
+        left -= tree.branch(child).tally
+    return f"{left.tasks:,}↓ {left.alarms()}".strip()
+
+
+def _row(
+    tree: "Tree", task: TaskId, branch: str, now: float | None, folded: str
+) -> Row:
+    node = tree[task]
+    _, _, name = node["path"].rpartition("/")
+    return Row(
+        task=task,
+        branch=branch,
+        name=name,
+        status=node["status"],
+        mode=node["mode"],
+        seconds=seconds_of(node, now),
+        tokens=node["total"].tokens,
+        money=usd(node["total"]),
+        about=one_line(node["error"] or node["label"] or node["goal"]),
+        folded=folded,
+    )
+
+
+def seconds_of(node: dict[str, Any], now: float | None) -> float | None:
+    """Return how long a task ran, or has until now."""
+    ended: float | None = node["ended"] if node["ended"] is not None else now
+    if node["started"] is None or ended is None:
+        return None
+    return ended - float(node["started"])
+
+
+def text(shown: Iterable[Row]) -> str:
+    """Return one line a task: status, mode, time, tokens and cost with all below, what about."""
+    return aligned(
+        (
+            row.branch + row.name,
+            f"{row.glyph} {row.status}",
+            "" if row.mode == Mode.ROOT else row.mode,
+            "" if row.seconds is None else f"{row.seconds:.1f} s",
+            f"{row.tokens:,} tok",
+            row.money,
+            " · ".join(filter(None, (row.folded, row.about))),
+        )
+        for row in shown
+    )
+
+
+def aligned(lines: Iterable[tuple[str, ...]]) -> str:
+    """Return the seven cells of each line in columns."""
+    table = [*lines]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join(map(_aligned, cells, widths, "<<<>>><")).rstrip() for cells in table
+    )
+
+
+def _aligned(cell: str, width: int, direction: str) -> str:
+    return f"{cell:{direction}{width}}"
+
+
+# Control characters but for line ends and tabs, and those that turn the direction of writing.
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(words: str) -> str:
+    """Return a text that a terminal only shows: what agents say may hold control sequences."""
+    return CONTROLS.sub(" ", words)
+
+
+def one_line(words: str) -> str:
+    """Return the beginning of a text, on one line."""
+    words = " ".join(printable(words).split())
+    if len(words) <= SHOWN_OF_A_GOAL:
+        return words
+    return words[: SHOWN_OF_A_GOAL - 1] + "…"

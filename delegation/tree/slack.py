@@ -1,0 +1,174 @@
+"""How much time there was: the slack of every task of a run.
+
+**The slack** of a task is how much later it could have ended without the last end being later, all
+else as it was: who waited goes on at once, and what took a while to begin takes as long as it did,
+be it for want of room or for a session to be told. Who ends on the critical path has none.
+"""
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from delegation.task import Mode, TaskId
+from delegation.tree.intervals import end_of, last_moment, waits
+
+if TYPE_CHECKING:
+    from delegation.tree.tree import Tree
+
+
+def slack(
+    tree: "Tree", task: TaskId | None = None, *, now: float | None = None
+) -> Mapping[TaskId, float]:
+    """Return how many seconds later each task of a subtree could have ended."""
+    top = tree.root if task is None else task
+    tasks = [*tree.descendants(top, itself=True)]
+    until = last_moment(tree, tasks) if now is None else now
+    return _Slack(tree, top, tasks, until).found
+
+
+class _Slack:
+    """Goes through a subtree from its end, so that what depends on a task comes before it."""
+
+    def __init__(
+        self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float
+    ) -> None:
+        self.tree = tree
+        self.top = top
+        self.now = now
+        self.end = max(end_of(tree, task, now) for task in tasks)
+        self.found: dict[TaskId, float] = {top: self.end - end_of(tree, top, now)}
+        self.starts: dict[TaskId, float] = {}
+        """How much later each could have started."""
+        self.needed_by: dict[TaskId, list[TaskId]] = {}
+        self.handed_on: dict[tuple[TaskId, int], _HandedOn] = defaultdict(_HandedOn)
+        """By task, and by turn of a session."""
+        self.turns_later: list[float] = []
+        """How much later the turns of a session could have ended, the last one first."""
+        for task in tasks:
+            for need in tree.needs(task):
+                self.needed_by.setdefault(need, []).append(task)
+        self.begins = [begin for begin, _ in tree.turns]
+        self.causes = self.causes_of_turns(tasks)
+        pending = [self.backwards(top)]
+        while pending:
+            child = next(pending[-1], None)
+            if child is None:
+                pending.pop()
+            else:
+                pending.append(self.backwards(child))
+
+    def causes_of_turns(self, tasks: list[TaskId]) -> list[float | None]:
+        """Return when that ended whose news each turn was begun for, if it was for any."""
+        causes: list[float | None] = [None] * len(self.begins)
+        news = sorted(
+            end_of(self.tree, task, self.now)
+            for task in tasks
+            if self.tree[task]["mode"] == Mode.DETACHED
+        )
+        for turn, begin in enumerate(self.begins):
+            last = bisect.bisect_right(news, begin) - 1
+            _, before = self.tree.turns[turn - 1] if turn else (0.0, begin)
+            if last >= 0 and before is not None and news[last] > before:
+                causes[turn] = news[last]
+        return causes
+
+    def backwards(self, parent: TaskId) -> Iterator[TaskId]:
+        """Yield the children, the last one first, each once its own slack is known.
+
+        Whoever takes one goes through all below it before taking the next.
+        """
+        tree = self.tree
+        intervals = waits(tree, parent, self.now)
+        for child in reversed(tree.children(parent)):
+            own = self.of(parent, child, intervals)
+            self.found[child] = own
+            yield child
+            # Had it started later, all that it handed on would have, too.
+            start = self.starts[child] = min(own, self.handed_on[child, 0].least)
+            at = tree[child]["requested"]
+            self.handed_on[parent, self.turn_at(parent, at)].add(at, start)
+
+    def of(
+        self, parent: TaskId, child: TaskId, intervals: list[tuple[float, float]]
+    ) -> float:
+        tree = self.tree
+        ended = end_of(tree, child, self.now)
+        later = self.end - ended
+        if tree[child]["mode"] == Mode.JOINED:
+            asked = tree[child]["requested"]
+            place = bisect.bisect_right(intervals, (asked, self.end + 1)) - 1
+            goes_on = intervals[place][1]
+            turn = self.turn_at(parent, asked)
+            since = self.handed_on[parent, turn].least_since(goes_on)
+            later = min(
+                later, goes_on - ended + min(self.end_later(parent, turn), since)
+            )
+        elif self.top == tree.root:
+            turn = bisect.bisect_left(self.begins, ended)
+            if turn < len(self.begins):
+                cause = self.causes[turn]
+                begins = self.begins[turn] if cause is None else cause
+                later = min(later, begins - ended + self.begin_later(turn))
+        for dependent in self.needed_by.get(child, ()):
+            ready = max(
+                tree[dependent]["requested"],
+                *(end_of(tree, need, self.now) for need in tree.needs(dependent)),
+            )
+            later = min(later, ready - ended + self.starts[dependent])
+        return later
+
+    def turn_at(self, task: TaskId, at: float) -> int:
+        """Return which turn of a session it is at a moment; of any other task, 0."""
+        if task != self.tree.root:
+            return 0
+        return bisect.bisect_right(self.begins, at) - 1
+
+    def begin_later(self, turn: int) -> float:
+        """Return how much later a turn could have begun, with all in it."""
+        handed_on = self.handed_on[self.tree.root, turn]
+        return min(self.end_later(self.tree.root, turn), handed_on.least)
+
+    def end_later(self, task: TaskId, turn: int) -> float:
+        """Return how much later a task could have ended, or a turn of a session."""
+        if task != self.tree.root:
+            return self.found[task]
+        last = len(self.begins) - 1
+        # From the last one on that is known: all after it is known, too.
+        for at in range(last - len(self.turns_later), turn - 1, -1):
+            if at == last:
+                self.turns_later.append(self.found[task])
+                continue
+            later = min(
+                self.turns_later[-1], self.handed_on[self.tree.root, at + 1].least
+            )
+            cause, (_, ended) = self.causes[at + 1], self.tree.turns[at]
+            if cause is not None and ended is not None:
+                # The next one waited for news anyway.
+                later += cause - ended
+            self.turns_later.append(later)
+        return self.turns_later[last - turn]
+
+
+class _HandedOn:
+    """What a task, or a turn of a session, has handed on: the last is added first."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.starts: list[float] = []
+
+    def add(self, asked: float, start: float) -> None:
+        """Learn when something was asked for, and how much later it could have started."""
+        self.asked.append(-asked)
+        self.starts.append(min(start, self.least))
+
+    @property
+    def least(self) -> float:
+        """How much later all of it could have started."""
+        return self.starts[-1] if self.starts else math.inf
+
+    def least_since(self, at: float) -> float:
+        """Return how much later that could have started which was asked for since a moment."""
+        since = bisect.bisect_right(self.asked, -at)
+        return self.starts[since - 1] if since else math.inf

@@ -1,0 +1,389 @@
+"""The executed tree of one session, as a graph that anybody can query.
+
+The fold keeps it up to date, fact by fact; it is never rebuilt. Work per fact is O(depth).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from agents import Usage
+from delegation.task import Mode, Reason, Status, TaskId
+from delegation.tree import critical_path, intervals
+from delegation.tree import rows as tree_rows
+from delegation.tree.critical_path import CriticalPath
+from delegation.tree.intervals import Parallelism, Step
+from delegation.tree.rollups import Branch, Rollups
+from delegation.tree.slack import slack as slack_of
+from delegation.tree.tally import Tally
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from delegation.tree.diff import Change
+
+
+NOTHING_USED: Final = Usage()
+NODES: Final = 120
+"""How many boxes a chart has at most: more than this nobody can read."""
+DELEGATES: Final = "delegates"
+"""The edge from who asked to who was asked."""
+NEEDS: Final = "needs"
+"""The edge from a task to one that starts when it has succeeded."""
+
+
+class Tree:
+    """Who asked whom for what, and what came of it.
+
+    Edges have a `kind`: `delegates` from parent to child, `needs` from a task to a sibling that
+    starts when it has succeeded.
+
+    Every node has the attributes `parent, agent, goal, label, path, mode, reason, status,
+    requested, started, ended, usage, cost, total, error`. `usage` and `cost` (micro-dollars)
+    are the task's own; `total` is the usage of it and all below it. Times are seconds since the
+    epoch.
+    """
+
+    def __init__(self, root: TaskId) -> None:
+        self.root = root
+        self._nodes: dict[TaskId, dict[str, Any]] = {}
+        self._needs: dict[TaskId, tuple[TaskId, ...]] = {}
+        # Kept from the first look on: most trees are never looked at while they grow.
+        self._graph: nx.DiGraph[TaskId] | None = None
+        self._rollups: Rollups | None = None
+        self._owed: dict[int, dict[TaskId, Usage]] = {}
+        """By level: what is in the total of a task, and not yet in that of the one above it."""
+        self._deepest = 0
+        """The last level of these."""
+        self.turns: list[tuple[float, float | None]] = []
+        """When the turns of the session began and ended, oldest first."""
+
+    def __repr__(self) -> str:
+        return f"<Tree {self.root}: {len(self)} tasks>"
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[TaskId]:
+        """Yield all tasks, each parent before its children."""
+        return iter(self._nodes)
+
+    def __getitem__(self, task: TaskId) -> dict[str, Any]:
+        """Return the attributes of a node, as they are now."""
+        node = self._nodes[task]
+        if self._deepest and (level := _level(node)) < self._deepest:
+            self._sum_up(level)
+        return node
+
+    @property
+    def graph(self) -> "nx.DiGraph[TaskId]":
+        """The same as a graph. The ledger writes it: copy it before you change it."""
+        self._sum_up(0)
+        if self._graph is None:
+            # Imported late: networkx is the slowest import of all, and many programs draw no tree.
+            import networkx as nx
+
+            self._graph = nx.DiGraph()
+            for task in self._nodes:
+                self._draw(self._graph, task)
+        return self._graph
+
+    def _draw(self, graph: "nx.DiGraph[TaskId]", task: TaskId) -> None:
+        node = self._nodes[task]
+        graph.add_node(task, **node)
+        # The graph's own dictionary, without the view that it wraps around each look at it.
+        self._nodes[task] = graph.nodes[task]
+        if node["parent"] is not None:
+            graph.add_edge(node["parent"], task, kind=DELEGATES)
+        for need in self._needs.get(task, ()):
+            graph.add_edge(need, task, kind=NEEDS)
+
+    @property
+    def total(self) -> Usage:
+        """What the whole tree has used."""
+        usage: Usage = self[self.root]["total"]
+        return usage
+
+    def children(self, task: TaskId) -> list[TaskId]:
+        """Return the tasks that this one asked for, in the order it asked."""
+        below = self.graph.succ[task].items()
+        return [child for child, edge in below if edge["kind"] == DELEGATES]
+
+    def needs(self, task: TaskId) -> list[TaskId]:
+        """Return the tasks that had to succeed before this one could start."""
+        above = self.graph.pred[task].items()
+        return [need for need, edge in above if edge["kind"] == NEEDS]
+
+    def edges(self) -> Iterator[tuple[TaskId, TaskId, str]]:
+        """Yield from where each edge leads, to where, and its kind."""
+        for above, below, edge in self.graph.edges(data=True):
+            yield above, below, edge["kind"]
+
+    def ancestors(self, task: TaskId) -> list[TaskId]:
+        """Return who asked for a task, who asked for that one, and so on up to the root."""
+        line: list[TaskId] = []
+        above: TaskId | None = self._nodes[task]["parent"]
+        while above is not None:
+            line.append(above)
+            above = self._nodes[above]["parent"]
+        return line
+
+    def descendants(
+        self, task: TaskId | None = None, *, itself: bool = False
+    ) -> Iterator[TaskId]:
+        """Yield all below a task, or below the root, each parent before its children."""
+        top = self.root if task is None else task
+        pending = [top]
+        while pending:
+            below = pending.pop()
+            if below != top or itself:
+                yield below
+            pending += reversed(self.children(below))
+
+    def find(
+        self,
+        *,
+        status: str | Collection[str] | None = None,
+        agent: str | None = None,
+        under: TaskId | None = None,
+    ) -> list[TaskId]:
+        """Return the tasks that fit, each parent before its children.
+
+        Args:
+            status: theirs, or several that they may have, such as `FAILURES`.
+            agent: who does them.
+            under: the top of the subtree in which to look; by default everywhere.
+        """
+        statuses = {status} if isinstance(status, str) else status
+        return [
+            task
+            for task in self.descendants(under, itself=True)
+            if (statuses is None or self._nodes[task]["status"] in statuses)
+            and (agent is None or self._nodes[task]["agent"] == agent)
+        ]
+
+    def at(self, name: str) -> TaskId | None:
+        """Return the task of an id or of a path, if there is one."""
+        task = TaskId(name)
+        if task in self._nodes:
+            return task
+        paths = (task for task, node in self._nodes.items() if node["path"] == name)
+        return next(paths, None)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many tasks have each status."""
+        return self.branch(self.root).tally.counts
+
+    def tally(self, task: TaskId | None = None) -> Tally:
+        """Return what a task and all below it add up to; without one, the whole tree."""
+        return self.branch(self.root if task is None else task).tally.copy()
+
+    def branch(self, task: TaskId) -> Branch:
+        """Return a subtree as it is added up: for views, which only read it."""
+        if self._rollups is None:
+            self._rollups = Rollups(self._nodes)
+        return self._rollups[task]
+
+    def steps(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> list[Step]:
+        """Return how many tasks of a subtree were at work, each time that changed."""
+        return intervals.steps(self, task, now=now)
+
+    def parallelism(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> Parallelism:
+        """Return how much of a subtree was done at once, at most and on average."""
+        return intervals.parallelism(self, task, now=now)
+
+    def critical_path(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> CriticalPath:
+        """Return what took as long as a subtree took: see `delegation.tree.critical_path`."""
+        return critical_path.critical_path(self, task, now=now)
+
+    def slack(
+        self, task: TaskId | None = None, *, now: float | None = None
+    ) -> Mapping[TaskId, float]:
+        """Return how many seconds later each task could have ended: see `delegation.tree.slack`."""
+        return slack_of(self, task, now=now)
+
+    def rows(
+        self,
+        *,
+        now: float | None = None,
+        depth: int | None = None,
+        only: Collection[TaskId] | None = None,
+    ) -> Iterator[tree_rows.Row]:
+        """Yield one row a task, each parent before its children.
+
+        Args:
+            now: counts the time of what still runs.
+            depth: how many levels below the root are shown; by default all are.
+            only: the tasks to show, besides those above them; by default all.
+        """
+        return tree_rows.rows(self, now=now, depth=depth, only=only)
+
+    def diff(self, later: "Tree") -> "list[Change]":
+        """Return how another run differs from this one, role by role: see `delegation.tree.diff`."""
+        from delegation.tree.diff import diff
+
+        return diff(self, later)
+
+    # Imported late: who draws is not who runs.
+
+    def to_text(
+        self,
+        *,
+        rows: int | None = None,
+        now: float | None = None,
+        depth: int | None = None,
+        only: Collection[TaskId] | None = None,
+    ) -> str:
+        """Return the tree as lines of text, one a task; with `rows`, folded into so many.
+
+        The other arguments are those of `rows()`; where it is folded, only `now` counts.
+        """
+        if rows is None:
+            return tree_rows.text(self.rows(now=now, depth=depth, only=only))
+        from delegation.tree.exports.text import folded_text
+
+        return folded_text(self, rows=rows, now=now)
+
+    def to_mermaid(self, *, rows: int = NODES) -> str:
+        """Return the folded tree as a Mermaid flowchart, with at most so many boxes."""
+        from delegation.tree.exports.mermaid import mermaid
+
+        return mermaid(self, rows=rows)
+
+    def to_dot(self, *, rows: int = NODES) -> str:
+        """Return the folded tree for Graphviz, with at most so many boxes."""
+        from delegation.tree.exports.dot import dot
+
+        return dot(self, rows=rows)
+
+    def to_svg(self, *, rows: int = NODES, now: float | None = None) -> str:
+        """Return the folded tree as a picture of at most so many lines."""
+        from delegation.tree.exports.svg import svg
+
+        return svg(self, rows=rows, now=now)
+
+    def to_graphml(self) -> str:
+        """Return the whole graph as GraphML: see `delegation.tree.exports.graphml`."""
+        from delegation.tree.exports.graphml import graphml
+
+        return graphml(self)
+
+    def to_json(self) -> str:
+        """Return the whole graph as node-link JSON: see `delegation.tree.exports.node_link`."""
+        from delegation.tree.exports.node_link import json
+
+        return json(self)
+
+    def to_trace(self, *, now: float | None = None) -> str:
+        """Return the whole tree as a Chrome trace: see `delegation.tree.exports.chrome_trace`."""
+        from delegation.tree.exports.chrome_trace import trace
+
+        return trace(self, now=now)
+
+    def add(
+        self,
+        task: TaskId,
+        *,
+        parent: TaskId | None,
+        agent: str,
+        path: str,
+        mode: Mode,
+        at: float,
+        goal: str = "",
+        label: str = "",
+        reason: Reason | None = None,
+        needs: Iterable[TaskId] = (),
+    ) -> None:
+        """Add a task that has not started."""
+        self._nodes[task] = {
+            "parent": parent,
+            "agent": agent,
+            "goal": goal,
+            "label": label,
+            "path": path,
+            "mode": mode,
+            "status": Status.QUEUED,
+            "reason": "" if reason is None else reason,
+            "requested": at,
+            "started": None,
+            "ended": None,
+            "usage": NOTHING_USED,
+            "cost": 0,
+            "total": NOTHING_USED,
+            "error": "",
+        }
+        if needs:
+            self._needs[task] = tuple(needs)
+        if self._graph is not None:
+            self._draw(self._graph, task)
+        if self._rollups is not None:
+            self._rollups.changed[task] = None
+
+    def mark(self, task: TaskId, **attributes: object) -> None:
+        """Change attributes of a node."""
+        self._nodes[task].update(attributes)
+        if self._rollups is not None:
+            self._rollups.changed[task] = None
+
+    def start(self, task: TaskId, at: float, status: Status) -> None:
+        """Let somebody work on a task, for the first time or again."""
+        node = self._nodes[task]
+        first = at if node["started"] is None else node["started"]
+        self.mark(task, status=status, started=first)
+
+    def begin_turn(self, at: float) -> None:
+        """Let the session take another turn."""
+        node = self._nodes[self.root]
+        first = at if node["started"] is None else node["started"]
+        self.mark(self.root, started=first, ended=None, error="")
+        self.turns.append((at, None))
+
+    def end_turn(self, at: float, error: str) -> None:
+        """Let the turn end that is under way."""
+        self.mark(self.root, ended=at, error=error)
+        began, _ = self.turns[-1]
+        self.turns[-1] = (began, at)
+
+    def spend(self, task: TaskId, usage: Usage) -> None:
+        """Book usage on a task, and in the totals of all above it."""
+        node = self._nodes[task]
+        node["usage"] = _sum(node["usage"], usage)
+        node["cost"] += usage.cost
+        self._add_to_total(task, node, usage)
+        if self._rollups is not None:
+            self._rollups.changed[task] = None
+
+    def _add_to_total(self, task: TaskId, node: dict[str, Any], usage: Usage) -> None:
+        node["total"] = _sum(node["total"], usage)
+        level = _level(node)
+        owed = self._owed.setdefault(level, {})
+        owed[task] = _sum(owed.get(task, NOTHING_USED), usage)
+        self._deepest = max(self._deepest, level)
+
+    def _sum_up(self, level: int) -> None:
+        """Make the totals of a level and of all below it true.
+
+        What is owed to those above waits until somebody looks at them. Whoever climbs to the root
+        with every answer pays for the depth of the tree each time.
+        """
+        while self._deepest > level:
+            for task, usage in self._owed.pop(self._deepest, {}).items():
+                parent: TaskId | None = self._nodes[task]["parent"]
+                if parent is not None:
+                    self._add_to_total(parent, self._nodes[parent], usage)
+            self._deepest -= 1
+
+
+def _level(node: Mapping[str, Any]) -> int:
+    # The path of a task names all above it.
+    path: str = node["path"]
+    return path.count("/")
+
+
+def _sum(used: Usage, more: Usage) -> Usage:
+    return more if used is NOTHING_USED else used + more

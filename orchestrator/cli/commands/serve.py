@@ -1,0 +1,183 @@
+"""`orchestrator serve`: the agents of a file behind HTTP, until a signal comes."""
+
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from agents import Agent
+from delegation import SessionRecord
+from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.options import JournalOption, journal_of, stoppable
+from orchestrator.cli.signals import Stop
+from orchestrator.cli.terminal.console import command
+from orchestrator.control.server import open_control
+from orchestrator.runtime import IN_MEMORY, open_orchestrator
+
+if TYPE_CHECKING:
+    from orchestrator.server.transport.api_key import Kept
+    from orchestrator.server.transport.listener import Listening
+
+GRACE_SECONDS: Final = 10
+INSTALL: Final = "pip install 'delegation-orchestrator[server]'"
+ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (it is looked for)
+"""What listens at every address can be reached at this one."""
+
+
+def serve(
+    file: str,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8642,
+    allowed_host: tuple[str, ...] = (),
+    workspace: Path | None = None,
+    body_limit: int = 10_000_000,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    webhook: Annotated[str | None, Parameter(show_default=False)] = None,
+    grace: float = GRACE_SECONDS,
+    journal: JournalOption = None,
+) -> int:
+    """Put the agents of a file behind HTTP: each is a model for OpenAI's clients.
+
+    Clients show a token: ORCHESTRATOR_API_KEY, or the one that is made and kept beside the
+    journal. Exits with 0 when a signal has stopped it in good order.
+
+    Args:
+        file: A Python file that defines agents: FILE for all of them, FILE:NAME for one.
+        host: Where to listen; others than this machine can connect only where that is asked for.
+        port: 0 takes any that is free, and says which.
+        allowed_host: A name by which clients may call this server, besides its address; * is any.
+        workspace: The folder that tools work in; by default this one.
+        body_limit: How many bytes a request may have.
+        certificate: A PEM file; then the server speaks TLS.
+        key: The PEM file of its key, if that is another one.
+        webhook: An URL that is told of replies, signed.
+        grace: How many seconds what runs may go on after the first signal.
+    """
+    _require_positive(body_limit, "--body-limit")
+    if not 0 <= port < 2**16:
+        raise CommandError(f"--port is {port}; it must be 0 to 65535")
+    if not 0 <= grace < math.inf:
+        raise CommandError(f"--grace is {grace}; it must be 0 or more")
+    if workspace is not None and not workspace.is_dir():
+        raise CommandError(f"--workspace {workspace} is no folder")
+    try:
+        # Imported late: these libraries are an extra.
+        from orchestrator.server.server import open_server
+        from orchestrator.server.state import Settings
+        from orchestrator.server.transport.access import names_of
+        from orchestrator.server.transport.api_key import (
+            VARIABLE,
+            is_loopback,
+            token_for,
+        )
+        from orchestrator.server.transport.listener import (
+            Listening,
+            require_certificate,
+        )
+        from orchestrator.server.webhook import SECRET, open_webhook, secret_for
+    except ModuleNotFoundError as exc:
+        raise CommandError(f"a server needs {exc.name}: {INSTALL}") from exc
+
+    # The file may be anything, so it runs before the event loop does.
+    agents = load_agents(file)
+    listening = Listening(host=host, port=port, certificate=certificate, key=key)
+    require_certificate(listening)
+    folder = journal_of(journal).parent
+    token = token_for(os.environ, folder, is_local=is_loopback(host))
+    secret = None if webhook is None else secret_for(os.environ, folder)
+    # By these names what agents say and start is kept free of both, wherever they come from.
+    secrets = {VARIABLE: token.value} | (
+        {} if secret is None else {SECRET: secret.value}
+    )
+
+    async def work(stop: Stop) -> int:
+        async with AsyncExitStack() as opened:
+            orchestrator = await opened.enter_async_context(
+                open_orchestrator(
+                    journal,
+                    environ={**os.environ, **secrets},
+                    secrets=secrets,
+                    workspace=workspace,
+                )
+            )
+            if str(journal) != IN_MEMORY:
+                await opened.enter_async_context(
+                    open_control(orchestrator, journal_of(journal))
+                )
+            push = None
+            if webhook is not None and secret is not None:
+                push = await opened.enter_async_context(
+                    open_webhook(webhook, secret.value)
+                )
+            settings = Settings(
+                token=token.value,
+                hosts=names_of([host], allowed_host),
+                body_limit=body_limit,
+            )
+            server = await opened.enter_async_context(
+                open_server(orchestrator, agents, settings, listening, push)
+            )
+            stop.use(orchestrator)
+            if secret is not None:
+                where = SECRET if secret.file is None else secret.file.absolute()
+                print(f"webhooks are signed with the secret in {where}")
+            _say_left(server.office.left)
+            _say_where(server.addresses[0], agents, token, listening, journal)
+            await stop.wait_requested()
+            await stop.wait_drained()
+        return 0
+
+    return stoppable(work, grace)
+
+
+def _require_positive(number: int, option: str) -> None:
+    if number <= 0:
+        raise CommandError(f"{option} is {number}; it must be 1 or more")
+
+
+def _say_left(left: "Sequence[SessionRecord]") -> None:
+    if left:
+        missing = ", ".join(sorted({session.root.agent for session in left}))
+        print(f"{len(left)} unfinished, of agents that are not served here: {missing}")
+
+
+def _say_where(
+    address: str,
+    agents: Mapping[str, Agent[Any]],
+    token: "Kept",
+    listening: "Listening",
+    journal: Path | None,
+) -> None:
+    """Tell whoever has started it all that is needed to talk to it."""
+    scheme, _, place = address.partition("://")
+    at, _, port = place.rpartition(":")
+    url = f"{scheme}://{ANYWHERE.get(at, at)}:{port}"
+    print(f"listening at {url}")
+    print(f"agents: {', '.join(agents)}")
+    if token.file is None:
+        shown = "$ORCHESTRATOR_API_KEY"
+        print("token: the one in ORCHESTRATOR_API_KEY")
+    else:
+        shown = f"$(cat {shlex.quote(str(token.file.absolute()))})"
+        said = f"{token.value} (it is shown only now), " if token.is_new else ""
+        print(f"token: {said}kept in {token.file.absolute()}")
+    # Another shell need not have the same environment.
+    where = journal_of(journal) if "ORCHESTRATOR_HOME" in os.environ else journal
+    trusting = ""
+    if listening.certificate is not None:
+        trusting = f" --cacert {shlex.quote(str(listening.certificate.absolute()))}"
+    print(
+        f'try: curl{trusting} -H "Authorization: Bearer {shown}" {url}/v1/models',
+        f"watch: {command('watch', journal=where)}",
+        sep="\n",
+        flush=True,
+    )

@@ -1,0 +1,1 @@
+"""How a run shows its progress: a live tree, log lines, or NDJSON."""

@@ -1,0 +1,185 @@
+"""What a command shows while it runs, and who may look at it and act on it from elsewhere."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from traceback import walk_tb
+from typing import Final
+
+import trio
+from rich.text import Text
+
+from agents import raising_one_error
+from orchestrator.cli.progress.live_tree import newest_tree, show_live
+from orchestrator.cli.progress.log_lines import Log, log_of, write_log
+from orchestrator.cli.progress.ndjson import write_facts, write_lines
+from orchestrator.cli.terminal.approvals import answer_in_terminal, is_attended, pending
+from orchestrator.cli.terminal.console import Terminal, command
+from orchestrator.cli.terminal.style import Progress, chosen
+from orchestrator.control.server import open_control
+from orchestrator.journal.subscriptions import Facts
+from orchestrator.runtime import IN_MEMORY, Orchestrator, default_journal
+
+WATCH: Final = "Tasks are at work. To look at them, and to act on them:"
+
+
+class Showing:
+    """How one command shows what happens. `showing` makes it."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        console: Terminal,
+        journal: Path | None,
+        at_end: ExitStack,
+    ) -> None:
+        self.progress = progress
+        self._console = console
+        self._journal = journal
+        self._at_end = at_end
+        self._has_failed = False
+
+    @asynccontextmanager
+    async def watched(
+        self, orchestrator: Orchestrator, *, asking: bool = True
+    ) -> AsyncGenerator[None]:
+        """Show what happens as long as the block lasts, and let others look and act.
+
+        Args:
+            orchestrator: whom to show.
+            asking: ask whoever sits there for approvals; not where they talk already.
+        """
+        console, progress = self._console, self.progress
+        file = default_journal(os.environ) if self._journal is None else self._journal
+        is_shown = progress in {"live", "plain"} and not console.quiet
+        is_told = is_attended() and not console.quiet and progress != "json"
+        async with _controlled(orchestrator, file) as socket:
+            with raising_one_error():
+                async with trio.open_nursery() as nursery:
+                    if socket is not None and is_told:
+                        nursery.start_soon(self._hint, orchestrator)
+                    if (
+                        asking
+                        and is_attended()
+                        and not (is_shown and progress == "live")
+                    ):
+                        everywhere = Terminal(stderr=True)
+                        nursery.start_soon(
+                            answer_in_terminal,
+                            orchestrator,
+                            everywhere,
+                            pending(orchestrator),
+                        )
+                    with self._shown(orchestrator, nursery, is_shown=is_shown):
+                        yield
+                    nursery.cancel_scope.cancel(reason="it has ended")
+
+    @contextmanager
+    def _shown(
+        self, orchestrator: Orchestrator, nursery: trio.Nursery, *, is_shown: bool
+    ) -> Generator[None]:
+        console = self._console
+        if self.progress == "json":
+            facts = self._at_end.enter_context(orchestrator.follow())
+            # What happens while all of it is closed is told, too.
+            self._at_end.callback(write_lines, facts)
+            nursery.start_soon(write_facts, orchestrator, facts)
+        if is_shown and self.progress == "live":
+            nursery.start_soon(self._live, orchestrator)
+        if not (is_shown and self.progress == "plain"):
+            yield
+            return
+        with orchestrator.follow() as facts:
+            log = log_of(orchestrator, console)
+            nursery.start_soon(self._plain, orchestrator, facts, log)
+            try:
+                yield
+            finally:
+                with self._only_a_picture():
+                    log.tell([entry for entry, _ in facts.take()])
+                    log.sum_up()
+
+    async def _live(self, orchestrator: Orchestrator) -> None:
+        # Our own keys, so that what is typed does not spoil the picture.
+        attended, others = is_attended(), pending(orchestrator)
+        with self._only_a_picture():
+            await show_live(orchestrator, self._console, attended=attended)
+        if attended:
+            # Without a picture, somebody may still be needed.
+            await answer_in_terminal(orchestrator, Terminal(stderr=True), others)
+
+    async def _plain(self, orchestrator: Orchestrator, facts: Facts, log: Log) -> None:
+        with self._only_a_picture():
+            await write_log(orchestrator, facts, log)
+
+    @contextmanager
+    def _only_a_picture(self) -> Generator[None]:
+        """Let no error in what is shown end what is done. It is said once."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise  # whoever read it has left, and so do we
+        except Exception as exc:  # noqa: BLE001 (a bulkhead)
+            if not self._has_failed:
+                self._has_failed = True
+                self._console.print(
+                    Text(_without_it(exc), style="yellow"), soft_wrap=True
+                )
+
+    async def _hint(self, orchestrator: Orchestrator) -> None:
+        await wait_handed_on(orchestrator)
+        say_how_to_watch(orchestrator, self._console, self._journal)
+
+
+def _without_it(exc: Exception) -> str:
+    (*_, (frame, line)) = walk_tb(exc.__traceback__)
+    where = f"{Path(frame.f_code.co_filename).name}, line {line}"
+    return (
+        f"orchestrator: what happens cannot be shown ({type(exc).__name__}: {exc}, in {where});"
+        " the work goes on without that. This is our mistake: please report it."
+    )
+
+
+async def wait_handed_on(orchestrator: Orchestrator) -> None:
+    """Wait until the newest run has handed anything on."""
+    seen = 0
+    while (tree := newest_tree(orchestrator)) is None or len(tree) < 2:
+        seen = await orchestrator.wait_changed(after=seen)
+    await trio.lowlevel.checkpoint()
+
+
+def say_how_to_watch(
+    orchestrator: Orchestrator, console: Terminal, journal: Path | None
+) -> None:
+    again = command("watch", orchestrator.runs[-1], journal=journal)
+    console.print(Text(f"{WATCH} {again}", style="dim"), soft_wrap=True)
+
+
+@asynccontextmanager
+async def _controlled(
+    orchestrator: Orchestrator, journal: Path
+) -> AsyncGenerator[Path | None]:
+    if os.fspath(journal) == IN_MEMORY:
+        yield None
+        return
+    async with open_control(orchestrator, journal) as path:
+        yield path
+
+
+@asynccontextmanager
+async def showing(
+    progress: Progress, console: Terminal, journal: Path | None
+) -> AsyncGenerator[Showing]:
+    """Choose how a command shows what happens; in the end, tell what was not told yet.
+
+    Args:
+        progress: what the user wants.
+        console: where it is shown, unless as JSON.
+        journal: the journal as the user named it.
+    """
+    stream = sys.stderr if console.stderr else sys.stdout
+    with ExitStack() as at_end:
+        how = chosen(progress, stream, os.environ)
+        yield Showing(how, console, journal, at_end)

@@ -1,0 +1,201 @@
+"""Progress as lines that never change: for files, pipes, and terminals that can do no more.
+
+A run of any size stays readable: every change of the first tasks, and then only what matters, with
+a sign of life from time to time. What is left out is counted.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+import trio
+from rich.console import Console
+from rich.text import Text
+
+from delegation import Ending, SessionId, Status, TaskId, Tree, one_line, printable
+from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Entry,
+    QuietChanged,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from delegation.tree.tally import FAILURES
+from orchestrator.cli.terminal.style import (
+    ASCII,
+    COLOURS,
+    SIGNS,
+    is_ascii,
+    money_in_short,
+    time_in_short,
+    tokens_in_short,
+)
+from orchestrator.errors import UnknownIdError
+from orchestrator.journal.subscriptions import Facts
+from orchestrator.runtime import Orchestrator
+
+ALL_OF: Final = 200
+"""Of how many tasks every change is told."""
+SHALLOW: Final = 1
+"""How deep a task may be whose changes are told even then."""
+TOLD_FAILURES: Final = 40
+LISTED_FAILURES: Final = 20
+HEARTBEAT_SECONDS: Final = 30
+BATCH_SECONDS: Final = 0.1
+"""How long changes are gathered: what has begun at once was never seen to wait."""
+
+
+class Log:
+    """Tells what happens in one run after another."""
+
+    def __init__(
+        self, console: Console, tree_of: Callable[[SessionId], Tree | None]
+    ) -> None:
+        self._console = console
+        self._is_ascii = is_ascii(console)
+        self._tree_of = tree_of
+        self._began: float | None = None
+        self._active_at = 0.0
+        self._session: SessionId | None = None
+        self._tasks = 0
+        self._failed: list[tuple[str, str]] = []
+
+    def tell(self, entries: Sequence[Entry]) -> None:
+        """Tell of facts, as far as they matter."""
+        begun = {it.event.task for it in entries if isinstance(it.event, TaskStarted)}
+        for entry in entries:
+            if self._began is None:
+                self._began = entry.at
+            self._active_at = entry.at
+            self._tell(entry, begun)
+
+    def _tell(self, entry: Entry, begun: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
+        match entry.event:
+            case TaskRequested(request):
+                self._tasks += 1
+                if self._tasks == ALL_OF + 1:
+                    self._say(
+                        entry.at,
+                        f"more than {ALL_OF} tasks: from here on only those of the first"
+                        f" level, {TOLD_FAILURES} failures, and what waits for somebody",
+                        "dim",
+                    )
+                if request.id not in begun:
+                    about = request.label or request.goal
+                    self._change(entry, request.id, Status.QUEUED, about)
+            case TaskStarted(task):
+                self._change(entry, task, Status.RUNNING, "")
+            case QuietChanged(task, quiet):
+                status = Status.QUIET if quiet else Status.RUNNING
+                self._change(entry, task, status, "")
+            case ApprovalAsked(task, id_, _, tool, subject):
+                about = f"{tool}: {subject} ({id_})"
+                self._change(entry, task, Status.WAITING, about, always=True)
+            case ApprovalAnswered(task, _, answer, reason):
+                about = f"{answer}{': ' * bool(reason)}{reason}"
+                self._change(entry, task, Status.RUNNING, about, always=True)
+            case TaskSettled(task, outcome):
+                self._ended(entry, task, outcome.ending, outcome.error)
+            case TurnStarted(session) | TurnResumed(session):
+                self._session = session
+                self._change(entry, TaskId(session), Status.RUNNING, "")
+            case TurnEnded(session, _, outcome):
+                task = TaskId(session)
+                self._change(entry, task, outcome.ending, outcome.error)
+            case _:
+                pass
+
+    def _ended(self, entry: Entry, task: TaskId, ending: Ending, error: str) -> None:
+        is_told = False
+        if ending in FAILURES:
+            path, _ = self._place(entry.session, task)
+            self._failed.append((path, error))
+            is_told = len(self._failed) <= TOLD_FAILURES
+        self._change(entry, task, ending, error, always=is_told)
+        if len(self._failed) == TOLD_FAILURES and is_told:
+            words = f"{TOLD_FAILURES} tasks have failed: further ones are only counted"
+            self._say(entry.at, words, "dim")
+
+    def _change(
+        self,
+        entry: Entry,
+        task: TaskId,
+        status: str,
+        about: str,
+        *,
+        always: bool = False,
+    ) -> None:
+        path, depth = self._place(entry.session, task)
+        if always or self._tasks <= ALL_OF or depth <= SHALLOW:
+            colon = ": " if about else ""
+            line = f"{SIGNS[status]} {path} {status}{colon}{one_line(about)}"
+            self._say(entry.at, line, COLOURS[status])
+
+    def _place(self, session: SessionId, task: TaskId) -> tuple[str, int]:
+        """Return where a task is, and how deep."""
+        tree = self._tree_of(session)
+        path: str = task if tree is None else tree[task]["path"]
+        return path, path.count("/") - 1
+
+    def beat(self, now: float) -> None:
+        """Say how everything stands."""
+        tree = None if self._session is None else self._tree_of(self._session)
+        if tree is None:
+            return
+        tally = tree.tally()
+        counts = ", ".join(f"{number:,} {it}" for it, number in tally.counts.items())
+        quiet_for = time_in_short(max(0, now - self._active_at))
+        self._say(
+            now,
+            f"{tally.tasks:,} tasks: {counts}; {tokens_in_short(tally.tokens)} tokens,"
+            f" {money_in_short(tally.usage)}; last activity {quiet_for} ago",
+            "dim",
+        )
+
+    def sum_up(self) -> None:
+        """List what has failed."""
+        if not self._failed:
+            return
+        failed = len(self._failed)
+        self._print(f"{failed:,} of {self._tasks:,} tasks failed:", "bold red")
+        for path, error in self._failed[:LISTED_FAILURES]:
+            self._print(f"  {path}  {one_line(error)}", "red")
+        if failed > LISTED_FAILURES:
+            self._print(f"  … and {failed - LISTED_FAILURES:,} more", "red")
+
+    def _say(self, at: float, line: str, style: str) -> None:
+        since = time_in_short(at - (at if self._began is None else self._began))
+        self._print(f"{since:>7} {line}", style)
+
+    def _print(self, line: str, style: str) -> None:
+        line = printable(line)
+        if self._is_ascii:
+            line = line.translate(ASCII)
+        self._console.print(Text(line, style=style), soft_wrap=True)
+
+
+def log_of(orchestrator: Orchestrator, console: Console) -> Log:
+    def tree_of(session: SessionId) -> Tree | None:
+        try:
+            return orchestrator.tree(session)
+        except UnknownIdError:
+            return None  # it ended before we came, or long ago
+
+    return Log(console, tree_of)
+
+
+async def write_log(orchestrator: Orchestrator, facts: Facts, log: Log) -> NoReturn:
+    """Tell of facts as they come, and that there are none, until cancelled."""
+    due = trio.current_time() + HEARTBEAT_SECONDS
+    while True:
+        with trio.move_on_at(due):
+            await facts.wait()
+            await trio.sleep(BATCH_SECONDS)
+        log.tell([entry for entry, _ in facts.take()])
+        if trio.current_time() >= due:
+            log.beat(orchestrator.now())
+            due += HEARTBEAT_SECONDS

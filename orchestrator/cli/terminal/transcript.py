@@ -1,0 +1,149 @@
+"""What a task was told, said and did, as lines for people."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from rich.text import Text
+
+from agents import AssistantMessage, ToolCall
+from delegation import printable
+from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CancelRequested,
+    Entry,
+    Event,
+    MessageReceived,
+    ModelAnswered,
+    ModelFailed,
+    ProcessEnded,
+    ProcessStarted,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from orchestrator.cli.terminal.style import time_in_short, tokens_in_short
+
+INDENT: Final = " " * 9
+MOST_LINES: Final = 1_000
+"""How many lines of one text are shown: what is longer is in the journal."""
+
+
+def transcript(entries: Iterable[Entry]) -> list[Text]:
+    """Return the life of a task, one line after the other."""
+    lines: list[Text] = []
+    began: float | None = None
+    for entry in entries:
+        began = entry.at if began is None else began
+        margin = Text(f"{time_in_short(entry.at - began):>7}  ", "dim")
+        for line in _told(entry.event):
+            lines.append(margin + line)
+            margin = Text(INDENT)
+    return lines
+
+
+def _told(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case a fact)
+    match event:
+        case TaskRequested(request, mode, reason):
+            yield Text(f"asked for, {mode}: {reason.sentence}", "dim")
+            yield from _body(request.goal, "bold")
+            if request.context:
+                yield from _body(request.context, "")
+        case MessageReceived(_, text):
+            yield Text("the user", "bold blue")
+            yield from _body(text, "")
+        case TaskStarted() | TurnStarted() | TurnResumed():
+            yield Text(
+                "begins" if not isinstance(event, TurnResumed) else "goes on", "dim"
+            )
+        case ModelAnswered(_, message):
+            yield from _answer(message)
+        case ModelFailed(_, error):
+            yield Text("the model failed", "red")
+            yield from _body(error, "red")
+        case ToolAnswered(_, message):
+            yield Text("answer" if not message.failed else "error", "magenta")
+            yield from _body(message.text, "red" if message.failed else "dim")
+        case Steered(_, _, text, by):
+            yield Text(f"message from {by}", "bold blue")
+            yield from _body(text, "")
+        case SteeringSeen():
+            yield Text("has read the message", "dim")
+        case ApprovalAsked(_, id_, _, tool, subject):
+            yield Text(f"! asks for approval {id_}", "bold yellow")
+            yield from _body(f"{tool}: {subject}", "yellow")
+        case ApprovalAnswered(_, _, answer, reason, by):
+            why = f": {reason}" if reason else ""
+            yield from _body(f"{by or 'somebody'} says {answer}{why}", "yellow")
+        case ProcessStarted(_, _, command):
+            yield from _body(f"begins in the background: {command}", "cyan")
+        case ProcessEnded(_, _, how, output):
+            yield Text(f"a command in the background {how}", "cyan")
+            yield from _body(output, "dim")
+        case CancelRequested():
+            yield Text("is asked to end", "yellow")
+        case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
+            style = "bold green" if outcome.succeeded else "bold red"
+            yield Text(outcome.ending, style)
+            yield from _body(outcome.error, "red")
+            yield from _body(outcome.output, "green")
+        case _:
+            pass
+
+
+def _answer(message: AssistantMessage) -> Iterator[Text]:
+    model = message.model or "the model"
+    tokens = tokens_in_short(message.usage.tokens)
+    yield Text(f"{model}, {tokens} tokens", "bold cyan")
+    yield from _body(message.text, "")
+    for call in message.calls:
+        yield from _body(_called(call), "magenta")
+
+
+def _called(call: ToolCall) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({arguments})"
+
+
+def _body(text: str, style: str) -> Iterator[Text]:
+    lines = printable(text).expandtabs(4).splitlines()
+    for line in lines[:MOST_LINES]:
+        yield Text(line, style)
+    if len(lines) > MOST_LINES:
+        yield Text(f"… {len(lines) - MOST_LINES:,} more lines", "dim")
+
+
+def wrapped(lines: Iterable[Text], width: int) -> list[Text]:
+    """Return lines that are no wider than this, each with what belongs to it below it."""
+    result: list[Text] = []
+    room = max(10, width - len(INDENT))
+    for line in lines:
+        if line.cell_len <= width:
+            result.append(line)
+            continue
+        head, rest = line.divide([len(INDENT)])
+        pieces = _pieces(rest, room)
+        result.append(head + pieces[0])
+        result += (Text(INDENT) + piece for piece in pieces[1:])
+    return result
+
+
+def _pieces(line: Text, width: int) -> list[Text]:
+    """Return a line in pieces, cut where a word ends if there is such a place."""
+    pieces: list[Text] = []
+    while line.cell_len > width:
+        # Cells are as wide as a character or twice that.
+        cut = width
+        while line[:cut].cell_len > width:
+            cut -= 1
+        space = line.plain.rfind(" ", 1, cut + 1)
+        cut = space + 1 if space > width // 2 else cut
+        pieces.append(line[:cut])
+        line = line[cut:]
+    return [*pieces, line]

@@ -1,0 +1,1 @@
+"""`orchestrator watch`: a run of another process, live."""

@@ -1,0 +1,247 @@
+"""`orchestrator watch`: looking at a run from another terminal, and acting on it.
+
+What is seen comes from the journal. What is done is done by the process that runs it, if that can
+be talked to.
+"""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import trio
+from rich.console import Group
+from rich.live import Live
+
+from agents import ToolCall, raising_one_error, unanswered_calls
+from delegation import Receipt, TaskId
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.keyboard import Keys, raw_terminal
+from orchestrator.cli.terminal.style import is_ascii
+from orchestrator.cli.terminal.transcript import transcript
+from orchestrator.cli.terminal.tree_frame import Paper, Sight
+from orchestrator.cli.watch.journal_tail import RunReader, is_about, open_run
+from orchestrator.cli.watch.state import Board, Leave, Read
+from orchestrator.control.client import ControlClient, RefusedError, connect_control
+from orchestrator.control.server import AnswerAsk, Cancel, Steer, Subscribe
+
+FRAMES_PER_SECOND: Final = 8
+LOOK_SECONDS: Final = 1
+"""How often it is looked for more where nobody says that there is."""
+STOPPED_BY: Final = 128
+
+
+async def watch_run(path: Path, run: str | None) -> int:
+    """Watch a run until somebody leaves, and return the exit code.
+
+    Args:
+        path: the journal.
+        run: how its id begins; None is the newest one.
+    """
+    if not (os.isatty(0) and os.isatty(1)):
+        raise CommandError(
+            "watch needs a terminal; elsewhere: orchestrator tree RUN, or"
+            " orchestrator run --progress=json"
+        )
+    watcher = Watcher(await open_run(path, run), Terminal())
+    with raw_terminal() as (terminal, stops), watcher.screen(), raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                terminal.stop_with_ctrl_z, stops, watcher.take_away, watcher.put_back
+            )
+            nursery.start_soon(watcher.follow_forever)
+            await watcher.ready.wait()
+            nursery.start_soon(watcher.draw_forever)
+            nursery.start_soon(watcher.obey_forever, Keys(), nursery)
+            with trio.open_signal_receiver(
+                signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH
+            ) as signals:
+                code = await watcher.heed(signals)
+            nursery.cancel_scope.cancel(reason="somebody has left")
+    return code
+
+
+class Watcher:
+    """One terminal that looks at one run."""
+
+    def __init__(self, reader: RunReader, console: Terminal) -> None:
+        self._reader = reader
+        self._console = console
+        self._board = Board()
+        self._client: ControlClient | None = None
+        self.ready = trio.Event()
+        """It is known whether anybody can be talked to."""
+        self._has_changed = trio.Event()
+        self._has_left = trio.Event()
+        self._tick = 0
+        # Rich refreshes from a thread of its own unless told not to.
+        self._live = Live(console=console, auto_refresh=False, screen=True)
+
+    @contextmanager
+    def screen(self) -> Generator[None]:
+        with self._live:
+            yield
+
+    def take_away(self) -> None:
+        self._live.stop()
+
+    def put_back(self) -> None:
+        self._live.start(refresh=False)
+        self.draw()
+
+    async def heed(self, signals: AsyncIterator[int]) -> int:
+        """Wait until somebody leaves, and return the exit code; draw anew on a new size."""
+        code = 0
+
+        async def obey_signals() -> None:
+            nonlocal code
+            async for number in signals:
+                if number == signal.SIGWINCH:
+                    self.draw()
+                else:
+                    code = STOPPED_BY + number
+                    self._has_left.set()
+
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(obey_signals)
+                await self._has_left.wait()
+                nursery.cancel_scope.cancel(reason="somebody has left")
+        return code
+
+    # What is seen.
+
+    async def draw_forever(self) -> None:
+        """Draw when something has changed, and else once a second for the clock."""
+        while True:
+            self._has_changed = trio.Event()
+            self.draw()
+            with trio.move_on_after(1):
+                await self._has_changed.wait()
+            await trio.sleep(1 / FRAMES_PER_SECOND)
+
+    def draw(self) -> None:
+        self._tick += 1
+        reader, console = self._reader, self._console
+        is_live = self._client is not None
+        # Without anybody who writes it, nothing goes on, and no clock runs.
+        sight = Sight(
+            tree=reader.tree,
+            asks=reader.asks if reader.is_written else (),
+            calls=self._calls,
+            now=time.time() if reader.is_written else reader.active_at,
+            active_at=reader.active_at,
+        )
+        paper = Paper(
+            width=console.width,
+            height=console.height,
+            ascii=is_ascii(console),
+            tick=self._tick if reader.is_written else 0,
+        )
+        self._board.can_act = is_live
+        lines = self._board.picture(sight, paper, self._heading())
+        self._live.update(Group(*lines), refresh=True)
+
+    def _heading(self) -> str:
+        run = self._reader.session
+        if self._client is not None:
+            return run
+        if not self._reader.tree.tally().open:
+            return f"{run} · ended"
+        if self._reader.is_written:
+            return f"{run} · read-only: no control socket"
+        return f"{run} · read-only: nobody runs it"
+
+    def _calls(self, task: TaskId) -> list[ToolCall]:
+        return unanswered_calls(self._reader.ledger.tasks[task].transcript)
+
+    # What is new.
+
+    async def follow_forever(self) -> None:
+        """Read on whenever there is more, whoever writes it."""
+        while True:
+            async with connect_control(self._reader.path) as client:
+                await self._reader.catch_up()
+                self._client = client
+                self.ready.set()
+                await self._read_again()
+                if client is None:
+                    # Nobody tells us, and there is nothing else to wait for.
+                    while not self._reader.has_changed():  # noqa: ASYNC110
+                        await trio.sleep(LOOK_SECONDS)
+                else:
+                    await self._follow(client)
+                self._client = None
+
+    async def _follow(self, client: ControlClient) -> None:
+        with suppress(RefusedError):  # if it has left by now, that is seen next
+            await client.ask(Subscribe(after=self._reader.seq))
+        seen = self._reader.seq
+        while await client.wait_grown(after=seen):
+            seen = client.seq
+            new = await self._reader.read_on()
+            if any(is_about(entry, self._board.reading) for entry in new):
+                await self._read_again()
+            self._has_changed.set()
+
+    async def _read_again(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._board.reading is not None:
+            await self._read(self._board.reading)
+        self._has_changed.set()
+
+    async def _read(self, task: TaskId) -> None:
+        entries = await self._reader.read_task(task)
+        if self._board.reading == task:
+            self._board.show(transcript(entries))
+
+    # What is done.
+
+    async def obey_forever(self, keys: Keys, nursery: trio.Nursery) -> None:
+        """Do what keys say, until somebody leaves."""
+        while (key := await keys.read()) is not None:
+            match self._board.press(key):
+                case None:
+                    pass
+                case Leave():
+                    break
+                case Read(task):
+                    await self._read(task)
+                case Cancel() | Steer() | AnswerAsk() as wish:
+                    # It may take a while, and the watcher goes on meanwhile.
+                    nursery.start_soon(self._ask, wish)
+            self.draw()
+        self._has_left.set()
+
+    async def _ask(self, wish: Cancel | Steer | AnswerAsk) -> None:
+        await trio.lowlevel.checkpoint()
+        client = self._client
+        if client is None:
+            self._board.note = "nobody runs it any more"
+            return
+        if isinstance(wish, Cancel):
+            self._board.note = "cancelling: waiting until all below it has ended"
+            self.draw()
+        try:
+            answer = await client.ask(wish)
+        except RefusedError as exc:
+            self._board.note = f"not done: {exc}"
+        else:
+            self._board.note = _done(wish, str(answer.get("state", "")))
+        self._has_changed.set()
+
+
+def _done(wish: Cancel | Steer | AnswerAsk, state: str) -> str:
+    match wish:
+        case Cancel():
+            return "cancelled"
+        case AnswerAsk(_, answer):
+            return f"answered: {answer}"
+        case Steer():
+            if Receipt("gone").state == state:
+                return "not told: it has ended"
+            return "told: it reads that before its next model call"

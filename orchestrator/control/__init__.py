@@ -1,0 +1,1 @@
+"""The control socket: another process of the same user reads and steers this one."""

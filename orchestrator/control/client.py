@@ -1,0 +1,140 @@
+"""The other end of the control socket: whoever looks at a run from another process."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from agents import raising_one_error
+from orchestrator.control.server import WISHES, Wish
+from orchestrator.control.wire import (
+    PROTOCOL,
+    LineReader,
+    TooLongError,
+    line_of,
+    socket_path,
+)
+from orchestrator.errors import OrchestratorError
+
+HELLO_SECONDS: Final = 2
+"""How long a process may take to say who it is: one that was stopped never does."""
+
+
+class RefusedError(OrchestratorError):
+    """The process that was asked to do something has said no, or has left."""
+
+
+class ControlClient:
+    """A process that can be talked to. `connect_control` finds it."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._sending = trio.Lock()
+        self._answers: dict[int, trio.Event] = {}
+        self._answered: dict[int, dict[str, Any]] = {}
+        self._asked = 0
+        self._grown = trio.Event()
+        self.seq = 0
+        """How many entries the journal has, as far as we were told."""
+        self.has_left = False
+
+    async def ask(self, wish: Wish) -> dict[str, Any]:
+        """Say what is to be done, and return what came of it.
+
+        Raises:
+            RefusedError: it was not done; the error says why.
+        """
+        await trio.lowlevel.checkpoint()
+        self._asked += 1
+        id_ = self._asked
+        answered = self._answers[id_] = trio.Event()
+        verb = next(name for name, kind in WISHES.items() if isinstance(wish, kind))
+        try:
+            async with self._sending:
+                line = line_of({"id": id_, "do": verb, **attrs.asdict(wish)})
+                await self._stream.send_all(line)
+            if not self.has_left:
+                await answered.wait()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            del self._answers[id_]
+        answer = self._answered.pop(id_, {"error": "the process has left"})
+        if "error" in answer:
+            raise RefusedError(str(answer["error"]))
+        return answer
+
+    async def wait_grown(self, *, after: int) -> bool:
+        """Wait until the journal has more entries than this, or return False if it is over."""
+        await trio.lowlevel.checkpoint()
+        while self.seq <= after and not self.has_left:
+            await self._grown.wait()
+        return self.seq > after
+
+    async def hear(self, lines: LineReader) -> None:
+        """Take what the other end says, until it leaves."""
+        while (line := await _next(lines)) is not None:
+            said = _understood(line)
+            id_ = said.get("id")
+            if isinstance(seq := said.get("seq"), int):
+                self.seq = seq
+                self._stir()
+            elif isinstance(id_, int) and id_ in self._answers:
+                self._answered[id_] = said
+                self._answers[id_].set()
+        self.has_left = True
+        for answered in self._answers.values():
+            answered.set()
+        self._stir()
+
+    def _stir(self) -> None:
+        self._grown.set()
+        self._grown = trio.Event()
+
+
+@asynccontextmanager
+async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]:
+    """Talk to the process that writes a journal, as long as the block lasts.
+
+    Gives None where nobody can be talked to.
+    """
+    try:
+        stream = await trio.open_unix_socket(str(socket_path(journal)))
+    except OSError:
+        yield None
+        return
+    async with stream:
+        lines = LineReader(stream)
+        first: bytes | None = None
+        with trio.move_on_after(HELLO_SECONDS):
+            first = await _next(lines)
+        if first is None or _understood(first).get("protocol") != PROTOCOL:
+            yield None
+            return
+        client = ControlClient(stream)
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.hear, lines)
+                yield client
+                nursery.cancel_scope.cancel(reason="nobody wants anything any more")
+
+
+async def _next(lines: LineReader) -> bytes | None:
+    await trio.lowlevel.checkpoint()
+    try:
+        return await lines.read()
+    except (TooLongError, trio.BrokenResourceError):
+        # Whoever speaks like this is none of ours, or has died.
+        return None
+
+
+def _understood(line: bytes) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+    return said

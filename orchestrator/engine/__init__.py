@@ -1,0 +1,1 @@
+"""The engine: takes turns, starts and settles tasks, delivers replies."""

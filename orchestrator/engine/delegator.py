@@ -1,0 +1,274 @@
+"""Handing work on: where joined and detached part ways.
+
+They differ in nothing but who owns the task: the caller, or `dispatch_forever`. Both are run by
+`run_child`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from agents import Agent, CallId, MessageId, Pipeline, ToolError, raising_one_error
+from delegation import (
+    Assignment,
+    DeliveryCapability,
+    Ending,
+    Mode,
+    Origin,
+    Outcome,
+    Receipt,
+    TaskId,
+    TaskRecord,
+    TaskRequest,
+    call_key,
+    dispatched_answer,
+    joined_answer,
+    readable,
+)
+from delegation.events import (
+    CancelRequested,
+    Steered,
+    TaskSettled,
+    TaskStarted,
+    TurnEnded,
+)
+from orchestrator.budget_scope import current_grants
+from orchestrator.execution.local import LOST, Acting
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.pipelines.runner import Performance
+
+
+class OrchestratorDelegator:
+    """Takes the requests of all agents, runs their children, and looks after them."""
+
+    def __init__(
+        self, book: Bookkeeper, acting: Acting, new_task_id: Callable[[], TaskId]
+    ) -> None:
+        self._book = book
+        self._acting = acting
+        self._new_task_id = new_task_id
+        self.telling = acting.telling
+        self.now = book.clock
+        self.hire = acting.hire
+        self.dismiss = acting.dismiss
+        self.end_below = acting.end_below
+
+    async def delegate(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        parent: TaskId,
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+    ) -> str:
+        """Hand work on, and return what the model reads."""
+        ledger = self._book.ledger
+        caller = ledger.tasks[parent]
+        agent = self._acting.agent_of(caller)
+        requests = self._requests(
+            assignments,
+            caller=caller,
+            agent=agent,
+            origin=origin,
+            call=call,
+            background=background,
+        )
+        # Some may have been asked for before a crash, and be still there.
+        asked = caller.children.asked
+        new = [request for request in requests if request.call not in asked]
+        if new and self._book.stopping:
+            await self._book.wait_taking(parent)
+        if new and (refused := self._book.admit(new)) is not None:
+            await trio.lowlevel.checkpoint()
+            raise ToolError(refused.reason)
+        tasks = [ledger.tasks[request.id] for request in requests]
+        session = ledger.sessions[origin.session]
+        if tasks[0].mode is Mode.DETACHED:
+            await trio.lowlevel.checkpoint()
+            return dispatched_answer(tasks, session)
+        with raising_one_error():
+            # Every child gets a task of its own, also a single one: a chain of delegations
+            # would otherwise be one stack, and end where Python's recursion ends.
+            async with trio.open_nursery() as children:
+                for task in tasks:
+                    if task.acting:
+                        children.start_soon(self.run_child, task.id)
+                    elif task.outcome is None:
+                        children.start_soon(self.run_joined, task)
+        return joined_answer(tasks, session, readable(agent, caller.transcript))
+
+    async def perform(
+        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
+    ) -> str:
+        """Run the program of a pipeline, and return what it answers."""
+        return await Performance(record, origin, self._book, self).play(pipeline)
+
+    def id_for(self, parent: TaskId, call: str) -> TaskId:
+        """Return the id of a task that is asked for. A replay knows it already."""
+        return self._new_task_id()
+
+    def _requests(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        caller: TaskRecord,
+        agent: Agent[Any],
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+    ) -> list[TaskRequest]:
+        asked = caller.children.asked
+        calls = [call_key(call, index) for index in range(len(assignments))]
+        ids = [asked.get(key) or self._new_task_id() for key in calls]
+        labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
+        budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
+        known = {account.id for account in caller.accounts}
+        grants = tuple(grant for grant in current_grants() if grant.id not in known)
+        return [
+            TaskRequest(
+                id=id_,
+                parent=caller.id,
+                origin=origin,
+                call=key,
+                agent=assignment.agent or agent.name,
+                goal=assignment.goal,
+                context=assignment.context,
+                label=assignment.label,
+                background=background,
+                copy=not assignment.agent,
+                output_schema=assignment.output_schema,
+                needs=tuple(labels[label] for label in assignment.depends_on),
+                budget=budgets.get(assignment.agent, agent.budget),
+                grants=grants,
+            )
+            for id_, key, assignment in zip(ids, calls, assignments, strict=True)
+        ]
+
+    async def run_joined(self, task: TaskRecord) -> None:
+        """Run a task that its caller waits for, once there is room."""
+        if not task.acting:
+            await self._book.wait_room(task.id)
+            if task.outcome is not None or not self.start(task):
+                return
+        await self.run_child(task.id)
+
+    def start(self, task: TaskRecord) -> bool:
+        """Post that a task starts; after a crash, tell whether it does at all."""
+        node = self._book.ledger.sessions[task.session].tree[task.id]
+        was_begun = task.interrupted and node["started"] is not None
+        on_restart = self._acting.on_restart(task) if was_begun else "resume"
+        if on_restart != "resume":
+            self._acting.end_below(task.id, Ending.LOST)
+        if on_restart == "lose":
+            self._book.post(TaskSettled(task.id, Outcome(Ending.LOST, error=LOST)))
+            return False
+        self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
+        return True
+
+    async def run_child(self, task: TaskId) -> None:
+        """Run a task that was posted as started, until it is settled."""
+        record = self._book.ledger.tasks[task]
+        assert record.request is not None, "a session's root is run by its turns"
+        origin = record.request.origin
+        if origin.capability is not DeliveryCapability.NONE:
+            # A child ends with its one turn, so nobody can tell it anything later.
+            origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
+        await self._acting.see_through(task, origin=origin, delegator=self)
+
+    async def wait(
+        self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
+    ) -> None:
+        """Wait until tasks have ended, or until it has taken too long."""
+        records = [self._book.ledger.tasks[task] for task in tasks]
+        with trio.move_on_after(math.inf if seconds is None else seconds):
+            await trio.lowlevel.checkpoint()
+            if any_of_them and records:
+                while not any(record.outcome for record in records):
+                    await self._book.wait_news_of(tasks)
+            for record in () if any_of_them else records:
+                while record.outcome is None:
+                    await self._book.wait_news_of([record.id])
+
+    async def steer(
+        self,
+        messages: Mapping[TaskId, MessageId],
+        text: str,
+        *,
+        by: str,
+        seconds: float,
+    ) -> Mapping[TaskId, Receipt]:
+        """Say something to tasks, and wait for the receipts."""
+        # Looked up once: those that have ended may be forgotten while others are waited for.
+        records = {task: self._book.ledger.tasks[task] for task in messages}
+        gone: set[TaskId] = set()
+        for task, id_ in messages.items():
+            if id_ in records[task].steering:
+                continue  # a call that a crash interrupted is made again
+            if self._has_ended(records[task]):
+                gone.add(task)
+            else:
+                self._book.post(Steered(task, id_, text, by))
+
+        def receipt(task: TaskId) -> Receipt:
+            if task in gone:
+                return Receipt("gone")
+            return self._receipt(records[task], messages[task])
+
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.checkpoint()
+            for task in messages:
+                while receipt(task).state == "waiting":
+                    await self._book.wait_news_of([task])
+        return {task: receipt(task) for task in messages}
+
+    def _receipt(self, record: TaskRecord, message: MessageId) -> Receipt:
+        said = record.steering[message]
+        if said.seen_at is not None:
+            return Receipt("seen", said.seen_at)
+        is_late = said.too_late or self._has_ended(record)
+        return Receipt("too_late" if is_late else "waiting")
+
+    async def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """End tasks and all below them, and return when every one of them has ended."""
+        records = [self._book.ledger.tasks[task] for task in tasks]
+        # Of a session it is this very turn that ends: the next one may begin at once.
+        turns = [self._turn_of(record) for record in records]
+        for record in records:
+            self._stop(record)
+        for record, turn in zip(records, turns, strict=True):
+            while not self._has_ended(record) and self._turn_of(record) == turn:
+                await self._book.wait_news_of([record.id])
+        await self._book.wait_durable()
+
+    def _turn_of(self, record: TaskRecord) -> int | None:
+        session = self._book.ledger.sessions.get(record.session)
+        turn = None if session is None else session.turn
+        return turn.number if turn is not None and record.mode is Mode.ROOT else None
+
+    def _stop(self, record: TaskRecord) -> None:
+        if self._has_ended(record):
+            return
+        if not self._book.ledger.nobody_runs(record.id):
+            self._book.post(CancelRequested(record.id))
+            self._acting.stop(record.id)
+            return
+        # There is no agent to tell, so there is nobody but us to say that it has ended.
+        self._acting.end_below(record.id, Ending.CANCELLED)
+        outcome = Outcome(
+            Ending.CANCELLED, error="it was stopped before it could go on"
+        )
+        session = self._book.ledger.sessions[record.session]
+        if session.turn is not None and record.mode is Mode.ROOT:
+            self._book.post(TurnEnded(session.id, session.turn.number, outcome))
+        else:
+            self._book.post(TaskSettled(record.id, outcome))
+
+    def _has_ended(self, record: TaskRecord) -> bool:
+        if record.mode is Mode.ROOT:
+            session = self._book.ledger.sessions.get(record.session)
+            return session is None or session.turn is None
+        return record.outcome is not None

@@ -1,0 +1,62 @@
+"""Stopping in good order: nothing new is begun, what runs may finish, what hangs is written off.
+
+What has not ended by then is what closing makes of it: interrupted where somebody can take it up
+again, and cancelled where nobody can.
+"""
+
+from typing import Final
+
+import trio
+
+from delegation import Ending, Mode, Outcome
+from delegation.events import TaskSettled, TurnEnded
+from orchestrator.execution.local import STOPPED, Acting
+from orchestrator.journal.bookkeeper import Bookkeeper
+
+WRITE_SECONDS: Final = 2
+"""How long what is left may take to be written when nobody wants to wait any more."""
+
+
+async def drain(book: Bookkeeper, seconds: float) -> bool:
+    """Begin nothing new, wait for what runs, and tell whether all of it has ended."""
+    book.stop_taking()
+    with trio.move_on_after(seconds):
+        await trio.lowlevel.checkpoint()
+        while book.is_working:
+            await book.wait_stirred()
+    has_ended = not book.is_working
+    await book.wait_durable()
+    return has_ended
+
+
+def working(book: Bookkeeper) -> int:
+    """Return how many tasks an agent works on now."""
+    count = 0
+    pending = list(book.working())
+    while pending:
+        task = pending.pop()
+        count += task.acting
+        children = task.children.unsettled.values()
+        pending += [child for child in children if child.mode is Mode.JOINED]
+    return count
+
+
+async def abandon(book: Bookkeeper, acting: Acting) -> None:
+    """Say of all that still runs how it ends, and take no more facts.
+
+    Whoever hangs cannot say that itself. What can be taken up again is left as it is.
+    """
+    ledger = book.ledger
+    acting.background.kill_now()
+    for task in list(book.working()):
+        if not book.closed and ledger.ends_for_good(task.id):
+            acting.end_below(task.id, Ending.CANCELLED)
+            outcome = Outcome(Ending.CANCELLED, error=STOPPED)
+            turn = ledger.sessions[task.session].turn
+            if task.mode is Mode.ROOT and turn is not None:
+                book.post(TurnEnded(task.session, turn.number, outcome))
+            else:
+                book.post(TaskSettled(task.id, outcome))
+    book.close()
+    with trio.move_on_after(WRITE_SECONDS, shield=True):
+        await book.wait_durable()

@@ -1,0 +1,1 @@
+"""Where a task's agent runs, and what it needs there: agents, models, workspace."""

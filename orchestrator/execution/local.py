@@ -1,0 +1,347 @@
+"""Letting an agent act, and seeing it through to an outcome.
+
+A bulkhead of the house: whatever goes wrong inside an agent becomes the outcome of its
+task. What an agent is cancelled for decides whether it has ended or was merely interrupted.
+"""
+
+import math
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+import trio
+from msgspec.structs import replace
+
+from agents import (
+    Agent,
+    CallId,
+    DefinitionError,
+    ModelError,
+    Pipeline,
+    Tool,
+    Usage,
+    take_turn,
+)
+from delegation import (
+    Controller,
+    Delegator,
+    DeliveryCapability,
+    Ending,
+    Origin,
+    Outcome,
+    TaskId,
+    TaskRecord,
+    control_tool,
+    delegate_tool,
+)
+from delegation.events import (
+    ModelFailed,
+    TaskSettled,
+    TurnEnded,
+)
+from delegation.session_context import bind_session
+from orchestrator.budget_scope import paying_from
+from orchestrator.engine.approvals import CallGate
+from orchestrator.engine.model_events import Listeners
+from orchestrator.engine.reservations import Spending
+from orchestrator.engine.task_host import Backstage, Role
+from orchestrator.engine.watchdog import Sign, Watch
+from orchestrator.errors import ClosedError, JournalError, words_of
+from orchestrator.execution.agent_registry import Roster
+from orchestrator.execution.outcomes import (
+    FORESEEN,
+    described,
+    failure,
+    outcome_of,
+    unfinished,
+)
+from orchestrator.execution.workspace.background_commands import Background
+from orchestrator.execution.workspace.task_workspace import Stage, Surroundings
+from orchestrator.journal.bookkeeper import Bookkeeper
+
+STOPPED: Final = "it was stopped"
+ENDED_FIRST: Final = "the task that asked for it ended first"
+LOST: Final = "its process died before it had ended"
+
+
+class Attendant(Delegator, Controller, Protocol):
+    """Whoever takes the requests of an agent and looks after them."""
+
+    async def perform(
+        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
+    ) -> str:
+        """Run the program of a pipeline, and return what it answers."""
+        ...
+
+
+class Acting:
+    """Runs agents, and holds the scope of each one that runs."""
+
+    def __init__(
+        self, book: Bookkeeper, roster: Roster, surroundings: Surroundings
+    ) -> None:
+        self._book = book
+        self._roster = roster
+        self.background = Background(book, self.telling)
+        self._stage = Stage(book, roster, self.background, surroundings)
+        self._spending = Spending(book)
+        self.hire = roster.hire
+        self.dismiss = roster.dismiss
+        self.listeners = Listeners()
+        self.watch = Watch(book, self._stop_stalled)
+        self._scopes: dict[TaskId, trio.CancelScope] = {}
+        self._signs: dict[TaskId, Sign] = {}
+        self._stalled: dict[TaskId, str] = {}
+        """Why those are stopped that have shown no sign of life."""
+        self._told: dict[TaskId, dict[CallId, Sequence[int]]] = {}
+        """The mail that answers tell which are about to be kept."""
+        # One for all tasks: to take a method from its object makes another object.
+        self._ready = book.wait_durable
+        self._backstage = Backstage(
+            book=book,
+            spending=self._spending,
+            listeners=self.listeners,
+            told=self._told,
+            end_below=self.end_below,
+        )
+
+    def stop(self, task: TaskId) -> None:
+        """Cancel an agent that acts now. Its joined children are cancelled with it."""
+        if task in self._scopes:
+            self._scopes[task].cancel(reason="a cancel was requested")
+
+    def _stop_stalled(self, task: TaskRecord, why: str) -> None:
+        self._stalled[task.id] = why
+        self.stop(task.id)
+
+    def telling(self, caller: TaskId, call: CallId, mail: Sequence[int]) -> None:
+        """Note that the answer to a call tells this mail: it is read with that answer."""
+        if mail:
+            self._told.setdefault(caller, {})[call] = mail
+
+    def on_restart(self, task: TaskRecord) -> str:
+        """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
+        try:
+            return self._roster.agent_of(task).on_restart
+        except DefinitionError:
+            return "resume"  # whoever runs it finds that its agent is gone, and says so
+
+    def agent_of(self, task: TaskRecord) -> Agent[Any]:
+        return self._roster.agent_of(task)
+
+    async def see_through(
+        self,
+        task: TaskId,
+        *,
+        origin: Origin,
+        delegator: Attendant,
+    ) -> Outcome:
+        """Let the agent of a task act until it has an outcome, and record that.
+
+        Args:
+            task: who acts.
+            origin: what its own requests will say of where they come from.
+            delegator: takes its requests, and looks after them.
+        """
+        record = self._book.ledger.tasks[task]
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._act(record, origin, delegator)
+        finally:
+            # Without an outcome this is a cancellation from outside. A task that nobody could
+            # take up again has ended with it; any other is only interrupted.
+            if outcome is None and self._book.ledger.ends_for_good(task):
+                outcome = unfinished(record, Ending.CANCELLED, STOPPED)
+            if outcome is not None:
+                if left := self._stage.left_below(task):
+                    await self._stage.close(left)  # noqa: ASYNC102 (shielded and bounded there)
+                if record.children.unsettled:
+                    self.end_below(task, Ending.CANCELLED)
+                outcome = self._noted(task, outcome)
+                if record.parent is None:
+                    ended = TurnEnded(record.session, origin.turn, outcome)
+                    outcome = self._book.post(ended).outcome
+                else:
+                    outcome = self._book.post(TaskSettled(task, outcome)).outcome
+                    self.show_life(record.parent.id)
+        assert outcome is not None, "whoever has none was torn down"
+        return outcome
+
+    def show_life(self, task: TaskId) -> None:
+        """Let a task be seen to go on: it has waited, and was not silent."""
+        if task in self._signs:
+            self._signs[task].live()
+
+    def end_below(self, task: TaskId, ending: Ending) -> None:
+        """Settle what a task had asked for, and what cannot go on any more without it."""
+        for child in list(self._book.ledger.unsettled_below(task)):
+            # Who needed one of the others has been refused meanwhile.
+            if child.outcome is None:
+                ended = unfinished(child, ending, ENDED_FIRST)
+                outcome = self._noted(child.id, ended)
+                self._book.post(TaskSettled(child.id, outcome))
+
+    def _noted(self, task: TaskId, outcome: Outcome) -> Outcome:
+        note = self._stage.note_of(task)
+        return replace(outcome, note=note) if note else outcome
+
+    async def _act(
+        self, record: TaskRecord, origin: Origin, delegator: Attendant
+    ) -> Outcome:
+        task = record.id
+        ending, error, kind = Ending.CANCELLED, STOPPED, ""
+        scope = self._scopes[task] = trio.CancelScope()
+        if self._book.ledger.is_cancelled(task):
+            self.stop(task)
+        try:
+            agent = self._roster.cast(record)
+            over_time = self._limit_time(scope, agent, record)
+            with scope:
+                return await self._answer(agent, record, origin, delegator)
+            if not self._book.ledger.is_cancelled(task):
+                ending, kind = Ending.TIMED_OUT, "seconds"
+                error = self._stalled.get(task, over_time)
+        except (JournalError, ClosedError) as exc:
+            # Somebody else's, which a tool has met, is an error like any other.
+            if self._book.closed or self._book.is_broken:
+                raise
+            return unfinished(record, Ending.FAILED, described(exc))  # noqa: ASYNC910
+        except FORESEEN as exc:
+            self._spending.book_unheard(task)
+            if isinstance(exc, ModelError):
+                usage = exc.usage or Usage(calls=1)
+                self._book.post(ModelFailed(task, words_of(exc), usage))
+            outcome = outcome_of(exc, record)
+            if self._book.ledger.is_cancelled(task):
+                error = f"{STOPPED}, and then {outcome.error}"
+                outcome = replace(outcome, ending=Ending.CANCELLED, error=error)
+            return outcome  # noqa: ASYNC910
+        except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
+            self._spending.book_unheard(task)
+            ending, error = Ending.FAILED, described(failure(exc))
+            if self._book.ledger.is_cancelled(task):
+                ending, error = Ending.CANCELLED, f"{STOPPED}, and then {error}"
+            # An error while it is torn down from outside is part of being torn down.
+            await trio.lowlevel.checkpoint_if_cancelled()
+        finally:
+            del self._scopes[task]
+            self._roster.release(task)
+            self._spending.booked(task)
+            self._stalled.pop(task, None)
+            self._told.pop(task, None)
+        # No checkpoint: whoever could not even begin has nothing to wait for.
+        return replace(unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
+
+    def _limit_time(
+        self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord
+    ) -> str:
+        """Give a task the seconds that it has, and return what to say when they are over."""
+        seconds, over_time = math.inf, ""
+        if (limit := agent.limits.seconds) is not None:
+            seconds, over_time = limit, f"used up its limit of {limit} seconds"
+        for account in record.accounts:
+            if account.deadline is not None:
+                left = max(0, account.deadline - self._book.clock())
+                if left < seconds:
+                    seconds, over_time = left, f"{account.describe()} is used up"
+        if over_time:
+            scope.relative_deadline = seconds
+        return over_time
+
+    async def _answer(
+        self,
+        agent: Agent[Any],
+        record: TaskRecord,
+        origin: Origin,
+        delegator: Attendant,
+    ) -> Outcome:
+        # Nobody but those who act for another is watched: a session is somebody's own.
+        sign = None
+        if record.request is not None:
+            sign = self.watch.begin(record, agent.patience)
+            self._signs[record.id] = sign
+        try:
+            with (
+                paying_from(record.accounts),
+                bind_session(
+                    **{**record.context, "session_id": record.session},
+                    async_delivery=origin.capability is not DeliveryCapability.NONE,
+                ),
+            ):
+                if self._roster.runs_tools and (agent.tools or agent.workspace):
+                    scope = self._scopes[record.id]
+                    async with self._stage.set_for(record, agent, origin, scope):
+                        text = await self._say(agent, record, origin, delegator, sign)
+                else:
+                    text = await self._say(agent, record, origin, delegator, sign)
+        finally:
+            if sign is not None:
+                del self._signs[record.id]
+                self.watch.end(sign)
+        return Outcome(Ending.SUCCEEDED, text)
+
+    def _say(
+        self,
+        agent: Agent[Any],
+        record: TaskRecord,
+        origin: Origin,
+        delegator: Attendant,
+        sign: Sign | None,
+    ) -> Awaitable[str]:
+        """Let an agent, or the program of a pipeline, give its answer."""
+        if isinstance(agent, Pipeline):
+            if sign is not None:
+                sign.enter_program()
+            return delegator.perform(agent, record, origin)
+        role = Role(self._backstage, record, sign)
+        return take_turn(
+            agent,
+            record.transcript,
+            model=self._roster.model_for(record, agent, role.paid),
+            tools=self._roster.tools_for(
+                record, self._tools(agent, record, origin, delegator)
+            ),
+            record=role.keep,
+            ready=self._ready,
+            tell=role.tell,
+            hear=role.hear,
+            gate=self._gate_of(record, agent),
+            wanted=None if record.request is None else record.request.output_schema,
+            besides=record.instructions,
+            task=record.name,
+            path=record.path,
+        )
+
+    def _gate_of(self, record: TaskRecord, agent: Agent[Any]) -> CallGate | None:
+        """Return where the calls of a task wait for approval, if there is any rule about that."""
+        policies = self._roster.policies_of(record)
+        if not (policies and self._roster.runs_tools):
+            return None
+        workspace = partial(self._stage.workspace_of, record)
+        return CallGate(self._book, record, policies, workspace, tools=agent.tools)
+
+    def _tools(
+        self,
+        agent: Agent[Any],
+        record: TaskRecord,
+        origin: Origin,
+        delegator: Attendant,
+    ) -> Sequence[Tool]:
+        tools = agent.tools
+        # Whoever asked runs theirs for the session they talk to, and for no copy of its agent.
+        if record.parent is not None and any(it.elsewhere for it in tools):
+            tools = tuple(it for it in tools if not it.elsewhere)
+        if not agent.may_delegate:
+            return tools
+        ledger = self._book.ledger
+        return [
+            *tools,
+            delegate_tool(
+                agent,
+                parent=record,
+                origin=origin,
+                rules=ledger.rules,
+                delegator=delegator,
+            ),
+            control_tool(agent, caller=record, ledger=ledger, controller=delegator),
+        ]

@@ -1,0 +1,1 @@
+"""The machine of a task: its folder or git worktree, and its background commands."""

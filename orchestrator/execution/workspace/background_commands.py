@@ -1,0 +1,398 @@
+"""Commands in the background: one owner for all, and a fact for what becomes of each.
+
+A command ends with whoever can be told of it: with its task, with a turn after which nobody
+listens, or with the session. None outlives the orchestrator, and what a crash leaves behind is
+found by its id and ended by the next process.
+"""
+
+import math
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+import trio
+
+from agents import CallId, CallKey, ToolError, unanswered_calls
+from agents.tools.context import current_scene
+from agents.tools.terminal.background import BackgroundCommand, tag_of
+from agents.tools.terminal.output_buffer import KeptOutput
+from agents.tools.terminal.process_group import Running, running
+from agents.tools.terminal.process_tags import carriers, end_leftovers
+from agents.tools.terminal.tools import TERMINAL
+from delegation import TaskId, TaskRecord
+from delegation.events import ProcessEnded, ProcessMatched, ProcessStarted
+from delegation.events.processes import TAIL, ProcessId
+from orchestrator.journal.bookkeeper import Bookkeeper
+
+HEAD_KEPT: Final = 50_000
+TAIL_KEPT: Final = 150_000
+"""How many characters of an output are kept, from the beginning and from the end."""
+REMEMBERED: Final = 32
+"""How many commands of a task are remembered that have ended."""
+PAUSE: Final = 15.0
+"""How many seconds pass at least between two lines that are told; each time twice as many."""
+LONGEST_PAUSE: Final = 900.0
+LEAVING_SECONDS: Final = 0.5
+"""How long what was killed may start others, if the process is about to leave."""
+CLOSED: Final = "stopped, because the orchestrator was closed"
+NEVER_BEGUN: Final = "it was never begun"
+LOST: Final = (
+    "its orchestrator died while it ran; whether it had finished, and what else it printed,"
+    " is not known"
+)
+
+
+class Command:
+    """One command, from the moment it is asked for."""
+
+    def __init__(
+        self,
+        id: ProcessId,  # noqa: A002 (the word of the domain)
+        command: str,
+        *,
+        task: TaskId,
+        workdir: Path,
+        watch: Sequence[str],
+    ) -> None:
+        self.id = id
+        self.command = command
+        self.task = task
+        self.workdir = workdir
+        self.environ = current_scene().environ
+        self.output = KeptOutput(head=HEAD_KEPT, tail=TAIL_KEPT)
+        self.exit_code: int | None = None
+        self.ended = ""
+        self.mark = 0
+        """Up to where its output was polled."""
+        self.process: Running | None = None
+        self.error: ToolError | None = None
+        self.stopped = ""
+        """Why it is being ended, if it is."""
+        self.is_begun = trio.Event()
+        self.is_over = trio.Event()
+        self._scope = trio.CancelScope()
+        self._watch = tuple(watch)
+        self._began = trio.current_time()
+        self._took: float | None = None
+        self._may_tell_at = -math.inf
+        self._pause = PAUSE
+        self.left_out = 0
+        """How many lines that are watched for came too quickly to be told."""
+
+    @property
+    def pid(self) -> int:
+        return 0 if self.process is None else self.process.pid
+
+    @property
+    def seconds(self) -> float:
+        return trio.current_time() - self._began if self._took is None else self._took
+
+    def stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+        self._scope.cancel(reason=why)
+
+    def is_news(self, line: str) -> bool:
+        """Tell whether a line is one to be told now; count those that come too quickly."""
+        if not any(text in line for text in self._watch):
+            return False
+        now = trio.current_time()
+        if now < self._may_tell_at:
+            self.left_out += 1
+            return False
+        self._may_tell_at = now + self._pause
+        self._pause = min(LONGEST_PAUSE, self._pause * 2)
+        return True
+
+    async def run(self, heard: Callable[[str], None]) -> None:  # noqa: ASYNC910 (a start waits)
+        """Run it to its end, or until it is stopped."""
+        try:
+            with self._scope:
+                async with running(
+                    self.command,
+                    cwd=self.workdir,
+                    environ=self.environ,
+                    tag=self.id,
+                    output=self.output,
+                    stdin=True,
+                    heard=heard,
+                ) as self.process:
+                    self.is_begun.set()
+                    self.exit_code = await self.process.wait()
+        except ToolError as exc:
+            self.error = exc
+        finally:
+            self._took = self.seconds
+            self.ended = self._how()
+
+    def _how(self) -> str:
+        if self.error is not None:
+            return f"it could not be run: {self.error}"
+        if self.exit_code is None:
+            return self.stopped or CLOSED
+        how = (
+            f"killed by {_signal_name(-self.exit_code)}"
+            if self.exit_code < 0
+            else f"exit code {self.exit_code}"
+        )
+        if self.process is not None and self.process.left_behind:
+            how += "; what it had left running was ended with it"
+        return how
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class Background:
+    """All commands that run in the background."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        telling: Callable[[TaskId, CallId, Sequence[int]], None],
+    ) -> None:
+        self._book = book
+        self.note_told = telling
+        self._due: list[Command] = []
+        self._is_due = trio.lowlevel.ParkingLot()
+        self._is_closing = False
+        self._commands: dict[TaskId, dict[ProcessId, Command]] = {}
+
+    async def run_forever(self) -> NoReturn:
+        """Run commands as they are asked for. This nursery owns every one of them."""
+        async with trio.open_nursery() as commands:
+            try:
+                while True:
+                    while self._due:
+                        commands.start_soon(self._see_through, self._due.pop())
+                    await self._is_due.park()
+            finally:
+                # Whoever waits for one of these to begin or to end waits no longer.
+                self._is_closing = True
+                while self._due:
+                    self._give_up(self._due.pop())
+
+    async def _see_through(self, command: Command) -> None:
+        def hear(line: str) -> None:
+            if command.is_news(line) and self._is_live(command):
+                left_out, command.left_out = command.left_out, 0
+                self._book.post(
+                    ProcessMatched(command.task, command.id, (line,), left_out)
+                )
+
+        try:
+            await command.run(hear)
+        finally:
+            self._say_that_it_ended(command)
+
+    def _give_up(self, command: Command) -> None:
+        """End a command that was never begun."""
+        command.ended = NEVER_BEGUN
+        command.error = ToolError(f"the command was not started: {CLOSED}")
+        self._say_that_it_ended(command)
+
+    def _say_that_it_ended(self, command: Command) -> None:
+        try:
+            if self._is_live(command):
+                self._book.post(
+                    ProcessEnded(
+                        command.task,
+                        command.id,
+                        command.ended,
+                        command.output.tail_text(TAIL),
+                        command.left_out,
+                    )
+                )
+        finally:
+            command.is_begun.set()
+            command.is_over.set()
+
+    def _is_live(self, command: Command) -> bool:
+        """Tell whether something can be said of a command: its task may have ended before it."""
+        if self._book.closed or self._book.is_broken:
+            return False
+        ledger = self._book.ledger
+        task = ledger.tasks.get(command.task)
+        session = None if task is None else ledger.sessions.get(task.session)
+        return session is not None and command.id in session.processes
+
+    async def start(self, command: Command, *, notify: bool) -> None:
+        """Run a command, and return when it has begun, or could not."""
+        record = self._book.ledger.tasks[command.task]
+        most = self._book.ledger.rules.processes
+        if not most:
+            raise ToolError("no command may run in the background here")
+        if len(self._book.ledger.sessions[record.session].processes) >= most:
+            raise ToolError(
+                f"{most} commands run in the background of this session already: end one with"
+                ' process(action="kill"), or wait for one'
+            )
+        self._book.post(
+            ProcessStarted(command.task, command.id, command.command, notify)
+        )
+        self._remember(command)
+        # From here on a crash leaves it to the next process to end it.
+        try:
+            await self._book.wait_durable()
+        except BaseException:
+            self._give_up(command)
+            raise
+        if self._is_closing:
+            self._give_up(command)
+        else:
+            self._due.append(command)
+            self._is_due.unpark()
+        await command.is_begun.wait()
+
+    def _remember(self, command: Command) -> None:
+        # Of a session that is not remembered, its commands are not either.
+        tasks = self._book.ledger.tasks
+        self._commands = {it: own for it, own in self._commands.items() if it in tasks}
+        known = self._commands.setdefault(command.task, {})
+        known[command.id] = command
+        over = [it.id for it in known.values() if it.ended]
+        for id_ in over[:-REMEMBERED]:
+            del known[id_]
+
+    def of(self, task: TaskId) -> Sequence[Command]:
+        return list(self._commands.get(task, {}).values())
+
+    async def end(self, commands: Iterable[Command], why: str) -> None:
+        """End commands, and return when each has ended with all that it had started."""
+        commands = list(commands)
+        for command in commands:
+            command.stop(why)
+        await trio.lowlevel.checkpoint()
+        for command in commands:
+            await command.is_over.wait()
+
+    async def end_of(self, task: TaskId, why: str) -> None:
+        """End what a task has in the background, and forget it."""
+        await self.end([it for it in self.of(task) if not it.is_over.is_set()], why)
+        self._commands.pop(task, None)
+
+    def news_of(self, command: Command) -> list[int]:
+        """Return the unread news of a command that has ended."""
+        session = self._book.ledger.tasks[command.task].session
+        news = self._book.ledger.sessions[session].ended_processes()
+        return [seq for seq, process in news if process == command.id]
+
+    async def end_leftovers(self) -> None:
+        """End what an earlier process had running, and say so."""
+        left = [
+            process
+            for session in self._book.ledger.sessions.values()
+            for process in session.processes.values()
+        ]
+        tags: list[str] = [process.id for process in left]
+        if calls := list(self._open_calls()):
+            # Looked at without a thread: it takes milliseconds, and there is hardly ever any.
+            tags += [tag for tag, found in carriers(*calls).items() if found]
+        await trio.lowlevel.checkpoint()
+        if tags:
+            await trio.to_thread.run_sync(end_leftovers, *tags)
+        for process in left:
+            self._book.post(ProcessEnded(process.task, process.id, LOST))
+
+    def _open_calls(self) -> Iterator[str]:
+        """Yield the tags of what was run and waited for: nobody will ever read its output."""
+        for task in self._book.ledger.tasks.values():
+            for call in unanswered_calls(task.transcript):
+                ask = task.asks.get(call.id)
+                was_run = ask is None or not ask.is_held
+                if call.name == TERMINAL and was_run:
+                    yield tag_of(CallKey(f"{task.name}/{call.id}"))
+
+    def kill_now(self) -> None:
+        """Kill everything at once, for a process that is about to leave."""
+        live = [
+            command
+            for commands in self._commands.values()
+            for command in commands.values()
+            if not command.ended and command.process is not None
+        ]
+        for command in live:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(command.pid, signal.SIGKILL)
+        # What somebody waits for had its grace, and may have ignored that.
+        tags = [*(command.id for command in live), *self._open_calls()]
+        if tags:
+            end_leftovers(*tags, seconds=LEAVING_SECONDS)
+
+
+class ProcessesOf:
+    """The commands of one task, as its tools see them."""
+
+    def __init__(
+        self, background: Background, record: TaskRecord, *, can_tell: bool
+    ) -> None:
+        self._background = background
+        self._task = record.id
+        self.can_tell = can_tell
+
+    async def start(
+        self,
+        command: str,
+        *,
+        workdir: Path,
+        notify: bool,
+        watch: Sequence[str],
+        call: CallId,
+    ) -> Command:
+        started = Command(
+            ProcessId(f"p_{secrets.token_hex(8)}"),
+            command,
+            task=self._task,
+            workdir=workdir,
+            watch=watch,
+        )
+        await self._background.start(started, notify=notify)
+        if started.error is not None:
+            self.telling(started, call)
+            raise started.error
+        return started
+
+    def known(self) -> Sequence[Command]:
+        return self._background.of(self._task)
+
+    async def wait(self, command: BackgroundCommand, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self._own(command).is_over.wait()
+
+    async def end(self, command: BackgroundCommand) -> None:
+        await self._background.end([self._own(command)], "you have ended it")
+
+    async def write(self, command: BackgroundCommand, text: str) -> None:
+        process = self._own(command).process
+        assert process is not None, "it has begun"
+        await process.write(text)
+
+    async def close_input(self, command: BackgroundCommand) -> None:
+        process = self._own(command).process
+        assert process is not None, "it has begun"
+        await process.close_stdin()
+
+    def unread(
+        self, command: BackgroundCommand, *, but: int, context: int
+    ) -> tuple[str, str]:
+        own = self._own(command)
+        before = own.output.before(own.mark, context)
+        text, total = own.output.since(own.mark)
+        held = min(but, len(text))
+        own.mark = total - held
+        return before, text[: len(text) - held]
+
+    def telling(self, command: BackgroundCommand, call: CallId) -> None:
+        news = self._background.news_of(self._own(command))
+        self._background.note_told(self._task, call, news)
+
+    def _own(self, command: BackgroundCommand) -> Command:
+        assert isinstance(command, Command), "it is one of those that were started here"
+        return command

@@ -1,0 +1,119 @@
+"""Writing a fact down, without the secrets that somebody let slip in it.
+
+What is kept is what is true: whoever posted the fact goes on with what was written. What people,
+models and tools say is cleaned; the ids and the words by which facts hang together are ours, and
+stay as they are, also where a short secret happens to be in one of them.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, cast
+
+import attrs
+import msgspec
+
+from agents.redaction.redactor import Redactor
+from delegation import Encoded, Outcome, encode
+from delegation.events import (
+    CancelRequested,
+    DoorClosed,
+    DoorOpened,
+    Event,
+    MessageReceived,
+    ModelAnswered,
+    QuietChanged,
+    ReplyDelivered,
+    SteeringSeen,
+    TaskSettled,
+    TaskStarted,
+    TurnResumed,
+    TurnStarted,
+)
+
+EventT = TypeVar("EventT", bound=Event)
+
+WITHOUT_TEXT: Final = frozenset[type[Event]](
+    [
+        *(TaskStarted, TurnStarted, TurnResumed, CancelRequested, QuietChanged),
+        *(SteeringSeen, DoorOpened, DoorClosed, ReplyDelivered),
+    ]
+)
+"""Facts in which nobody can have let a secret slip: nothing is said in them."""
+OURS: Final = frozenset(
+    [
+        *("session", "task", "id", "call", "parent", "needs", "forked_from"),
+        *("agent", "tool", "kind", "media_type", "version"),
+    ]
+)
+"""The fields of facts that name something in the house, or are words of our own."""
+
+
+def written_down(event: EventT, redactor: Redactor) -> tuple[EventT, Encoded]:
+    """Return a fact as it may be kept, and as it is stored."""
+    encoded = encode(event)
+    if type(event) in WITHOUT_TEXT or _is_said_again(event, redactor.last_clean):
+        return event, encoded
+    if not (redactor.suspects(encoded.body) or _has_files(event)):
+        if isinstance(event, ModelAnswered):
+            redactor.last_clean = event.message.text
+        return event, encoded
+    kept = cast("EventT", _cleaned(event, redactor))
+    again = encode(kept)
+    return (event, encoded) if again.body == encoded.body else (kept, again)
+
+
+def _is_said_again(event: Event, answer: str) -> bool:
+    """Tell whether a fact says nothing but an answer that was looked through just before."""
+    return (
+        isinstance(event, TaskSettled)
+        and event.outcome.output is answer
+        and event.outcome == Outcome(event.outcome.ending, answer)
+    )
+
+
+def _has_files(event: Event) -> bool:
+    """Tell whether something is in a fact that JSON cannot show: it is stored as base64."""
+    return isinstance(event, MessageReceived) and any(it.data for it in event.parts)
+
+
+def _cleaned(value: object, redactor: Redactor) -> object:
+    match value:
+        case enum.Enum():
+            pass
+        case str():
+            return redactor.text(value)
+        case Mapping() | list():
+            # A model of somebody's own may put anything there that JSON can carry.
+            return redactor.tree(msgspec.to_builtins(value, str_keys=True))
+        case tuple():
+            return tuple(_cleaned(it, redactor) for it in cast("Any", value))
+        case bytes():
+            return _cleaned_file(value, redactor)
+        case _ if isinstance(value, msgspec.Struct) or attrs.has(type(value)):
+            return _cleaned_fields(value, redactor)
+        case _:
+            pass
+    return value
+
+
+def _cleaned_fields(value: Any, redactor: Redactor) -> object:
+    is_struct = hasattr(value, "__struct_fields__")
+    kind = value.__class__
+    fields = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind)
+    changed: dict[str, object] = {}
+    for field in fields:
+        was = getattr(value, field.name)
+        if field.name not in OURS and (now := _cleaned(was, redactor)) != was:
+            changed[field.name] = now
+    if not changed:
+        return value
+    replace = msgspec.structs.replace if is_struct else attrs.evolve
+    return replace(value, **changed)
+
+
+def _cleaned_file(data: bytes, redactor: Redactor) -> bytes:
+    """Return the bytes of a file, without its secrets if it can be read as text."""
+    try:
+        return redactor.text(data.decode()).encode()
+    except UnicodeDecodeError:
+        return data

@@ -1,0 +1,289 @@
+"""What is wrong with a journal, found without changing it.
+
+Each check stands alone: a damaged file fails some of them, and the others still say what they see.
+"""
+
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+
+from delegation import (
+    SessionId,
+    SessionRecord,
+    UnreadableFactError,
+    amounts_of,
+    used_by,
+)
+from delegation.events import Entry
+from orchestrator.errors import JournalError
+from orchestrator.journal.journal import folded
+from orchestrator.journal.sqlite.entries import (
+    from_row,
+    list_sessions,
+    looking_at,
+    rows_of,
+)
+from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
+from orchestrator.journal.sqlite.long_strings import digest, references
+from orchestrator.journal.sqlite.schema import (
+    VERSION,
+    has_table,
+    missing_entries,
+    require_known_facts,
+    require_known_schema,
+    require_ours,
+    version_of,
+)
+
+EXAMPLES: Final = 3
+"""How many of many alike are told one by one."""
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    FINE = "fine"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+@attrs.frozen
+class Finding:
+    """One thing that was looked at, and what was seen."""
+
+    level: Level
+    text: str
+
+
+Check: TypeAlias = Callable[[Path, sqlite3.Connection], Iterator[Finding]]
+
+
+def examine(path: Path) -> Iterator[Finding]:
+    """Look at a journal from all sides, and yield what is seen.
+
+    Somebody may be writing it: what is seen is one moment of it.
+
+    Raises:
+        JournalError: there is no such file.
+    """
+    yield from _files(path)
+    with looking_at(path) as connection:
+        try:
+            require_ours(path, connection)
+            require_known_schema(path, connection)
+            version = version_of(connection)
+        except JournalError as exc:
+            yield Finding(Level.WRONG, exc.problem)
+            return
+        except sqlite3.Error as exc:
+            yield Finding(Level.WRONG, f"it cannot be read: {exc}")
+            return
+        if not version:
+            yield Finding(Level.NOTE, "it is empty: nothing was ever written")
+            return
+        yield _about_version(version)
+        for check in (_integrity, _facts, _holes, _payloads, _table, _sessions):
+            try:
+                yield from check(path, connection)
+            except JournalError as exc:
+                yield Finding(Level.WRONG, exc.problem)
+            except (sqlite3.Error, ValueError) as exc:
+                what = check.__name__.strip("_")
+                yield Finding(Level.WRONG, f"its {what} cannot be read: {exc}")
+
+
+def _files(path: Path) -> Iterator[Finding]:
+    files = [
+        path,
+        path.with_name(f"{path.name}-wal"),
+        path.with_name(f"{path.name}-shm"),
+        lock_path(path),
+    ]
+    there = {file.name: file.stat() for file in files if file.exists()}
+    size = sum(there[file.name].st_size for file in files[:2] if file.name in there)
+    yield Finding(Level.FINE, f"it takes {size / 1_000_000:,.1f} MB")
+    loose = [
+        f"{name} ({stat.filemode(found.st_mode)})"
+        for name, found in there.items()
+        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    ]
+    if loose:
+        text = f"others than its owner may use {', '.join(loose)}: chmod 600"
+        yield Finding(Level.WRONG, text)
+    else:
+        yield Finding(Level.FINE, "only its owner may read it")
+    yield _writer(path)
+
+
+def _writer(path: Path) -> Finding:
+    try:
+        writer = writer_of(path)
+    except JournalError as exc:
+        return Finding(Level.WRONG, exc.problem)
+    if writer is not None:
+        return Finding(Level.FINE, f"process {writer or '(unknown)'} writes it now")
+    if last := last_writer_of(path):
+        text = f"nobody writes it now; process {last}, the last one, ended without closing it"
+        return Finding(Level.NOTE, text)
+    return Finding(Level.FINE, "nobody writes it now")
+
+
+def _about_version(version: int) -> Finding:
+    if version < VERSION:
+        text = f"its tables are of version {version}; opening it makes them {VERSION}"
+        return Finding(Level.NOTE, text)
+    return Finding(Level.FINE, f"its tables are of version {version}")
+
+
+def _integrity(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    problems = [
+        line
+        for (text,) in connection.execute(f"PRAGMA integrity_check({EXAMPLES})")
+        for line in str(text).splitlines()
+        if line != "ok" and not line.startswith("***")
+    ]
+    yield from _told("SQLite finds", problems, "SQLite finds it whole")
+
+
+def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    require_known_facts(path, connection)
+    yield Finding(Level.FINE, "it holds no facts that are newer than this orchestrator")
+
+
+def _holes(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
+    if missing := missing_entries(connection):
+        yield Finding(Level.WRONG, f"{missing} of its entries are missing")
+    else:
+        yield Finding(Level.FINE, f"none of its {count:,} entries is missing")
+
+
+def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    if not has_table(connection, "payloads"):
+        return
+    said = {
+        name
+        for (body,) in connection.execute(
+            "SELECT body FROM entries WHERE instr(body, char(26))"
+        )
+        for name in references(body)
+    }
+    there = dict[str, bool]()
+    for name, string in connection.execute("SELECT digest, string FROM payloads"):
+        there[name] = digest(string) == name
+    problems = [f"string {name} is missing" for name in sorted(said - there.keys())]
+    problems += [
+        f"string {name} is not what was written"
+        for name, is_whole in there.items()
+        if not is_whole
+    ]
+    fine = f"all of its {len(there):,} long strings are there"
+    yield from _told("of its long strings,", problems, fine)
+    if spare := len(there.keys() - said):
+        yield Finding(Level.NOTE, f"{spare} of its long strings are said by no fact")
+
+
+def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Look whether the list of sessions and the entries speak of the same ones."""
+    if not has_table(connection, "sessions"):
+        return
+    unlisted = connection.execute(
+        "SELECT DISTINCT session FROM entries WHERE session != ''"
+        " AND session NOT IN (SELECT session FROM sessions)"
+    )
+    problems = [f"run {session!r} is not listed" for (session,) in unlisted]
+    misplaced = connection.execute(
+        "SELECT session FROM sessions WHERE first IS NOT"
+        " (SELECT min(seq) FROM entries WHERE entries.session = sessions.session)"
+    )
+    problems += [
+        f"run {session!r} does not begin where the list says"
+        for (session,) in misplaced
+    ]
+    yield from _told("in its list of runs,", problems, "its list of runs is complete")
+
+
+@attrs.define
+class _Seen:
+    """What all runs have come to."""
+
+    runs: int = 0
+    awake: int = 0
+    undelivered: int = 0
+    restless: int = 0
+    """Those that are at rest, and are listed as awake: they cost time, and nothing else."""
+    problems: list[str] = attrs.Factory(list[str])
+
+
+def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Fold each session, and compare what comes of it with what is listed."""
+    listed: dict[str, str | None] | None = None
+    if has_table(connection, "sessions"):
+        listed = dict(connection.execute("SELECT session, used FROM sessions"))
+    seen = _Seen()
+    for session in list_sessions(connection):
+        seen.runs += 1
+        entries = _entries(connection, session, seen)
+        if entries is None:
+            continue
+        try:
+            record = folded(entries, path).sessions[session]
+        except JournalError as exc:
+            seen.problems.append(f"run {session}: {exc.problem}")
+        except KeyError:
+            seen.problems.append(f"run {session} was never opened")
+        else:
+            _compare(record, listed, seen)
+    fine = f"all of its {seen.runs:,} runs can be told from their entries"
+    yield from _told("of its runs,", seen.problems, fine)
+    if seen.restless:
+        text = f"{seen.restless} runs at rest are listed as awake; opening it corrects that"
+        yield Finding(Level.NOTE, text)
+    text = f"{seen.awake} of its runs are not at rest; {seen.undelivered} replies are not taken"
+    yield Finding(Level.FINE, text)
+
+
+def _entries(
+    connection: sqlite3.Connection, session: SessionId, seen: _Seen
+) -> list[Entry] | None:
+    """Return the entries of a session, or None if some cannot be read."""
+    entries: list[Entry] = []
+    count = len(seen.problems)
+    for row in rows_of(connection, session):
+        try:
+            entries.append(from_row(connection, row))
+        except UnreadableFactError as exc:
+            seen.problems.append(str(exc))
+    return entries if len(seen.problems) == count else None
+
+
+def _compare(
+    record: SessionRecord, listed: dict[str, str | None] | None, seen: _Seen
+) -> None:
+    seen.awake += not record.at_rest
+    seen.undelivered += len(record.undelivered)
+    if listed is None:
+        return
+    used = listed[record.id]
+    if used is None:
+        seen.restless += record.at_rest
+    elif not record.at_rest:
+        seen.problems.append(f"run {record.id} is listed as at rest, and is not")
+    elif amounts_of(used) != amounts_of(used_by(record)):
+        seen.problems.append(
+            f"run {record.id} has not used what the list says of the budgets it shares"
+        )
+
+
+def _told(what: str, problems: list[str], fine: str) -> Iterator[Finding]:
+    if not problems:
+        yield Finding(Level.FINE, fine)
+    for problem in problems[:EXAMPLES]:
+        yield Finding(Level.WRONG, f"{what} {problem}")
+    if (more := len(problems) - EXAMPLES) > 0:
+        yield Finding(Level.WRONG, f"{what} {more} more are wrong")

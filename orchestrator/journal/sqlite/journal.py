@@ -1,0 +1,173 @@
+"""A journal in one SQLite file, which only its owner may read."""
+
+import os
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from agents import raising_one_error
+from delegation import Encoded, SessionId
+from delegation.events import Entry
+from orchestrator.errors import JournalError, JournalInUseError
+from orchestrator.journal.group_commit import GroupCommit
+from orchestrator.journal.journal import Kept
+from orchestrator.journal.sqlite.entries import (
+    Rest,
+    looking_at,
+    read_all,
+    read_kept,
+    read_kind_naming,
+    read_sessions,
+    reading,
+    write_entries,
+)
+from orchestrator.journal.sqlite.lock import WriterLock, hold_lock, writer_of
+from orchestrator.journal.sqlite.schema import (
+    explained,
+    migrate,
+    require_known_facts,
+    require_ours,
+    require_whole,
+)
+
+__all__ = [
+    "SQLiteJournal",
+    "connect",
+    "open_sqlite_journal",
+    "read_sqlite_journal",
+    "writer_of",
+]
+
+FLUSH_SECONDS: Final = 10
+"""How long closing may take to write what is left."""
+
+
+class SQLiteJournal:
+    """An open journal. `open_sqlite_journal` makes it."""
+
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, lock: WriterLock
+    ) -> None:
+        self._path = path
+        self._connection = connection
+        self._lock = lock
+        self._file = path.stat()
+        self._wal = path.with_name(f"{path.name}-wal")
+        (self._version,) = connection.execute("PRAGMA data_version").fetchone()
+        self.group = GroupCommit(self._commit)
+        self.wait_durable = self.group.wait_durable
+
+    def append(self, entry: Entry, encoded: Encoded, rest: Rest) -> None:
+        self.group.append(entry.seq, (entry, encoded, rest))
+
+    async def read(self) -> Kept:
+        return await trio.to_thread.run_sync(self._read)
+
+    async def read_session(self, session: SessionId) -> Sequence[Entry]:
+        return await trio.to_thread.run_sync(self._read_session, session)
+
+    async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+        return await trio.to_thread.run_sync(self._read_naming, kind, id_)
+
+    def _read(self) -> Kept:
+        with explained(self._path):
+            require_known_facts(self._path, self._connection)
+            require_whole(self._path, self._connection)
+            return read_kept(self._connection)
+
+    def _read_session(self, session: SessionId) -> Sequence[Entry]:
+        # On a connection of its own: the other one may be in the middle of a commit.
+        with looking_at(self._path) as connection, explained(self._path):
+            return read_sessions(connection, [session])
+
+    def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
+        with looking_at(self._path) as connection, explained(self._path):
+            return read_kind_naming(connection, kind, id_)
+
+    def _commit(self, batch: Sequence[tuple[Entry, Encoded, Rest]]) -> None:
+        with explained(self._path):
+            self._lock.keep()
+            self._require_alone()
+            with self._connection:
+                write_entries(self._connection, batch)
+            self._require_there()
+
+    def _require_alone(self) -> None:
+        """Refuse to go on where another process has written while our lock was gone."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            raise JournalInUseError(
+                self._path, "another process has written it meanwhile; open it again"
+            )
+
+    def _require_there(self) -> None:
+        """Refuse to call safe what was written to a file that nobody will find again."""
+        with suppress(FileNotFoundError):
+            is_there = os.path.samestat(self._path.stat(), self._file)
+            # What was just written may be there, and nowhere else.
+            if is_there and self._wal.stat():
+                return
+        raise JournalError(
+            self._path, "somebody has removed or replaced it while it was open"
+        )
+
+
+@asynccontextmanager
+async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
+    """Open a journal for writing, and create it where there is none.
+
+    Raises:
+        JournalInUseError: another process writes it.
+        JournalError: it cannot be opened, or is no journal.
+    """
+    async with hold_lock(path) as lock:
+        connection = await trio.to_thread.run_sync(connect, path)
+        with closing(connection), raising_one_error():
+            journal = SQLiteJournal(path, connection, lock)
+            group = journal.group
+            async with trio.open_nursery() as nursery:
+                # Whoever is cancelled from outside still has to write how it ended.
+                writing = trio.CancelScope(shield=True)
+                nursery.start_soon(group.commit_forever, writing)
+                try:
+                    yield journal
+                finally:
+                    with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
+                        await group.wait_all_durable()
+                    group.fail(JournalError(path, "it is closed"))
+                    writing.cancel(reason="the journal is closed")
+                    if flushing.cancelled_caught:
+                        raise JournalError(
+                            path,
+                            "the disk did not take what was left to write within"
+                            f" {FLUSH_SECONDS} seconds",
+                        )
+
+
+async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
+    """Return the entries of a journal that somebody else may be writing."""
+    return await trio.to_thread.run_sync(_read_all, path)
+
+
+def _read_all(path: Path) -> Sequence[Entry]:
+    with reading(path) as connection:
+        return read_all(connection)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a file for writing, and make it one of this version. Whoever does has the lock."""
+    with explained(path), ExitStack() as undo:
+        # Created here, and not by SQLite, so that nobody else can read it from the start.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(path, check_same_thread=False)
+        undo.callback(connection.close)
+        require_ours(path, connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        migrate(path, connection)
+        undo.pop_all()
+        return connection

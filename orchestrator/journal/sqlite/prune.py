@@ -1,0 +1,142 @@
+"""Taking runs at rest out of a journal for good, and giving the space back.
+
+What is gone is counted in the same transaction, so that a hole that nobody made is still found.
+"""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from orchestrator.journal.sqlite.entries import reading
+from orchestrator.journal.sqlite.journal import connect
+from orchestrator.journal.sqlite.lock import hold_lock
+from orchestrator.journal.sqlite.long_strings import MARK, references
+from orchestrator.journal.sqlite.schema import (
+    explained,
+    has_table,
+    last_seq,
+    require_known_facts,
+    require_whole,
+)
+
+# By the last entry, not by the latest: clocks are set back.
+DOOMED: Final = """
+SELECT session FROM sessions WHERE used IS NOT NULL AND (
+    SELECT at FROM entries WHERE entries.session = sessions.session
+    ORDER BY seq DESC LIMIT 1
+) < ?
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Pruned:
+    """What was taken out of a journal, or would be."""
+
+    runs: int
+    entries: int
+    awake: int
+    """How many runs stay because they are not at rest, whatever their age."""
+    freed: int = 0
+    """How many bytes the file has become smaller."""
+
+
+async def prune_sqlite_journal(path: Path, *, before: float) -> Pruned:
+    """Delete the runs at rest whose last entry is older, and free the space.
+
+    Args:
+        path: the journal. Nobody may be writing it.
+        before: seconds since the epoch.
+
+    Raises:
+        JournalInUseError: somebody is.
+    """
+    async with hold_lock(path):
+        return await trio.to_thread.run_sync(_prune, path, before)
+
+
+def what_to_prune(path: Path, *, before: float) -> Pruned:
+    """Return what `prune_sqlite_journal` would delete. Somebody may be writing the journal."""
+    with reading(path) as connection:
+        if not has_table(connection, "sessions"):
+            # Nobody has told yet who is at rest.
+            (awake,) = connection.execute(
+                "SELECT count(DISTINCT session) FROM entries WHERE session != ''"
+            ).fetchone()
+            return Pruned(runs=0, entries=0, awake=awake)
+        runs, entries = connection.execute(
+            "SELECT count(DISTINCT session), count(*) FROM entries"  # noqa: S608
+            f" WHERE session IN ({DOOMED})",
+            (before,),
+        ).fetchone()
+        return Pruned(runs=runs, entries=entries, awake=_awake(connection))
+
+
+def _prune(path: Path, before: float) -> Pruned:
+    with closing(connect(path)) as connection, explained(path):
+        require_known_facts(path, connection)
+        require_whole(path, connection)
+        size = _size(path)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            pruned = _delete(connection, before)
+        if pruned.runs:
+            connection.execute("VACUUM")
+        # What is in the log beside the file goes into the file, and the log is cut.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return attrs.evolve(pruned, freed=max(0, size - _size(path)))
+
+
+def _delete(connection: sqlite3.Connection, before: float) -> Pruned:
+    connection.execute(f"CREATE TEMP TABLE doomed AS {DOOMED}", (before,))
+    last = last_seq(connection)
+    used: list[object] = []
+    for (part,) in connection.execute(
+        "SELECT used FROM sessions JOIN doomed USING (session) WHERE used != ''"
+    ):
+        used += json.loads(part)
+    entries = connection.execute(
+        "DELETE FROM entries WHERE session IN (SELECT session FROM doomed)"
+    ).rowcount
+    runs = connection.execute(
+        "DELETE FROM sessions WHERE session IN (SELECT session FROM doomed)"
+    ).rowcount
+    if runs:
+        connection.execute(
+            "INSERT INTO pruned (entries, last, used) VALUES (?, ?, ?)",
+            (entries, last, json.dumps(used)),
+        )
+        _delete_payloads(connection)
+    return Pruned(runs=runs, entries=entries, awake=_awake(connection))
+
+
+def _delete_payloads(connection: sqlite3.Connection) -> None:
+    """Delete the long strings that no fact says any more."""
+    connection.execute("CREATE TEMP TABLE said (digest TEXT PRIMARY KEY) STRICT")
+    for (body,) in connection.execute(
+        "SELECT body FROM entries WHERE instr(body, ?)", (MARK,)
+    ):
+        connection.executemany(
+            "INSERT OR IGNORE INTO said VALUES (?)",
+            [(digest,) for digest in references(body)],
+        )
+    connection.execute(
+        "DELETE FROM payloads WHERE digest NOT IN (SELECT digest FROM said)"
+    )
+
+
+def _awake(connection: sqlite3.Connection) -> int:
+    (awake,) = connection.execute(
+        "SELECT count(*) FROM sessions WHERE used IS NULL"
+    ).fetchone()
+    return int(awake)
+
+
+def _size(path: Path) -> int:
+    """Return how much a journal takes on the disk, with the log beside it."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())

@@ -1,0 +1,167 @@
+"""What a pipeline has delegated: how it is waited for, given up, and what is raised if it fails."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+import trio
+from msgspec.structs import replace
+
+from agents import Agent, OutputError, Pipeline, read_output
+from delegation import Ending, Outcome, TaskRecord
+from orchestrator.errors import FanOutFailedError, TaskFailedError
+from orchestrator.execution.local import ENDED_FIRST, STOPPED
+from orchestrator.journal.bookkeeper import Bookkeeper
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+NOT_AWAITED: Final = "whoever asked for it stopped waiting"
+
+
+class Child(Generic[OutputT_co]):
+    """Something that a pipeline has delegated, and goes on without waiting for it."""
+
+    def __init__(
+        self, agent: Agent[OutputT_co], record: TaskRecord, book: Bookkeeper
+    ) -> None:
+        self._agent = agent
+        self._record = record
+        self._book = book
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._given_up = trio.Event()
+
+    @property
+    def path(self) -> str:
+        """Where in the tree it is, such as `/brief/researcher[3]`."""
+        return self._record.path
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None if it has not."""
+        return self._record.outcome
+
+    @property
+    def was_given_up(self) -> bool:
+        """It was ended because nobody waited for it any more."""
+        return _was_given_up(self._record)
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing of it runs any more."""
+        return self._ended.is_set()
+
+    async def result(self) -> OutputT_co:
+        """Wait until it has ended, and return what it answered.
+
+        Raises:
+            TaskFailedError: it did not succeed.
+        """
+        outcome = await self.wait()
+        if not outcome.succeeded:
+            raise self.failure(outcome)
+        return self.output(outcome)
+
+    async def wait(self) -> Outcome:
+        """Wait until it has ended, and return how."""
+        await self._ended.wait()
+        if _was_given_up(self._record):
+            # Whoever had stopped waiting before a crash will do so again.
+            await self._given_up.wait()
+        # Nobody is told what a crash could still make untrue. If all of this is being torn
+        # down, here is where that is noticed.
+        await self._book.wait_durable()
+        outcome = self._record.outcome
+        assert outcome is not None, "whoever runs it sees it through"
+        return outcome
+
+    async def cancel(self) -> None:
+        """End it and all below it, and return when every one of them has ended."""
+        self._given_up.set()
+        self._scope.cancel(reason=NOT_AWAITED)
+        await self._ended.wait()
+
+    def output(self, outcome: Outcome) -> OutputT_co:
+        """Return an answer as what its agent promises.
+
+        Raises:
+            TaskFailedError: a secret was in it, and without that it cannot be read.
+        """
+        try:
+            return read_output(self._agent.output, outcome.output)
+        except OutputError as exc:
+            unread = replace(outcome, ending=Ending.FAILED, error=str(exc))
+            raise TaskFailedError(self.path, unread) from exc
+
+    def failure(self, outcome: Outcome) -> TaskFailedError:
+        """Return what is raised if it did not succeed: of a fan-out, every failure in it."""
+        if not (isinstance(self._agent, Pipeline) and self._agent.fans_out):
+            return TaskFailedError(self.path, outcome)
+        ledger = self._book.ledger
+        tree = ledger.sessions[self._record.session].tree
+        below = [ledger.tasks[task] for task in tree.children(self._record.id)]
+        # Who was ended because of the others has not failed.
+        outcomes = {
+            it.path: it.outcome
+            for it in below
+            if it.outcome is not None and not _was_given_up(it)
+        }
+        return fan_out_failure(self.path, outcome, outcomes)
+
+    async def see_through(
+        self, run: Callable[[TaskRecord], Awaitable[None]], give_up: Callable[[], None]
+    ) -> None:
+        """Run it until it has ended, or until nobody waits for it any more."""
+        try:
+            await trio.lowlevel.checkpoint()
+            if self._record.outcome is None:
+                with self._scope:
+                    await run(self._record)
+                # Not if all of this is torn down: then it goes on another time.
+                if self._scope.cancelled_caught and self._record.outcome is None:
+                    give_up()
+        finally:
+            self._ended.set()
+
+
+def fan_out_failure(
+    path: str, outcome: Outcome, outcomes: Mapping[str, Outcome]
+) -> TaskFailedError:
+    """Return the failures of those who were asked at once, with how all of them ended."""
+    failures = [
+        TaskFailedError(who, ended)
+        for who, ended in outcomes.items()
+        if not ended.succeeded
+    ]
+    if not failures:
+        return TaskFailedError(path, outcome, outcomes)
+    return FanOutFailedError(path, outcome, failures, outcomes)
+
+
+def failed_together(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedError:
+    """Return why a task cannot go on of which several children have failed.
+
+    Args:
+        path: whose children they are.
+        outcomes: how each of them ended, by path.
+    """
+    failed = {who: ended for who, ended in outcomes.items() if not ended.succeeded}
+    # What says most of why it cannot go on: a budget that is used up is so for all.
+    endings = [it for it in failed.values() if it.ending is Ending.OVER_BUDGET]
+    main = (endings or list(failed.values()))[0]
+    outcome = Outcome(
+        main.ending if endings else Ending.FAILED,
+        error="; ".join(str(TaskFailedError(*it)) for it in failed.items()),
+        kind=main.kind,
+    )
+    return fan_out_failure(path, outcome, outcomes)
+
+
+def _was_given_up(record: TaskRecord) -> bool:
+    """Tell whether a task has ended because the program that asked for it stopped waiting."""
+    outcome = record.outcome
+    return (
+        outcome is not None
+        and outcome.ending is Ending.CANCELLED
+        and not record.cancel_requested
+        and outcome.error in {STOPPED, NOT_AWAITED, ENDED_FIRST}
+    )

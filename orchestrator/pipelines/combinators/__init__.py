@@ -1,0 +1,1 @@
+"""Agents made of agents: sequence, fan-out, choice, retry."""

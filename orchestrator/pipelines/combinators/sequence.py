@@ -1,0 +1,51 @@
+"""One after the other: `sequence`, which is `>>` in a word."""
+
+from typing import Any, TypeVar, overload
+
+from agents import Agent, Pipeline
+from orchestrator.pipelines.combinators.arguments import require_agents
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+@overload
+def sequence(
+    first: Agent[A, InputT], second: Agent[OutputT, A], /
+) -> Pipeline[InputT, OutputT]: ...
+@overload
+def sequence(
+    first: Agent[A, InputT], second: Agent[B, A], third: Agent[OutputT, B], /
+) -> Pipeline[InputT, OutputT]: ...
+@overload
+def sequence(
+    first: Agent[A, InputT],
+    second: Agent[B, A],
+    third: Agent[C, B],
+    fourth: Agent[OutputT, C],
+    /,
+) -> Pipeline[InputT, OutputT]: ...
+@overload
+def sequence(
+    first: Agent[A, InputT],
+    second: Agent[B, A],
+    third: Agent[C, B],
+    fourth: Agent[D, C],
+    fifth: Agent[OutputT, D],
+    /,
+) -> Pipeline[InputT, OutputT]: ...
+def sequence(*agents: Agent[Any, Any]) -> Pipeline[Any, Any]:
+    """Return agents as one: each gets what the one before it gives.
+
+    It is `a >> b >> c`, which has no end to how many there may be.
+    """
+    require_agents("sequence", agents, least=2)
+    first, second, *others = agents
+    pipeline: Pipeline[Any, Any] = first >> second
+    for agent in others:
+        pipeline >>= agent
+    return pipeline

@@ -1,0 +1,318 @@
+"""Running the program of a pipeline: whom it asks, and seeing that all of them end.
+
+What a program delegates is joined to it: the nursery of this module owns every child, and is left
+when each has ended. Whoever stops waiting for a child ends it. A program that runs again after a
+crash finds what it has asked for by what it asks, and nothing is done twice.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
+
+import trio
+
+from agents import (
+    Agent,
+    Budget,
+    CallId,
+    DefinitionError,
+    Pipeline,
+    UserMessage,
+    is_agent,
+    raising_one_error,
+    well_formed,
+)
+from delegation import (
+    Ending,
+    Origin,
+    Outcome,
+    TaskId,
+    TaskRecord,
+    TaskRequest,
+    call_key,
+)
+from delegation.events import TaskSettled
+from orchestrator.budget_scope import current_grants, naming_budgets
+from orchestrator.errors import TaskFailedError
+from orchestrator.execution.outcomes import unfinished
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.pipelines.child import NOT_AWAITED, Child, failed_together
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+
+
+class Employer(Protocol):
+    """Whoever can really have a task done."""
+
+    def hire(self, task: TaskId, agent: Agent[Any]) -> None:
+        """Say who does a task."""
+        ...
+
+    def dismiss(self, tasks: list[TaskId]) -> None:
+        """Forget who did tasks."""
+        ...
+
+    def id_for(self, parent: TaskId, call: str) -> TaskId:
+        """Return the id of a task that is asked for."""
+        ...
+
+    async def run_joined(self, task: TaskRecord) -> None:
+        """Run a task as soon as there is room."""
+        ...
+
+    def end_below(self, task: TaskId, ending: Ending) -> None:
+        """Settle what a task had asked for."""
+        ...
+
+
+class Performance:
+    """A pipeline that runs."""
+
+    def __init__(
+        self,
+        record: TaskRecord,
+        origin: Origin,
+        book: Bookkeeper,
+        employer: Employer,
+    ) -> None:
+        self._record = record
+        self._origin = origin
+        self._book = book
+        self._employer = employer
+        self._asked: Counter[str] = Counter()
+        """How often the same was asked of the same."""
+        self._budgets: Counter[str] = Counter()
+        self._children: list[TaskId] = []
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def path(self) -> str:
+        return self._record.path
+
+    async def play(self, pipeline: Pipeline[Any, Any]) -> str:
+        """Run the program to its end, and return what it answers."""
+        request = self._record.request
+        wanted = None if request is None else request.output_schema
+        try:
+            given = pipeline.read(self._goal(pipeline))
+            with raising_one_error(), naming_budgets(self._budget_name):
+                # Owns whatever the program asks for, also what it does not wait for.
+                async with trio.open_nursery() as self._nursery:
+                    with _performing(self):
+                        value = await self._run(pipeline, given, self._nursery)
+        finally:
+            self._nursery = None
+            self._employer.dismiss(self._children)
+        return pipeline.written(value, wanted)
+
+    async def _run(
+        self, pipeline: Pipeline[Any, Any], given: Any, nursery: trio.Nursery
+    ) -> Any:
+        is_done = False
+        try:
+            value = await pipeline.program(self, given)
+            is_done = True
+        except BaseExceptionGroup as group:
+            raise self._plain(group)  # noqa: B904 (it is what the group says)
+        finally:
+            if not is_done:
+                nursery.cancel_scope.cancel(reason="the pipeline has failed")
+        # Somebody's program, which may never have waited for anything.
+        await trio.lowlevel.checkpoint()
+        return value
+
+    def _plain(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
+        """Return what a nursery of the program has raised as what it would be without one."""
+        exc: BaseException = group
+        while _is_group(exc) and len(exc.exceptions) == 1:
+            exc = exc.exceptions[0]
+        if not _is_group(exc):
+            return exc
+        failed = [it for it in exc.exceptions if isinstance(it, TaskFailedError)]
+        if len(failed) < len(exc.exceptions):
+            return group
+        return failed_together(self.path, {it.path: it.outcome for it in failed})
+
+    def _goal(self, pipeline: Pipeline[Any, Any]) -> str:
+        record = self._record
+        turn = self._book.ledger.sessions[record.session].turn
+        if record.request is None:
+            assert turn is not None, "a session acts in its turns"
+            begins = turn.begins - len(turn.read)
+            read = record.transcript[begins : turn.begins]
+            if any(isinstance(said, UserMessage) and said.parts for said in read):
+                raise DefinitionError(
+                    f"{pipeline.name} is a pipeline, and takes neither images nor files"
+                )
+            return "\n\n".join(said.text for said in read)
+        if pipeline.takes_text:
+            return record.transcript[0].text
+        # What a model adds to a goal in words is not part of the JSON.
+        return record.request.goal
+
+    async def delegate(
+        self, agent: Agent[OutputT, InputT], value: InputT, /
+    ) -> OutputT:
+        """Have an agent do something, and return what it answers.
+
+        Cancelling this ends the task and all below it, and returns when all have ended.
+        """
+        return await self.result_of(await self.begin(agent, value))
+
+    async def result_of(self, child: Child[OutputT]) -> OutputT:
+        """Return what a child answers that is given up with this very call."""
+        outcome = await self.settled(child)
+        if not outcome.succeeded:
+            raise child.failure(outcome)
+        return child.output(outcome)
+
+    async def settled(self, child: Child[Any]) -> Outcome:
+        """Return how a child ends that is given up with this very call."""
+        try:
+            return await child.wait()
+        finally:
+            if not child.has_ended:
+                # Unbounded, as every cancel is: it returns when all below have ended.
+                with trio.CancelScope(shield=True):
+                    await child.cancel()
+
+    async def begin(self, agent: Agent[OutputT, Any], value: Any) -> Child[OutputT]:
+        """Have an agent do something, and go on.
+
+        Raises:
+            TaskFailedError: the rules, or a budget, do not allow it.
+        """
+        # Before anything is asked for: afterwards somebody must have the child.
+        await trio.lowlevel.checkpoint()
+        if not is_agent(agent):
+            raise DefinitionError(
+                f"{agent!r} cannot be delegated to: it is no agent; make one of a function"
+                " with @agent"
+            )
+        goal = well_formed(agent.as_goal(value))
+        call = self._call(agent, goal)
+        known = self._record.children.asked.get(call)
+        if known is None and self._book.stopping:
+            # A program cannot end with what it has: it goes on another time, or is cancelled.
+            await trio.sleep_forever()
+        if self._nursery is None:
+            raise DefinitionError(
+                f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
+            )
+        task = known or self._employer.id_for(self._record.id, call)
+        # Before it is asked for: somebody without a model cannot be.
+        self._employer.hire(task, agent)
+        self._children.append(task)
+        if known is None:
+            self._request(task, agent, goal, call)
+        record = self._book.ledger.tasks[task]
+        child = Child(agent, record, self._book)
+        self._nursery.start_soon(self._see_to, child, record)
+        return child
+
+    def _request(self, task: TaskId, agent: Agent[Any], goal: str, call: str) -> None:
+        record = self._record
+        known = {account.id for account in record.accounts}
+        request = TaskRequest(
+            id=task,
+            parent=record.id,
+            origin=self._origin,
+            call=call,
+            agent=agent.name,
+            goal=goal,
+            background=False,
+            budget=agent.budget,
+            grants=tuple(it for it in current_grants() if it.id not in known),
+        )
+        if (refused := self._book.admit([request])) is not None:
+            path = f"{record.path}/{agent.name}"
+            ended = Outcome(Ending.REFUSED, error=refused.reason, kind=refused.ran_out)
+            raise TaskFailedError(path, ended)
+
+    async def _see_to(self, child: Child[Any], record: TaskRecord) -> None:
+        # What the child does is its own: it hands work on by itself, or not at all.
+        with performing_nothing(), naming_budgets():
+            await child.see_through(
+                self._employer.run_joined, partial(self._give_up, record)
+            )
+
+    def _give_up(self, record: TaskRecord) -> None:
+        """Settle a task that nobody waits for any more."""
+        if self._book.closed:
+            return
+        self._employer.end_below(record.id, Ending.CANCELLED)
+        outcome = unfinished(record, Ending.CANCELLED, NOT_AWAITED)
+        self._book.post(TaskSettled(record.id, outcome))
+
+    def _call(self, agent: Agent[Any], goal: str) -> str:
+        """Return the name of what is asked for: the same when the program runs again."""
+        # Two agents of one name are told apart by who they are.
+        about = agent.instructions if isinstance(agent.instructions, str) else ""
+        what = _digest(agent.name, about, str(agent.output), goal)
+        self._asked[what] += 1
+        call = f"{self._origin.turn}.{agent.name}.{what}.{self._asked[what]}"
+        return call_key(CallId(call), 0)
+
+    def _budget_name(self, budget: Budget) -> str:
+        self._budgets[str(budget)] += 1
+        count = self._budgets[str(budget)]
+        turn = self._origin.turn
+        return _digest(self._record.name, str(turn), str(budget), str(count))
+
+
+def _digest(*words: str) -> str:
+    joined = "\0".join(words).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(joined, digest_size=8).hexdigest()
+
+
+def _is_group(
+    exc: BaseException,
+) -> TypeGuard[BaseExceptionGroup[BaseException]]:
+    # That of a fan-out is one failure.
+    is_failure = isinstance(exc, TaskFailedError)
+    return isinstance(exc, BaseExceptionGroup) and not is_failure
+
+
+_PERFORMANCE: Final[ContextVar[Performance | None]] = ContextVar(
+    "performance", default=None
+)
+
+
+@contextmanager
+def _performing(performance: Performance) -> Generator[None]:
+    token = _PERFORMANCE.set(performance)
+    try:
+        yield
+    finally:
+        _PERFORMANCE.reset(token)
+
+
+@contextmanager
+def performing_nothing() -> Generator[None]:
+    """Let nothing inside hand work on for a pipeline around it."""
+    token = _PERFORMANCE.set(None)
+    try:
+        yield
+    finally:
+        _PERFORMANCE.reset(token)
+
+
+def current_performance(verb: str) -> Performance:
+    """Return the pipeline that runs here.
+
+    Args:
+        verb: what somebody wants to do, for the sentence if there is none.
+    """
+    performance = _PERFORMANCE.get()
+    if performance is None:
+        raise DefinitionError(
+            f"{verb}() hands work on for a pipeline that runs, and none does here: call it"
+            " in a function that @agent has made an agent, and run that with"
+            " orchestrator.run(...)"
+        )
+    return performance

@@ -1,0 +1,1 @@
+"""Runs a recorded run again, compares the two, or forks one at a task."""

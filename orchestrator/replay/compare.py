@@ -1,0 +1,303 @@
+"""Where a run that was done again is not what the record says.
+
+Compared are the tasks one by one, each step by step: what it was asked, what its model and its
+tools answered, how it ended. When things happened, and in which order in different tasks, is no
+difference.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+
+from agents import AssistantMessage, CallId, ToolMessage
+from delegation import Ledger, Outcome, SessionId, Status, TaskId, root_of
+from delegation.events import (
+    Entry,
+    MessageReceived,
+    ModelAnswered,
+    TaskRequested,
+    TaskSettled,
+    ToolAnswered,
+    TurnEnded,
+    TurnStarted,
+)
+from orchestrator.replay.record import OURS, Record
+
+CLOSE: Final = 0.01
+"""By how many seconds two durations may differ: what was shown is rounded."""
+UNSURE: Final = (
+    # How long exactly, and what else went wrong while it ended.
+    (re.compile(r"no sign of life for [\d.e+]+ seconds"), "no sign of life"),
+    (
+        re.compile(r"it was stopped(, and then .*| before it could go on)"),
+        "it was stopped",
+    ),
+)
+"""What the record does not say clearly enough to be said again."""
+
+
+@attrs.frozen
+class Difference:
+    """The first step of a task that is not what it was."""
+
+    path: str
+    """Which task, such as `/editor/researcher[3]`."""
+    step: int
+    """Which of its steps: 1 is what it was asked for."""
+    recorded: str
+    replayed: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}, step {self.step}\n"
+            f"recorded: {self.recorded}\nreplayed: {self.replayed}"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Replay:
+    """A run that was done again, and what came of it."""
+
+    run: SessionId
+    tasks: int
+    """How many tasks were the same, the run itself included."""
+    steps: int
+    """How many of their steps were."""
+    difference: Difference | None
+
+    @property
+    def is_same(self) -> bool:
+        return self.difference is None
+
+
+@attrs.frozen
+class Step:
+    """Something that happened to a task."""
+
+    what: str
+    detail: str
+    place: float
+    """Where in the record it happened, or while what of it was replayed."""
+    answers: str = ""
+    """The tool that answered."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.detail}" if self.detail else self.what
+
+
+NOTHING: Final = "nothing"
+
+
+_STATUS: Final[Mapping[str, str]] = {Status.QUIET: Status.RUNNING}
+
+
+@attrs.frozen
+class Likeness:
+    """When two texts say the same: apart from how long something took."""
+
+    ignored: frozenset[str] = frozenset()
+    """What else does not matter of what our own tools answer."""
+
+    def steps(self, one: Step, other: Step) -> bool:
+        if (one.what, one.answers) != (other.what, other.answers):
+            return False
+        return self.texts(one.detail, other.detail, by=one.answers)
+
+    def texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
+        """Tell whether two texts are alike.
+
+        Args:
+            recorded: what was said.
+            replayed: what is said now.
+            by: the tool that said it.
+        """
+        if recorded == replayed:
+            return True
+        if by in OURS:
+            try:
+                answers = msgspec.json.decode(recorded), msgspec.json.decode(replayed)
+            except msgspec.DecodeError:
+                pass
+            else:
+                return self._values(*answers)
+        return _sure(recorded) == _sure(replayed)
+
+    def _values(self, one: Any, other: Any, key: str = "") -> bool:
+        match one, other:
+            case _ if key in self.ignored:
+                return True
+            case dict(), dict():
+                ones = cast("dict[str, Any]", one)
+                others = cast("dict[str, Any]", other)
+                return ones.keys() == others.keys() and all(
+                    self._values(value, others[name], name)
+                    for name, value in ones.items()
+                )
+            case list(), list():
+                pairs = zip_longest(cast("Any", one), cast("Any", other))
+                return all(self._values(*pair) for pair in pairs)
+            case ((int() | float()), (int() | float())) if key == "seconds":
+                return abs(one - other) <= CLOSE
+            case str(), str():
+                # Whether a model was silent for a while is not recorded in full.
+                if key == "status":
+                    one, other = _STATUS.get(one, one), _STATUS.get(other, other)
+                return _sure(one) == _sure(other)
+            case _:
+                return bool(one == other)
+
+
+# How many are before somebody in line changes from one moment to the next.
+EXACTLY: Final = Likeness(frozenset({"position"}))
+# What a fork has copied was used, and took its time, elsewhere.
+IN_A_FORK: Final = Likeness(EXACTLY.ignored | {"tokens", "cost_usd", "seconds"})
+
+
+def likeness_in(record: Record) -> Likeness:
+    return IN_A_FORK if record.copied else EXACTLY
+
+
+def _sure(text: str) -> str:
+    for pattern, instead in UNSURE:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def compare(
+    record: Record,
+    replayed: Sequence[tuple[Entry, float]],
+    ledger: Ledger,
+    waiting: Mapping[TaskId, str],
+) -> Replay:
+    """Return how much of a run is the same, and the first difference.
+
+    Args:
+        record: what happened.
+        replayed: what happened when it was done again, and while what of the record.
+        ledger: what was true at its end.
+        waiting: what tasks wait for that the record does not have.
+    """
+    before = _steps((entry, entry.seq) for entry in record.entries)
+    after = _steps(replayed)
+    tasks = steps = 0
+    found: list[tuple[float, bool, Difference]] = []
+    for task in {**before, **after}:
+        was, now = before.get(task, []), list(after.get(task, ()))
+        if task in waiting:
+            now.append(Step(waiting[task], "", was[-1].place if was else 0))
+        same = _same(was, now, likeness_in(record))
+        steps += same
+        if same == len(was) == len(now):
+            tasks += 1
+            continue
+        one, other = _at(was, same), _at(now, same)
+        ledgers = (record.ledger, ledger)
+        path = next(it.tasks[task].path for it in ledgers if task in it.tasks)
+        difference = Difference(
+            path, same + 1, str(one or NOTHING), str(other or NOTHING)
+        )
+        place = min(step.place for step in (one, other) if step is not None)
+        # What is missing is a consequence of whatever happened instead.
+        found.append((place + (other is None), other is None, difference))
+    first = min(found, key=lambda it: it[:2])[2] if found else None
+    return Replay(run=record.run, tasks=tasks, steps=steps, difference=first)
+
+
+def _same(was: Sequence[Step], now: Sequence[Step], likeness: Likeness) -> int:
+    """Return with how many steps that are the same two tasks begin."""
+    for at, (one, other) in enumerate(zip(was, now, strict=False)):
+        if not likeness.steps(one, other):
+            return at
+    return min(len(was), len(now))
+
+
+def _at(steps: Sequence[Step], index: int) -> Step | None:
+    return steps[index] if index < len(steps) else None
+
+
+def _steps(  # noqa: C901 (a case a fact)
+    entries: Iterable[tuple[Entry, float]],
+) -> dict[TaskId, list[Step]]:
+    """Return what happened to each task."""
+    steps: dict[TaskId, list[Step]] = {}
+    mail: dict[int, str] = {}
+    names: dict[tuple[TaskId, CallId], str] = {}
+    answers: dict[TaskId, list[tuple[CallId, Step]]] = {}
+
+    def add(task: TaskId, step: Step) -> None:
+        own = steps.setdefault(task, [])
+        # Calls that are made together are answered in any order.
+        own += [answer for _, answer in sorted(answers.pop(task, ()), key=_call)]
+        own.append(step)
+
+    for entry, place in entries:
+        match entry.event:
+            case MessageReceived(_, text):
+                mail[entry.seq] = f"message {text!r}"
+            case TurnStarted() as event:
+                # Tasks that are cancelled together end in any order.
+                read = ", ".join(sorted(mail.get(seq, "news") for seq in event.mail))
+                add(
+                    root_of(event.session),
+                    Step(f"turn {event.turn} begins", f"it reads {read}", place),
+                )
+            case TaskRequested() as event:
+                add(event.request.id, Step("is asked for", _asked(event), place))
+            case ModelAnswered(task, message):
+                names |= {(task, call.id): call.name for call in message.calls}
+                add(task, Step("its model answers", _said(message), place))
+            case ToolAnswered(task, message):
+                answer = _answer(message, names.get((task, message.call), ""), place)
+                answers.setdefault(task, []).append((message.call, answer))
+            case TaskSettled(task, outcome):
+                mail[entry.seq] = f"news of {task}"
+                add(task, Step("it ends", _ended(outcome), place))
+            case TurnEnded(session, turn, outcome):
+                step = Step(f"turn {turn} ends", _ended(outcome), place)
+                add(root_of(session), step)
+            case _:
+                pass
+    for task, left in answers.items():
+        steps.setdefault(task, []).extend(step for _, step in sorted(left, key=_call))
+    return steps
+
+
+def _call(answer: tuple[CallId, Step]) -> CallId:
+    return answer[0]
+
+
+def _asked(event: TaskRequested) -> str:
+    request = event.request
+    asked = {
+        "agent": request.agent,
+        "goal": request.goal,
+        "context": request.context,
+        "label": request.label,
+        "needs": ", ".join(request.needs),
+        "schema": request.output_schema and str(request.output_schema),
+        "budget": request.budget and str(request.budget),
+        "of": "a copy" if request.copy else "",
+        "background": None if request.background is None else str(request.background),
+        event.mode.value: f"because {event.reason.sentence}",
+    }
+    return "; ".join(f"{name} {value}" for name, value in asked.items() if value)
+
+
+def _said(message: AssistantMessage) -> str:
+    calls = [f"{call.name}({call.arguments})" for call in message.calls]
+    return " ".join([message.text, *calls]).strip()
+
+
+def _answer(message: ToolMessage, name: str, place: float) -> Step:
+    verb = "refuses" if message.failed else "answers"
+    return Step(f"{name or 'a tool'} {verb}", message.text, place, name)
+
+
+def _ended(outcome: Outcome) -> str:
+    schema = f" {list(outcome.schema_errors)}" if outcome.schema_errors else ""
+    said = [f"{outcome.ending}{schema}", outcome.kind, outcome.error, outcome.output]
+    return ": ".join(part for part in said if part)

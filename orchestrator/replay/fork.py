@@ -1,0 +1,252 @@
+"""Going on from a run that has ended in another way: a fork.
+
+What happened before is copied as facts of a new session, and the ordinary code goes on from
+there, as it does after a crash. So nothing is asked again, and there is no second way to continue.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+from msgspec.structs import replace
+
+from agents import Agent, CallId, Usage, raising_one_error
+from delegation import (
+    SHARED,
+    DeliveryCapability,
+    Encoded,
+    SessionId,
+    SessionRecord,
+    TaskId,
+    decode,
+    encode,
+)
+from delegation.events import (
+    CancelRequested,
+    Event,
+    MessageReceived,
+    ModelAnswered,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    ReplyDelivered,
+    SessionOpened,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnStarted,
+)
+from orchestrator.budget_scope import current_grants
+from orchestrator.doors.one_shot import Run
+from orchestrator.doors.session import open_session
+from orchestrator.errors import UnknownIdError
+from orchestrator.replay.record import OURS, Record
+from orchestrator.services import House
+
+OutputT = TypeVar("OutputT")
+
+IDS: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")
+COPIED: Final = (
+    MessageReceived,
+    TurnStarted,
+    TurnEnded,
+    ReplyDelivered,
+    TaskRequested,
+    TaskStarted,
+    ModelAnswered,
+    ToolAnswered,
+    ProcessStarted,
+    ProcessMatched,
+    ProcessEnded,
+    Steered,
+    SteeringSeen,
+    CancelRequested,
+    TaskSettled,
+)
+"""What is true of the fork, too. Doors, approvals and broken calls were the other run's own."""
+NOT_HERE: Final = (
+    "it belongs to the run that this one goes on from, and does not run here"
+)
+
+
+async def fork_run(
+    house: House, agent: Agent[OutputT], run: str, task: str
+) -> Run[OutputT]:
+    """Copy a run up to where a task was asked for, and go on from there."""
+    book = house.book
+    book.require_taking()
+    entries = await book.read_entries(SessionId(run))
+    record = Record(entries, run)
+    record.require_repeatable(agent)
+    parting = find_task(record, task)
+    id_ = house.new_session_id()
+    house.roster.enter(id_, agent)
+    # In one step: nobody begins anything before all of it is there.
+    _Copy(house, record, id_).post(agent, parting)
+    session = book.ledger.sessions[id_]
+    is_awaited = (
+        record.is_one_shot
+        if session.turn is None
+        else session.turn.capability is DeliveryCapability.NONE
+    )
+    if not is_awaited:
+        await _talk(house, agent, session)
+    else:
+        if session.turn is None:
+            house.turns.begin(session, DeliveryCapability.NONE)
+        try:
+            await house.turns.take(session)
+        finally:
+            house.roster.leave(id_)
+    assert session.last_outcome is not None, "a turn has ended"
+    return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree)
+
+
+def find_task(record: Record, task: str) -> TaskId:
+    """Return the task of a run that an id or a path means."""
+    tasks = record.ledger.tasks
+    if task in tasks:
+        return TaskId(task)
+    found = [it.id for it in tasks.values() if it.path == task]
+    if not found:
+        raise UnknownIdError(f"run {record.run} has no task {task!r}")
+    return found[0]
+
+
+async def _talk(house: House, agent: Agent[Any], session: SessionRecord) -> None:
+    """Let a session go on until nothing of it is left to be done."""
+    running = [task.id for task in session.outstanding.values() if task.acting]
+    is_in_turn = session.turn is not None
+    with raising_one_error():
+        # Owns what ran when the other run came to where they part.
+        async with trio.open_nursery() as nursery:
+            async with open_session(house, agent, session.id) as door:
+                for task in running:
+                    nursery.start_soon(house.delegator.run_child, task)
+                if is_in_turn:
+                    nursery.start_soon(house.turns.take_and_reply, session)
+                await door.wait_idle()
+
+
+class _Copy:
+    """The facts of a run, for another one."""
+
+    def __init__(self, house: House, record: Record, id_: SessionId) -> None:
+        self._book = house.book
+        self._record = record
+        self._id = id_
+        self._ids: dict[bytes, bytes] = {record.run.encode(): id_.encode()}
+        self._new_id: Callable[[], str] = house.new_task_id
+        self._seqs: dict[int, int] = {}
+        self._ended: set[TaskId] = set()
+
+    def post(self, agent: Agent[Any], parting: TaskId) -> None:
+        """Post all that happened before a task was asked for."""
+        record = self._record
+        until = self._until(parting)
+        opened = self._translated(record.opened)
+        assert isinstance(opened, SessionOpened), "it is still the same fact"
+        link = f"{record.run}/{parting}"
+        known = {grant.id for grant in opened.grants}
+        around = tuple(it for it in current_grants() if it.id not in known)
+        self._book.post(
+            attrs.evolve(
+                opened,
+                agent=agent.name,
+                budget=agent.budget,
+                grants=(*opened.grants, *around),
+                forked_from=link,
+                attended=False,
+            )
+        )
+        for entry in record.entries:
+            if entry.seq < until and isinstance(entry.event, COPIED):
+                self._copy(entry.seq, entry.event)
+        for seq, event in self._answers_under_way(until):
+            self._copy(seq, event)
+        for process in list(self._book.ledger.sessions[self._id].processes.values()):
+            self._book.post(ProcessEnded(process.task, process.id, NOT_HERE))
+
+    def _until(self, parting: TaskId) -> int:
+        record = self._record
+        if parting == record.root:
+            if not record.turns:
+                raise UnknownIdError(f"nothing was asked in run {record.run}")
+            return min(entry.seq for entry in record.turns.values())
+        request = record.ledger.tasks[parting].request
+        assert request is not None, "all but the root were asked for"
+        return record.requests[request.parent, request.call].seq
+
+    def _answers_under_way(self, until: int) -> Iterator[tuple[int, Event]]:
+        """Yield what tools answered that were called before: they are not run twice."""
+        names: dict[tuple[TaskId, CallId], str] = {}
+        for entry in self._record.entries:
+            match entry.event:
+                case ModelAnswered(task, message) if entry.seq < until:
+                    names |= {(task, call.id): call.name for call in message.calls}
+                case TaskSettled(task) if entry.seq < until:
+                    self._ended.add(task)
+                case TurnEnded() if entry.seq < until:
+                    # What its turn left open is answered when the next one begins.
+                    names = {
+                        call: name
+                        for call, name in names.items()
+                        if call[0] != self._record.root
+                    }
+                case ToolAnswered(task, message) if entry.seq > until:
+                    name = names.get((task, message.call), "delegate_task")
+                    if name not in OURS and task not in self._ended:
+                        yield entry.seq, attrs.evolve(entry.event, mail=())
+                case _:
+                    pass
+
+    def _copy(self, seq: int, event: Event) -> None:
+        tasks = self._book.ledger.tasks
+        event = self._translated(event)
+        match event:
+            case ModelAnswered(message=message):
+                free = attrs.evolve(message, usage=Usage())
+                event = replace(event, message=free, copied=True)
+            case TurnStarted() | ToolAnswered():
+                mail = tuple(self._seqs[it] for it in event.mail)
+                event = attrs.evolve(event, mail=mail)
+            # A crash makes it start again; here there was none.
+            case TaskStarted(task) if tasks[task].acting:
+                return
+            # It needed another that did not succeed, and that is known already.
+            case TaskSettled(task) if tasks[task].outcome is not None:
+                session = self._book.ledger.sessions[self._id]
+                news = {about: at for at, about in session.completions()}
+                if task in news:
+                    self._seqs[seq] = news[task]
+                return
+            case _:
+                pass
+        self._seqs[seq] = self._book.ledger.last_seq + 1
+        self._book.post(event)
+
+    def _translated(self, event: Event) -> Event:
+        """Return a fact with the ids of the fork, wherever it names one."""
+        encoded = encode(event)
+        if isinstance(event, TaskRequested):
+            self._ids[event.request.id.encode()] = self._new_id().encode()
+        if isinstance(event, SessionOpened | MessageReceived | TaskRequested):
+            grants = (
+                event.request.grants
+                if isinstance(event, TaskRequested)
+                else event.grants
+            )
+            for grant in grants:
+                fresh = f"{SHARED}{self._new_id().removeprefix('t_')}".encode()
+                self._ids.setdefault(grant.id.encode(), fresh)
+        body = IDS.sub(
+            lambda found: self._ids.get(found[0], found[0]),
+            encoded.body,
+        )
+        return decode(Encoded(encoded.kind, encoded.version, body))

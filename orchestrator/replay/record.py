@@ -1,0 +1,346 @@
+"""What the journal says of one run that has ended, so that it can be done again.
+
+A pure index of its facts: which answer came to which question, and in which order.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from agents import Agent, CallId, MessageId
+from delegation import (
+    Account,
+    DeliveryCapability,
+    Ending,
+    Grant,
+    Ledger,
+    Outcome,
+    SessionId,
+    TaskId,
+    root_of,
+)
+from delegation.events import (
+    CancelRequested,
+    Entry,
+    Event,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    SessionOpened,
+    Steered,
+    TaskRequested,
+    TaskSettled,
+    TaskStarted,
+    ToolAnswered,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from delegation.events.processes import ProcessId
+from orchestrator.errors import OrchestratorError, UnknownIdError
+from orchestrator.journal.journal import fold, folded
+
+OURS: Final = frozenset({"delegate_task", "task"})
+"""The tools that are run when a run is done again."""
+BROKEN_OFF: Final = "it was broken off"
+"""What is said of a model that was not waited for: it is no answer."""
+
+Stretch: TypeAlias = tuple[TaskId, int]
+"""A task, and which turn of it if it is a session: 0 of any other."""
+
+
+class ReplayError(OrchestratorError):
+    """A run cannot be done again."""
+
+
+@attrs.frozen
+class End:
+    """How a task, or a turn of a session, ended."""
+
+    seq: int
+    outcome: Outcome
+
+
+@attrs.frozen
+class Booking:
+    """What another run has used of a budget."""
+
+    seq: int
+    account: Account
+    calls: int
+    tokens: int
+    cost: int
+    tasks: int
+
+    def book(self, ledger: Ledger) -> None:
+        """Let it be used here, too."""
+        theirs = self.account
+        if theirs.id not in ledger.accounts:
+            ledger.accounts[theirs.id] = theirs.without_use()
+        account = ledger.accounts[theirs.id]
+        account.calls += self.calls
+        account.tokens += self.tokens
+        account.cost += self.cost
+        account.tasks += self.tasks
+
+
+class Record:
+    """The facts of one run."""
+
+    def __init__(self, entries: Sequence[Entry], run: str | None = None) -> None:
+        """Find a run in the entries of a journal.
+
+        Args:
+            entries: all of them, or those of the run and of no session.
+            run: its id; without one, the newest is meant.
+        """
+        runs = {entry.session: None for entry in entries if entry.session}
+        if not runs:
+            raise UnknownIdError("there are no runs in the journal")
+        if run is not None and run not in runs:
+            raise UnknownIdError(f"there is no run {run!r}")
+        self.run = SessionId(run) if run is not None else list(runs)[-1]
+        self.root = root_of(self.run)
+        whole = [entry for entry in entries if entry.session in {self.run, ""}]
+        own = [place for place, entry in enumerate(whole) if entry.session]
+        self.entries = whole[own[0] : own[-1] + 1]
+        self.ledger = folded(self.entries, f"run {self.run}")
+        self.session = self.ledger.sessions[self.run]
+        self.models: dict[Stretch, list[Entry]] = {}
+        """What the model of a task said, or how it failed."""
+        self.broken: set[Stretch] = set()
+        """Where a model was asked, and nobody waited for its answer."""
+        self.tools: dict[tuple[TaskId, CallId], Entry] = {}
+        self.controls: set[tuple[TaskId, CallId]] = set()
+        """The calls by which a task looked after others: they may have waited for so long."""
+        self.requests: dict[tuple[TaskId, str], Entry] = {}
+        """The tasks that were asked for, by who asked and in which call."""
+        self.asked: dict[tuple[TaskId, str], int] = {}
+        """Where a call asked for its first task."""
+        self.said: dict[MessageId, int] = {}
+        """Where something was said to a task."""
+        self.commands: dict[int, ProcessId] = {}
+        """Where commands in the background did something, and which."""
+        self.ends: dict[Stretch, End] = {}
+        self.turns: dict[int, Entry] = {}
+        self.started: dict[TaskId, int] = {}
+        self.stopped: dict[TaskId, list[int]] = {}
+        """When somebody wanted a task to end."""
+        self.copied: set[MessageId] = set()
+        """The answers that come from the run that this one is forked from."""
+        self._dates: dict[Hashable, float] = {}
+        self._failed: dict[Stretch, Entry] = {}
+        self._turn = 0
+        for entry in self.entries:
+            self._learn(entry)
+        self.late = dict(self._answers_before_a_crash())
+        """Final answers after which a crash came before the end, and where that end is."""
+        self.booked = list(self._booked_by_others(entries))
+        """What other runs have used of budgets that this one shares."""
+
+    def _learn(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
+        event = entry.event
+        if (what := _key(event)) is not None:
+            self._dates.setdefault(what, entry.at)
+        match event:
+            case TurnStarted():
+                self._turn = event.turn
+                self.turns[event.turn] = entry
+            case TaskStarted():
+                self.started.setdefault(event.task, entry.seq)
+            case ModelAnswered():
+                self.models.setdefault(self.stretch(event.task), []).append(entry)
+                self.controls.update(
+                    (event.task, call.id)
+                    for call in event.message.calls
+                    if call.name == "task"
+                )
+                if event.copied:
+                    self.copied.add(event.message.id)
+            case ModelFailed():
+                stretch = self.stretch(event.task)
+                if event.error == BROKEN_OFF:
+                    self.broken.add(stretch)
+                else:
+                    self._failed[stretch] = entry
+            case ToolAnswered():
+                self.tools[event.task, event.message.call] = entry
+            case TaskRequested(request):
+                self.requests[request.parent, request.call] = entry
+                call, _, _ = request.call.rpartition("#")
+                self.asked.setdefault((request.parent, call), entry.seq)
+            case Steered():
+                self.said[event.id] = entry.seq
+            case ProcessMatched() | ProcessEnded():
+                self.commands[entry.seq] = event.id
+            case CancelRequested():
+                self.stopped.setdefault(event.task, []).append(entry.seq)
+            case TaskSettled():
+                self._end(self.stretch(event.task), End(entry.seq, event.outcome))
+                if event.outcome.ending is Ending.CANCELLED:
+                    self.stopped.setdefault(event.task, []).append(entry.seq)
+            case TurnEnded():
+                self._end((self.root, event.turn), End(entry.seq, event.outcome))
+            case _:
+                pass
+
+    def _answers_before_a_crash(self) -> Iterator[tuple[int, int]]:
+        crashes = [it.seq for it in self.entries if isinstance(it.event, JournalOpened)]
+        for stretch, end in self.ends.items() if crashes else ():
+            last = self.models.get(stretch, [])[-1:]
+            for entry in last:
+                event = entry.event
+                is_final = not (
+                    isinstance(event, ModelAnswered) and event.message.calls
+                )
+                if is_final and any(entry.seq < it < end.seq for it in crashes):
+                    yield entry.seq, end.seq
+
+    def _booked_by_others(self, entries: Sequence[Entry]) -> Iterator["Booking"]:
+        shared = {grant.id: grant for it in self.entries for grant in _grants(it.event)}
+        if not shared or all(it.session in {self.run, ""} for it in entries):
+            return
+        ledger = Ledger()
+        # Who opens an account gives it its name, also before anything is used.
+        known: dict[str, tuple[int, ...] | None] = dict.fromkeys(shared)
+        for entry in entries:
+            fold(ledger, [entry], "journal")
+            for id_ in shared:
+                if (account := ledger.accounts.get(id_)) is None:
+                    continue
+                used = (account.calls, account.tokens, account.cost, account.tasks)
+                if entry.session != self.run and used != known[id_]:
+                    before = known[id_] or (0, 0, 0, 0)
+                    more = [now - then for now, then in zip(used, before, strict=True)]
+                    yield Booking(entry.seq, account, *more)
+                known[id_] = used
+
+    def _end(self, stretch: Stretch, end: End) -> None:
+        self.ends[stretch] = end
+        failed = self._failed.pop(stretch, None)
+        if failed is not None and has_failed(failed.event, end.outcome):
+            self.models.setdefault(stretch, []).append(failed)
+
+    def stretch(self, task: TaskId, turn: int | None = None) -> Stretch:
+        """Return what answers are counted by. Of a session, by default its latest turn."""
+        if task != self.root:
+            return task, 0
+        return task, self._turn if turn is None else turn
+
+    def stops(self, task: TaskId) -> Sequence[int]:
+        """Return where somebody wanted a task to end."""
+        return self.stopped.get(task, ())
+
+    def date(self, event: Event) -> float | None:
+        """Return when a fact like this was recorded."""
+        return self._dates.get(_key(event))
+
+    def require_repeatable(self, agent: Agent[Any]) -> None:
+        """Refuse a run that cannot be done again."""
+        if not self.session.idle:
+            raise ReplayError(
+                f"run {self.run} has not ended, and only what has ended can be replayed"
+            )
+        if agent.name != self.session.root.agent:
+            raise ReplayError(
+                f"run {self.run} is of agent {self.session.root.agent!r}, and not of"
+                f" {agent.name!r}"
+            )
+        for entry in self.entries:
+            match entry.event:
+                case TurnResumed(afresh=True) | TaskStarted(afresh=True):
+                    raise ReplayError(
+                        f"in run {self.run} a task began anew after a crash, and what it"
+                        " had done before is forgotten: this cannot be replayed"
+                    )
+                case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
+                    if outcome.ending is Ending.LOST:
+                        raise ReplayError(
+                            f"the process of run {self.run} died in the midst of it, and"
+                            " nobody knows when: this cannot be replayed"
+                        )
+                case _:
+                    pass
+
+    @property
+    def is_one_shot(self) -> bool:
+        """It was one goal and one answer, and nobody could be told anything later."""
+        return all(
+            entry.event.capability is DeliveryCapability.NONE
+            for entry in self.turns.values()
+            if isinstance(entry.event, TurnStarted)
+        )
+
+    def torn_down(self, turn: int) -> int | None:
+        """Return where whoever waited for a turn was cancelled: the first fact after that."""
+        end = self.ends.get((self.root, turn))
+        if (
+            end is None
+            or end.outcome.ending is not Ending.CANCELLED
+            or self.root in self.stopped
+        ):
+            return None
+        first = end.seq
+        for entry in reversed([it for it in self.entries if it.seq < end.seq]):
+            match entry.event:
+                case TaskSettled(_, Outcome(ending=Ending.CANCELLED)) | ModelFailed():
+                    first = entry.seq
+                case _:
+                    break
+        return first
+
+    @property
+    def opened(self) -> SessionOpened:
+        event = self.entries[0].event
+        assert isinstance(event, SessionOpened), "a run begins with this"
+        return event
+
+    def downtime(self) -> dict[int, float]:
+        """Return for each place where another process went on how long there was none."""
+        return {
+            entry.seq: max(0.0, entry.at - before.at)
+            for before, entry in zip(self.entries, self.entries[1:], strict=False)
+            if isinstance(entry.event, JournalOpened)
+        }
+
+
+def has_failed(event: Event, outcome: Outcome) -> bool:
+    """Tell whether it is this failure of a model by which a task ended.
+
+    What was broken off, or could not be kept, or was asked again after a crash, is none.
+    """
+    if not isinstance(event, ModelFailed) or event.error == BROKEN_OFF:
+        return False
+    is_cut_off = outcome.ending is Ending.OVER_BUDGET
+    return event.error == outcome.error or is_cut_off
+
+
+def _grants(event: Event) -> Sequence[Grant]:
+    match event:
+        case SessionOpened() | MessageReceived():
+            return event.grants
+        case TaskRequested(request):
+            return request.grants
+        case _:
+            return ()
+
+
+def _key(event: Event) -> Hashable | None:
+    """Return by what a fact is known again when a run is done again."""
+    match event:
+        case TaskRequested(request):
+            return TaskRequested, request.id
+        case TaskStarted(task) | TaskSettled(task):
+            return type(event), task
+        case ToolAnswered(task, message):
+            return ToolAnswered, task, message.call
+        case ModelAnswered(_, message):
+            return ModelAnswered, message.id
+        case TurnStarted() | TurnEnded():
+            return type(event), event.turn
+        case _:
+            return None

@@ -1,0 +1,123 @@
+"""A tree as columns of small numbers: what a page can carry by the ten thousand.
+
+Rows of JSON are ten times as large. `viewer/columns.js` reads this.
+"""
+
+import base64
+import gzip
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from agents import Usage
+from delegation import TaskId
+from orchestrator.report.run_history import Story
+
+FORMAT: Final = 1
+"""Raise it when the meaning of a column changes."""
+GOAL: Final = 300
+"""How many characters of a goal are kept; the transcript has all of it."""
+ERROR: Final = 2_000
+SHORT: Final = 200
+
+
+class Strings:
+    """Each text once, known by its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, text: str, most: int = SHORT) -> int:
+        text = text if len(text) <= most else f"{text[: most - 1]}…"
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def all(self) -> list[str]:
+        return [*self._numbers]
+
+
+def columns_of(story: Story) -> dict[str, Any]:
+    """Return a run as columns, each parent before its children."""
+    tree, start = story.tree, story.began
+    numbers = {TaskId(task): number for number, task in enumerate(tree.graph)}
+    strings = Strings()
+    columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
+    usage: dict[str, list[int]] = {field.name: [] for field in attrs.fields(Usage)}
+    needs: dict[str, list[int]] = {}
+    asked = 0
+    for task, number in numbers.items():
+        node = tree[task]
+        above = node["parent"]
+        requested = _since(start, node["requested"])
+        row = (
+            0 if above is None else number - numbers[above],
+            strings(node["agent"]),
+            strings(node["goal"], GOAL),
+            strings(node["label"]),
+            strings(node["mode"]),
+            strings(node["reason"]),
+            strings(node["status"]),
+            strings(node["error"], ERROR),
+            strings(story.models.get(task, "")),
+            strings(story.asks.get(task, ""), ERROR),
+            story.tools.get(task, 0),
+            requested - asked,
+            _since_or_never(start, node["started"], requested),
+            _since_or_never(start, node["ended"], requested),
+        )
+        asked = requested
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+        for name, amounts in usage.items():
+            amounts.append(getattr(node["usage"], name))
+        if needed := tree.needs(task):
+            needs[str(number)] = [numbers[need] for need in needed]
+    return {
+        "format": FORMAT,
+        "start": start,
+        "last": _since(start, story.last),
+        "turns": [
+            [_since(start, began), None if ended is None else _since(start, ended)]
+            for began, ended in tree.turns
+        ],
+        "strings": strings.all(),
+        "ids": [*numbers],
+        **columns,
+        "usage": usage,
+        "needs": needs,
+    }
+
+
+_NAMES: Final = (
+    "parent",
+    "agent",
+    "goal",
+    "label",
+    "mode",
+    "reason",
+    "status",
+    "error",
+    "model",
+    "ask",
+    "tools",
+    "requested",
+    "started",
+    "ended",
+)
+
+
+def _since(start: float, at: float) -> int:
+    """Return milliseconds."""
+    return round((at - start) * 1000)
+
+
+def _since_or_never(start: float, at: float | None, requested: int) -> int:
+    # A clock that was set back must not make it "never".
+    return -1 if at is None else max(0, _since(start, at) - requested)
+
+
+def packed(value: object) -> str:
+    """Return a value as a page carries it."""
+    # No time in it: the same run gives the same file.
+    data = gzip.compress(msgspec.json.encode(value), compresslevel=9, mtime=0)
+    return base64.b64encode(data).decode()

@@ -1,0 +1,199 @@
+"""`.../events`: the facts of a run as they become safe, each once, and one end.
+
+The id of an event is the number of its fact, so whoever comes back says with it where to go on.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Annotated, Final
+
+import attrs
+import msgspec
+import trio
+from starlette.responses import Response
+
+from agents import raising_one_error
+from delegation import DeliveryCapability, SessionRecord
+from orchestrator.doors.http import CONVERSATION, KIND, is_over
+from orchestrator.server.api.bodies import Failure, failure_of, status_of
+from orchestrator.server.api.lookup import Seen, look_at_run
+from orchestrator.server.api.sessions import look_at_session
+from orchestrator.server.live.fact_feed import Fact, Feed
+from orchestrator.server.live.live_text import Uttered
+from orchestrator.server.operation import Answer, Call, Operation
+from orchestrator.server.state import Office
+from orchestrator.server.transport.errors import HttpError
+from orchestrator.server.transport.sse import EVENTS, EventStream, Outlet
+
+LARGEST: Final = 2**53
+"""The largest number that every reader of JSON can tell from the next one."""
+CHUNK: Final = 64_000
+"""How many bytes are sent at once."""
+
+
+@attrs.frozen(kw_only=True)
+class EventsQuery:
+    """Where to begin, and what to tell besides."""
+
+    after: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] | None,
+        msgspec.Meta(
+            description="The number of the last fact that you have; left out: from the"
+            " beginning. It counts more than the header Last-Event-ID."
+        ),
+    ] = None
+    deltas: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Tell what models say while they say it, too: events `delta`, which"
+            " have no id and are told once."
+        ),
+    ] = False
+
+
+class Delta(msgspec.Struct, kw_only=True):
+    """Some more of what the model of a task says."""
+
+    task: str
+    text: str
+
+
+class End(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a run ended: the last event of every stream."""
+
+    status: str
+    error: Failure | None = None
+
+
+class _Reading:
+    """One reader of a run, or of a conversation."""
+
+    def __init__(self, office: Office, seen: Seen) -> None:
+        self._office = office
+        self._seen = seen
+
+    @property
+    def session(self) -> SessionRecord:
+        # At rest it may be forgotten, and be another record when it is remembered again.
+        ledger = self._office.book.ledger
+        session = ledger.sessions.get(self._seen.session.id)
+        if session is not None:
+            self._seen = Seen(session, ledger)
+        return self._seen.session
+
+    def is_over(self) -> bool:
+        """Tell whether no more facts will come."""
+        session = self.session
+        is_talk = session.labels.get(KIND) == CONVERSATION
+        is_done = session.closed if is_talk else is_over(session)
+        if not is_done or session.turn is not None or session.outstanding:
+            return False
+        # A door is closed behind what has ended. Only a webhook may keep it open for long.
+        is_calling = session.door is DeliveryCapability.PUSH and session.undelivered
+        return session.door is None or bool(is_calling)
+
+    def end(self) -> bytes:
+        session = self.session
+        if session.labels.get(KIND) == CONVERSATION:
+            return msgspec.json.encode(End(status="closed"))
+        status = status_of(session, self._seen.ledger)
+        return msgspec.json.encode(End(status=status, error=failure_of(session)))
+
+    async def tell_facts(self, outlet: Outlet, feed: Feed) -> None:
+        while facts := await feed.next(is_over=self.is_over):
+            for chunk in _chunks(facts):
+                await outlet.write(chunk)
+
+    async def tell_deltas(
+        self, outlet: Outlet, heard: trio.MemoryReceiveChannel[Uttered]
+    ) -> None:
+        async for it in heard:
+            delta = Delta(task=it.task, text=it.text)
+            await outlet.event(msgspec.json.encode(delta), name="delta")
+
+
+def _chunks(facts: Sequence[Fact]) -> Iterator[bytes]:
+    chunk = bytearray()
+    for fact in facts:
+        chunk += b"id: %d\nevent: fact\ndata: %b\n\n" % (fact.seq, fact.json)
+        if len(chunk) >= CHUNK:
+            yield bytes(chunk)
+            chunk.clear()
+    if chunk:
+        yield bytes(chunk)
+
+
+async def get_run_events(call: Call) -> Response:
+    return _streamed(call, await look_at_run(call.office, call.path("run")))
+
+
+async def get_session_events(call: Call) -> Response:
+    return _streamed(call, await look_at_session(call))
+
+
+def _streamed(call: Call, seen: Seen) -> Response:
+    query = call.query(EventsQuery)
+    last_event = _last_event(call)
+    after = last_event if query.after is None else query.after
+    last = call.office.book.ledger.last_seq
+    if after > last:
+        raise HttpError(
+            409,
+            f"the last fact of this journal is number {last}, and you want those after"
+            f" {after}: that is a number of another journal; begin from 0",
+            code="ahead_of_the_journal",
+        )
+    office, id_ = call.office, seen.session.id
+    reading = _Reading(office, seen)
+
+    async def produce(outlet: Outlet) -> None:
+        with ExitStack() as opened, raising_one_error():
+            feed = opened.enter_context(office.feeds.open(id_, after=after))
+            async with trio.open_nursery() as nursery:
+                if query.deltas:
+                    heard = opened.enter_context(office.sayings.reading(id_))
+                    nursery.start_soon(reading.tell_deltas, outlet, heard)
+                await reading.tell_facts(outlet, feed)
+                nursery.cancel_scope.cancel(reason="all is told")
+        await outlet.event(reading.end(), name="end")
+
+    return EventStream(produce, headers={"x-run-id": id_})
+
+
+def _last_event(call: Call) -> int:
+    given = call.request.headers.get("last-event-id", "").strip()
+    if not given:
+        return 0
+    # As long as every number is that somebody may have counted to.
+    if not (given.isascii() and given.isdecimal() and len(given) <= 15):
+        raise HttpError(
+            400,
+            f"the Last-Event-ID {given[:40]!r} is none of ours: they are numbers",
+            code="invalid_last_event_id",
+            param="last-event-id",
+        )
+    return int(given)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}/events",
+        handle=get_run_events,
+        summary="The facts of a run as they come; the last event is `end`",
+        query=EventsQuery,
+        answers={200: Answer(words="Server-sent events", media=(EVENTS,))},
+        fails=(400, 404, 409),
+        is_resumed=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions/{session}/events",
+        handle=get_session_events,
+        summary="The facts of a conversation as they come, until it is closed",
+        query=EventsQuery,
+        answers={200: Answer(words="Server-sent events", media=(EVENTS,))},
+        fails=(400, 404, 409),
+        is_resumed=True,
+    ),
+)

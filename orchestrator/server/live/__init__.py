@@ -1,0 +1,1 @@
+"""What clients read while it happens: facts, and text as agents write it."""

@@ -1,0 +1,224 @@
+"""The bodies of `POST /v1/chat/completions`, as OpenAI's clients write and read them.
+
+What is not named here is ignored. What is named and cannot be had is refused in `chat_reading.py`.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from agents import Usage
+from orchestrator.server.operation import NOT_HAD, only
+
+Roles: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
+
+
+class TextPart(msgspec.Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
+    """What a model would not say, sent back as part of the conversation."""
+
+    refusal: str
+
+
+class ImageUrl(msgspec.Struct):
+    url: str
+
+
+class ImagePart(msgspec.Struct, tag_field="type", tag="image_url"):
+    image_url: ImageUrl
+
+
+class File(msgspec.Struct):
+    file_data: str | None = None
+    """A data: URL, or its bytes in base64."""
+    filename: str = ""
+    file_id: str | None = None
+
+
+class FilePart(msgspec.Struct, tag_field="type", tag="file"):
+    file: File
+
+
+class AudioPart(msgspec.Struct, tag_field="type", tag="input_audio"):
+    """Known by name, so that it can be refused in words."""
+
+
+Texts: TypeAlias = str | list[TextPart]
+Parts: TypeAlias = str | list[TextPart | ImagePart | FilePart | AudioPart]
+
+
+class System(msgspec.Struct, tag_field="role", tag="system"):
+    content: Texts
+
+
+class Developer(msgspec.Struct, tag_field="role", tag="developer"):
+    content: Texts
+
+
+class User(msgspec.Struct, tag_field="role", tag="user"):
+    content: Parts
+
+
+class Function(msgspec.Struct):
+    name: str
+    arguments: str
+    """JSON, as text."""
+
+
+class FunctionCall(msgspec.Struct, kw_only=True, tag_field="type", tag="function"):
+    id: str
+    function: Function
+
+
+class Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
+    content: str | list[TextPart | RefusalPart] | None = None
+    tool_calls: list[FunctionCall] | None = None
+
+
+class ToolAnswer(msgspec.Struct, tag_field="role", tag="tool"):
+    content: Texts
+    tool_call_id: str
+
+
+class FunctionSpec(msgspec.Struct):
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+    """The JSON schema of its arguments."""
+
+
+class FunctionTool(msgspec.Struct, tag_field="type", tag="function"):
+    """A function that the client runs itself."""
+
+    function: FunctionSpec
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class Format(msgspec.Struct):
+    type: str
+
+
+class ChatRequest(msgspec.Struct, kw_only=True):
+    """What a client asks for. Parameters of sampling may be sent, and are ignored."""
+
+    model: str
+    """The name of an agent."""
+    messages: Annotated[list[Roles], msgspec.Meta(min_length=1)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Annotated[str | dict[str, Any] | None, only("auto", "none")] = None
+    """`auto` or `none`."""
+    parallel_tool_calls: bool | None = None
+    n: Annotated[int | None, only(1)] = None
+    logprobs: Annotated[bool | None, only(False)] = None
+    top_logprobs: Annotated[int | None, only(0)] = None
+    response_format: Format | None = None
+    modalities: list[str] | None = None
+    audio: Annotated[dict[str, Any] | None, NOT_HAD] = None
+    functions: Annotated[list[Any] | None, NOT_HAD] = None
+    function_call: Annotated[str | dict[str, Any] | None, NOT_HAD] = None
+    web_search_options: Annotated[dict[str, Any] | None, NOT_HAD] = None
+
+
+class PromptDetails(msgspec.Struct):
+    cached_tokens: int
+    audio_tokens: int = 0
+
+
+class CompletionDetails(msgspec.Struct):
+    reasoning_tokens: int
+    audio_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
+
+
+class Used(msgspec.Struct, kw_only=True):
+    """What the whole tree has used: the agent, and all who worked for it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
+
+
+def used(usage: Usage) -> Used:
+    return Used(
+        prompt_tokens=usage.input_tokens,
+        completion_tokens=usage.output_tokens,
+        total_tokens=usage.tokens,
+        prompt_tokens_details=PromptDetails(usage.cached_tokens),
+        completion_tokens_details=CompletionDetails(usage.reasoning_tokens),
+    )
+
+
+Finish: TypeAlias = Literal["stop", "tool_calls"]
+
+
+class Message(msgspec.Struct, kw_only=True):
+    content: str | None
+    role: Literal["assistant"] = "assistant"
+    refusal: None = None
+    tool_calls: list[FunctionCall] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Choice(msgspec.Struct, kw_only=True):
+    message: Message
+    finish_reason: Finish
+    index: int = 0
+    logprobs: None = None
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True):
+    """The answer of an agent."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Used
+    run_id: str
+    """Where its tree is: `/v1/runs/{run_id}/tree`."""
+    object: Literal["chat.completion"] = "chat.completion"
+
+
+class CallDelta(msgspec.Struct, kw_only=True):
+    """A call in a stream: whole, since it is told when the agent has really made it."""
+
+    index: int
+    id: str
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class Delta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    tool_calls: list[CallDelta] | None = None
+
+
+class ChunkChoice(msgspec.Struct, kw_only=True):
+    delta: Delta
+    finish_reason: Finish | None = None
+    index: int = 0
+    logprobs: None = None
+
+
+class Chunk(msgspec.Struct, kw_only=True):
+    """One event of a stream."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    run_id: str
+    usage: Used | msgspec.UnsetType | None = msgspec.UNSET
+    """Of the last one, if it was asked for; null in the others then."""
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"

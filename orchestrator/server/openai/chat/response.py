@@ -1,0 +1,54 @@
+"""What a client of chat completions is told: the answer of a session."""
+
+import msgspec
+
+from delegation import SessionRecord
+from orchestrator.server.openai.chat.bodies import (
+    ChatCompletion,
+    Choice,
+    Function,
+    FunctionCall,
+    Message,
+    used,
+)
+from orchestrator.server.session_status import handed_back
+
+
+def completion(session: SessionRecord) -> ChatCompletion:
+    """Return the answer of a session that has succeeded."""
+    said = session.last_outcome
+    assert said is not None, "nobody answers before the end"
+    calls = calls_of(session)
+    message = Message(
+        content=said.output or (None if calls else ""),
+        tool_calls=calls or msgspec.UNSET,
+    )
+    return ChatCompletion(
+        id=completion_id(session),
+        created=created(session),
+        model=session.root.agent,
+        choices=[
+            Choice(message=message, finish_reason="tool_calls" if calls else "stop")
+        ],
+        usage=used(session.tree.total),
+        run_id=session.id,
+    )
+
+
+def calls_of(session: SessionRecord) -> list[FunctionCall]:
+    """Return what the client is to run."""
+    return [
+        FunctionCall(
+            id=call.id,
+            function=Function(call.name, msgspec.json.encode(call.arguments).decode()),
+        )
+        for call in handed_back(session)
+    ]
+
+
+def completion_id(session: SessionRecord) -> str:
+    return f"chatcmpl-{session.id.removeprefix('r_')}"
+
+
+def created(session: SessionRecord) -> int:
+    return int(session.tree[session.root.id]["requested"])

@@ -1,0 +1,267 @@
+"""The bodies of `/v1/responses`, as OpenAI's clients write and read them.
+
+What is not named here is ignored. What is named and cannot be had is refused where it is read:
+`responses_input.py`.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from agents import Usage
+from orchestrator.server.api.bodies import Metadata
+from orchestrator.server.operation import NOT_HAD, only
+
+
+class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
+    text: str
+
+
+class InputImage(
+    msgspec.Struct,
+    kw_only=True,
+    tag_field="type",
+    tag="input_image",
+    omit_defaults=True,
+):
+    image_url: str | None = None
+    """Where it can be fetched, or a data: URL."""
+    file_id: str | None = None
+    detail: str | None = None
+
+
+class InputFile(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="input_file", omit_defaults=True
+):
+    file_data: str | None = None
+    """A data: URL, or its bytes in base64."""
+    file_url: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+
+
+class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
+    text: str
+    annotations: list[Any] = []
+    logprobs: list[Any] = []
+
+
+class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
+    """What a model would not say, sent back as part of the conversation."""
+
+    refusal: str
+
+
+Content: TypeAlias = InputText | InputImage | InputFile | OutputText | Refusal
+
+
+class Item(msgspec.Struct, kw_only=True):
+    """One part of the input: a message, a call of a function, or what the function returned."""
+
+    type: str = "message"
+    """`message`, `function_call` or `function_call_output`."""
+    role: Literal["user", "assistant", "system", "developer"] = "user"
+    """Of a message: who says it."""
+    content: str | list[Content] = ""
+    """Of a message."""
+    call_id: str = ""
+    """Of a call, and of what the function returned."""
+    name: str = ""
+    """Of a call: which function."""
+    arguments: str = ""
+    """Of a call: JSON, as text."""
+    output: str | list[Content] = ""
+    """What the function returned."""
+
+
+class FunctionTool(msgspec.Struct, kw_only=True):
+    """A function that the client runs itself."""
+
+    type: str
+    """`function`."""
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")] = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """The JSON schema of its arguments."""
+    strict: bool | None = None
+
+
+class Format(msgspec.Struct):
+    type: str
+
+
+class TextConfig(msgspec.Struct):
+    format: Format | None = None
+
+
+class CreateResponse(msgspec.Struct, kw_only=True):
+    """What a client asks for. Parameters of sampling may be sent, and are ignored."""
+
+    model: str
+    """The name of an agent."""
+    input: str | list[Item]
+    instructions: str | None = None
+    """What holds for this response, besides what the agent is told always."""
+    previous_response_id: str | None = None
+    """The response whose conversation goes on."""
+    store: bool | None = None
+    """Whether it can be asked for later; by default it can."""
+    background: bool | None = None
+    """Whether it is worked on when the request is over."""
+    stream: bool | None = None
+    metadata: Metadata | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Annotated[str | dict[str, Any] | None, only("auto", "none")] = None
+    """`auto` or `none`."""
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
+    include: list[str] | None = None
+    top_logprobs: Annotated[int | None, only(0)] = None
+    conversation: Annotated[str | dict[str, Any] | None, NOT_HAD] = None
+    prompt: Annotated[dict[str, Any] | None, NOT_HAD] = None
+    moderation: Annotated[dict[str, Any] | None, NOT_HAD] = None
+
+
+Progress: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+
+
+class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+    """One thing that the agent says."""
+
+    id: str
+    content: list[OutputText]
+    status: Progress
+    role: Literal["assistant"] = "assistant"
+    phase: Literal["commentary", "final_answer"] | None = None
+    """Whether it was said on the way, or is the answer."""
+
+
+class CallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
+    """A function that the client is to run."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Progress
+
+
+OutputItem: TypeAlias = MessageItem | CallItem
+
+
+Role: TypeAlias = Literal["user", "developer", "assistant"]
+
+
+class SentItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+    """A message of the input."""
+
+    id: str
+    role: Role
+    content: list[Content]
+    status: Progress = "completed"
+
+
+class ReturnedItem(
+    msgspec.Struct, kw_only=True, tag_field="type", tag="function_call_output"
+):
+    """What a function returned."""
+
+    id: str
+    call_id: str
+    output: str
+    status: Progress = "completed"
+
+
+InputItem: TypeAlias = SentItem | CallItem | ReturnedItem
+
+
+class InputItems(msgspec.Struct, kw_only=True):
+    """What a response answers, with the conversation before it."""
+
+    data: list[InputItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+class InputDetails(msgspec.Struct):
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct):
+    reasoning_tokens: int
+
+
+class Used(msgspec.Struct, kw_only=True):
+    """What the whole tree has used: the agent, and all who worked for it."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+def used(usage: Usage) -> Used:
+    return Used(
+        input_tokens=usage.input_tokens,
+        input_tokens_details=InputDetails(usage.cached_tokens),
+        output_tokens=usage.output_tokens,
+        output_tokens_details=OutputDetails(usage.reasoning_tokens),
+        total_tokens=usage.tokens,
+    )
+
+
+Code: TypeAlias = Literal["rate_limit_exceeded", "invalid_prompt", "server_error"]
+
+
+class Trouble(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Why there is no answer."""
+
+    code: Code
+    """The nearest word that OpenAI's clients know."""
+    message: str
+    type: str
+    """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `cancelled` or
+    `internal`."""
+    retry_after: float | None = None
+    """After how many seconds it may be worth trying again."""
+
+
+class ResponseBody(msgspec.Struct, kw_only=True):
+    """A response, as far as it is."""
+
+    id: str
+    created_at: int
+    status: Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+    model: str
+    output: list[OutputItem]
+    background: bool
+    store: bool
+    run: str
+    """Where its tree is: `/v1/runs/{run}/tree`."""
+    completed_at: int | None = None
+    error: Trouble | None = None
+    usage: Used | None = None
+    """Of the whole tree, when it is over."""
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    metadata: dict[str, str] = {}
+    tools: list[FunctionTool] = []
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool = True
+    incomplete_details: None = None
+    max_output_tokens: None = None
+    temperature: None = None
+    top_p: None = None
+    text: TextConfig = msgspec.field(default_factory=lambda: TextConfig(Format("text")))
+    truncation: Literal["disabled"] = "disabled"
+    object: Literal["response"] = "response"
+
+
+class Deleted(msgspec.Struct, kw_only=True):
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True

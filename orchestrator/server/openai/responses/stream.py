@@ -1,0 +1,275 @@
+"""The events of a response, numbered: the same for every reader, and after a restart.
+
+The number of an event says how much was told before it, and depends on nothing else. An item with
+a text of n characters that starts at s (a call: with such arguments) is
+
+    added         s            text done     s + 2 + n
+    part added    s + 1        part done     s + 3 + n
+    character c   s + 1 + c    item done     s + 4 + n
+
+and the next one starts at s + 5 + n, the first at 2, behind `response.created` and
+`response.in_progress`; the end of the response is where the next item would start.
+
+So whoever comes back with the last number it has got goes on behind that very character. A model
+that is asked again may say something else; then numbers go on, and what is `done` is right.
+"""
+
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from delegation import SessionRecord
+from orchestrator.server.live.agent_stream import Piece, Whole, open_speech
+from orchestrator.server.openai.responses.bodies import (
+    CallItem,
+    MessageItem,
+    OutputItem,
+    OutputText,
+    Progress,
+    ResponseBody,
+)
+from orchestrator.server.openai.responses.response import (
+    BLANK_LINE,
+    begun,
+    body_of,
+    item_id,
+)
+from orchestrator.server.state import Office
+from orchestrator.server.transport.errors import HttpError
+from orchestrator.server.transport.sse import Outlet
+
+FIRST: Final = 2
+"""The number of the first item: two events come before it."""
+FROM_THE_BEGINNING: Final = -1
+
+
+class Telling:
+    """How far one reader is, and what it is told next."""
+
+    def __init__(self, name: str, after: int = FROM_THE_BEGINNING) -> None:
+        """Begin to tell a reader.
+
+        Args:
+            name: what the ids of the items have in common.
+            after: the number of the last event that the reader has.
+        """
+        self._name = name
+        self._after = after
+        self._last = after
+        """The number of the last event that the reader has."""
+        self._events: list[tuple[str, bytes]] = []
+        self._item = 0
+        """Which one is told now."""
+        self._start = FIRST
+        self._is_open = False
+        self._told: list[str] = []
+        """What was told of it."""
+        self._length = 0
+        """How many characters that is."""
+        self._kept: str | None = None
+        """What was said by it, once that is known."""
+
+    def take(self) -> list[tuple[str, bytes]]:
+        """Return the events that are due, by name."""
+        events, self._events = self._events, []
+        return events
+
+    def begin(self, response: ResponseBody) -> None:
+        self._tell(0, "response.created", response=response)
+        self._tell(1, "response.in_progress", response=response)
+
+    def say(self, piece: Piece) -> None:
+        """Tell some more of what is being said."""
+        self._go_to(piece.item)
+        known = self._length - piece.offset
+        self._add(piece.text[max(0, known) :])
+
+    def keep(self, whole: Whole) -> None:
+        """Tell the rest of something that was said, now that it is known."""
+        self._go_to(whole.item)
+        self._kept = whole.said.text
+        self._add(self._kept[self._length :])
+
+    def end(self, response: ResponseBody) -> None:
+        """Tell whatever of a response was not told, and that it is over."""
+        for number, item in enumerate(response.output):
+            if number >= self._item:
+                self._finish(number, item)
+        if self._is_open:
+            # It was broken off in the midst of this, which nobody else has kept.
+            partial = self._message("".join(self._told), "incomplete")
+            self._close(partial)
+            response.output.append(partial)
+        is_complete = response.status == "completed"
+        name = "response.completed" if is_complete else "response.failed"
+        # Every stream has an end, also for a reader that has got more than there is.
+        self._after = FROM_THE_BEGINNING
+        self._tell(self._start, name, response=response)
+
+    def broken_off(self, problem: HttpError) -> bytes:
+        """Return the event that ends a stream whose response goes on, or cannot be told."""
+        said = problem.problem
+        return msgspec.json.encode(
+            {
+                "type": "error",
+                # Nothing of the response: whoever comes back with it has missed nothing.
+                "sequence_number": self._last,
+                "code": said.code,
+                "message": said.message,
+                "param": None,
+            }
+        )
+
+    def _go_to(self, item: int) -> None:
+        """Close what was told before an item, and open it."""
+        while self._item < item:
+            text = "".join(self._told) if self._kept is None else self._kept
+            self._finish(self._item, self._message(f"{text}{BLANK_LINE}", "completed"))
+        if not self._is_open:
+            self._open(self._message("", "in_progress"))
+
+    def _message(self, text: str, status: Progress) -> MessageItem:
+        return MessageItem(
+            id=item_id(self._name, self._item),
+            content=[OutputText(text)],
+            status=status,
+            phase=None if status == "in_progress" else "commentary",
+        )
+
+    def _finish(self, number: int, item: OutputItem) -> None:
+        assert number == self._item, "they come one after the other"
+        if isinstance(item, CallItem):
+            self._tell_call(item)
+            return
+        text = item.content[0].text
+        if not self._is_open:
+            self._open(self._message("", "in_progress"))
+        self._add(text[self._length :])
+        self._close(item)
+
+    def _open(self, item: MessageItem) -> None:
+        self._is_open = True
+        self._told, self._length = [], 0
+        self._kept = None
+        content, item.content = item.content, []
+        self._tell(
+            self._start,
+            "response.output_item.added",
+            output_index=self._item,
+            item=item,
+        )
+        self._tell(
+            self._start + 1,
+            "response.content_part.added",
+            **self._place(item.id),
+            part=content[0],
+        )
+
+    def _add(self, text: str) -> None:
+        """Tell more of a text, from where the reader is."""
+        before = self._length
+        self._told.append(text)
+        self._length += len(text)
+        has = max(before, self._after - self._start - 1)
+        if has < self._length:
+            self._tell(
+                self._start + 1 + self._length,
+                "response.output_text.delta",
+                **self._place(item_id(self._name, self._item)),
+                delta=text[has - before :],
+                logprobs=[],
+            )
+
+    def _close(self, item: MessageItem) -> None:
+        content = item.content[0]
+        end = self._start + 2 + len(content.text)
+        place = self._place(item.id)
+        self._tell(
+            end,
+            "response.output_text.done",
+            **place,
+            text=content.text,
+            logprobs=[],
+        )
+        self._tell(end + 1, "response.content_part.done", **place, part=content)
+        self._tell(
+            end + 2, "response.output_item.done", output_index=self._item, item=item
+        )
+        self._is_open = False
+        self._item += 1
+        self._start = end + 3
+
+    def _tell_call(self, item: CallItem) -> None:
+        """Tell a call, of which all is known at once."""
+        start, length = self._start, len(item.arguments)
+        place = {"item_id": item.id, "output_index": self._item}
+        told = msgspec.structs.replace(item, arguments="", status="in_progress")
+        self._tell(
+            start, "response.output_item.added", output_index=self._item, item=told
+        )
+        has = max(0, self._after - start - 1)
+        self._tell(
+            start + 1 + length,
+            "response.function_call_arguments.delta",
+            **place,
+            delta=item.arguments[has:],
+        )
+        self._tell(
+            start + 2 + length,
+            "response.function_call_arguments.done",
+            **place,
+            name=item.name,
+            arguments=item.arguments,
+        )
+        self._tell(
+            start + 4 + length,
+            "response.output_item.done",
+            output_index=self._item,
+            item=item,
+        )
+        self._item += 1
+        self._start = start + 5 + length
+
+    def _place(self, item: str) -> dict[str, Any]:
+        return {"item_id": item, "output_index": self._item, "content_index": 0}
+
+    def _tell(self, number: int, event: str, /, **what: Any) -> None:
+        if number <= self._after:
+            return  # the reader has it
+        self._last = max(number, self._last + 1)
+        data = {"type": event, "sequence_number": self._last, **what}
+        self._events.append((event, msgspec.json.encode(data)))
+
+
+async def tell(
+    office: Office, session: SessionRecord, telling: Telling, outlet: Outlet
+) -> None:
+    """Tell one reader all of a response that it has not got, as it comes, and how it ends."""
+    telling.begin(begun(session))
+    await _send(telling, outlet)
+    with open_speech(office, session) as speech:
+        while (heard := await speech.next()) is not None:
+            match heard:
+                case Piece():
+                    telling.say(heard)
+                case Whole():
+                    telling.keep(heard)
+            await _send(telling, outlet)
+    await settled(office, session)
+    telling.end(body_of(session))
+    await _send(telling, outlet)
+
+
+async def settled(office: Office, session: SessionRecord) -> None:
+    """Wait until a response is over, and nothing of it is left that runs."""
+    await office.door.wait_over(session)
+    if session.closed:
+        # Whoever closed it waits for the same.
+        await office.door.close(session, deleted=session.deleted)
+
+
+async def _send(telling: Telling, outlet: Outlet) -> None:
+    await trio.lowlevel.checkpoint()
+    for name, data in telling.take():
+        await outlet.event(data, name=name)

@@ -1,0 +1,264 @@
+"""A route in one value: what it takes, what it gives, and who does it."""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+
+import attrs
+import msgspec
+import trio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from agents import DefinitionError
+from delegation import DelegationError, SessionId
+from orchestrator.errors import OrchestratorError
+from orchestrator.server.transport.errors import JSON, HttpError, explained
+from orchestrator.server.transport.sse import EVENTS
+
+if TYPE_CHECKING:
+    from orchestrator.server.state import Office
+
+T = TypeVar("T")
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Handler: TypeAlias = "Callable[[Call], Awaitable[Response]]"
+LONGEST_KEY: Final = 255
+LEFT: Final = 499
+"""The status of a request whose client did not wait for the answer."""
+BODY_SECONDS: Final = 30
+"""How long a client may send nothing in the middle of its body."""
+NOT_HAD: Final = msgspec.Meta(
+    description="It cannot be had here.", extra_json_schema={"type": "null"}
+)
+"""Of a field that is refused in words of its own, so that its type does not say it."""
+
+
+def only(*values: object) -> msgspec.Meta:
+    """Say of a field that anything but these is refused."""
+    return msgspec.Meta(extra_json_schema={"enum": [*values, None]})
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What a route may give."""
+
+    words: str
+    body: Any = None
+    """The type of its JSON; None has no body."""
+    others: tuple[Any, ...] = ()
+    """The types that its JSON may have instead."""
+    media: tuple[str, ...] = (JSON,)
+    """What else than JSON it may be, by its media type."""
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """One method of one path. `app.py` has them all."""
+
+    method: Method
+    path: str
+    handle: Handler
+    summary: str
+    answers: Mapping[int, Answer]
+    body: Any = None
+    """The type of the JSON that it takes."""
+    query: type | None = None
+    """The type of what stands behind the question mark: attrs, its fields with defaults."""
+    fails: tuple[int, ...] = ()
+    """The statuses of the errors that are its own; all have those of the gate."""
+    is_open: bool = False
+    """It needs no token."""
+    is_keyed: bool = False
+    """It takes an Idempotency-Key."""
+    is_resumed: bool = False
+    """It takes a Last-Event-ID."""
+
+    @property
+    def name(self) -> str:
+        return getattr(self.handle, "__name__", "")
+
+    @property
+    def tag(self) -> str:
+        """Among which others it is listed."""
+        parts = self.path.strip("/").split("/")
+        return parts[1] if parts[0] == "v1" else "server"
+
+
+def _param_of(said: str) -> str | None:
+    """Return the name of what msgspec finds wrong, as far as it says that."""
+    _, _, where = said.partition(" - at `$")
+    missing = re.search(r"missing required field `(\w+)`", said)
+    parts = [where.rstrip("`").lstrip("."), missing[1] if missing else ""]
+    return ".".join(filter(None, parts)) or None
+
+
+class Call:
+    """One request on its way through a route."""
+
+    def __init__(
+        self, office: "Office", operation: Operation, request: Request, body: bytes
+    ) -> None:
+        self.office = office
+        self.request = request
+        self.raw = body
+        self._operation = operation
+
+    def body(self, kind: type[T]) -> T:
+        """Return the JSON that was sent."""
+        try:
+            return msgspec.json.decode(self.raw, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise HttpError(
+                400,
+                f"the body is wrong: {exc}",
+                code="invalid_body",
+                param=_param_of(str(exc)),
+            ) from exc
+
+    def query(self, kind: type[T]) -> T:
+        """Return what stands behind the question mark."""
+        given = self.request.query_params
+        fields = {it.name for it in attrs.fields(cast("Any", kind))}
+        for name in fields:
+            if len(given.getlist(name)) > 1:
+                raise _wrong_query(f"{name} is there more than once", name)
+        try:
+            said = msgspec.convert(dict(given), kind, strict=False)
+        except msgspec.ValidationError as exc:
+            raise _wrong_query(str(exc), _param_of(str(exc))) from exc
+        for name in fields & given.keys():
+            # The word null would do for nothing; whoever means that leaves it out.
+            if getattr(said, name) is None:
+                raise _wrong_query(f"{name} is null; leave it out instead", name)
+        return said
+
+    def path(self, name: str) -> str:
+        return cast("str", self.request.path_params[name])
+
+    def keyed_id(self, prefix: str) -> str | None:
+        """Return the id that an Idempotency-Key means, which is the same for the same key.
+
+        So a request that is sent again finds what the first one has made, also after a restart.
+        """
+        key = self.request.headers.get("idempotency-key")
+        if key is None:
+            return None
+        if not key or len(key) > LONGEST_KEY:
+            raise HttpError(
+                400,
+                f"an Idempotency-Key has 1 to {LONGEST_KEY} characters",
+                code="invalid_idempotency_key",
+            )
+        named = f"{self._operation.path}\n{self.request.url.path}\n{key}"
+        return f"{prefix}{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+
+    def keyed_session(self) -> SessionId | None:
+        id_ = self.keyed_id("r_")
+        return None if id_ is None else SessionId(id_)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells whether the same was sent with the same key."""
+        return hashlib.sha256(self.raw).hexdigest()[:32]
+
+
+def _wrong_query(message: str, param: str | None = None) -> HttpError:
+    return HttpError(
+        400, f"the query is wrong: {message}", code="invalid_query", param=param
+    )
+
+
+def reply(body: Any, status: int = 200, **headers: str) -> Response:
+    """Return an answer in JSON."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(msgspec.json.encode(body), status, headers=named, media_type=JSON)
+
+
+@attrs.frozen
+class Endpoint:
+    """What starlette calls for a route."""
+
+    office: "Office"
+    operation: Operation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        metrics = self.office.metrics
+        begun = trio.current_time()
+        status: int | None = None
+
+        def answered(how: int) -> None:
+            nonlocal status
+            status = how
+            metrics.answered(self.operation, how, trio.current_time() - begun)
+
+        async def send_counted(message: Message) -> None:
+            # What is answered is known when it is sent: a stream may have failed before.
+            if message["type"] == "http.response.start":
+                answered(message["status"])
+            await send(message)
+
+        try:
+            with metrics.asking():
+                request = Request(scope, receive, send)
+                response = await _served(self.office, self.operation, request)
+            is_stream = response.media_type == EVENTS
+            with metrics.streaming() if is_stream else nullcontext():
+                await response(scope, receive, send_counted)
+        except trio.Cancelled:
+            if status is None:
+                answered(LEFT)
+            raise
+        finally:
+            if status is None:
+                answered(500)
+
+
+async def _served(office: "Office", operation: Operation, request: Request) -> Response:
+    await trio.lowlevel.checkpoint()
+    try:
+        raw = await _read(request, office.settings.body_limit)
+        call = Call(office, operation, request, raw)
+        if operation.is_keyed:
+            # A wrong key is refused also where it makes no difference.
+            call.keyed_id("")
+        return await operation.handle(call)
+    except ClientDisconnect:
+        return Response(status_code=LEFT)
+    except HttpError as exc:
+        return exc.response()
+    except (OrchestratorError, DelegationError, DefinitionError) as exc:
+        return explained(exc, is_stopping=office.is_stopping).response()
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    """Return the body, as long as it is not too long, and comes."""
+    body = bytearray()
+    chunks = request.stream()
+    try:
+        async with aclosing(chunks):
+            with trio.fail_after(BODY_SECONDS) as patience:
+                async for chunk in chunks:
+                    patience.deadline = trio.current_time() + BODY_SECONDS
+                    body += chunk
+                    if len(body) > limit:
+                        raise too_large(limit)
+    except trio.TooSlowError as exc:
+        raise HttpError(
+            408,
+            f"nothing came for {BODY_SECONDS} s, and the body is not complete",
+            code="body_too_slow",
+            headers={"connection": "close"},
+        ) from exc
+    return bytes(body)
+
+
+def too_large(limit: int) -> HttpError:
+    return HttpError(
+        413,
+        f"the body has more than {limit:,} bytes, which is the limit; send less, or start the"
+        " server with a larger --body-limit",
+        code="body_too_large",
+    )

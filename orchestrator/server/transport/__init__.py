@@ -1,0 +1,1 @@
+"""HTTP itself: sockets, access, errors, server-sent events, idempotency."""

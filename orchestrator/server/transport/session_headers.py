@@ -1,0 +1,58 @@
+"""Where a request comes from: what tools of its session are told when they ask.
+
+A client says it in headers. What it does not say is cleared: the environment of this process speaks
+of somebody else. A workspace is a folder below that of the server, and never anywhere else.
+"""
+
+import os.path
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Final
+
+from starlette.datastructures import Headers
+
+from orchestrator.server.transport.errors import HttpError
+
+HEADERS: Final[Mapping[str, str]] = {
+    "x-session-platform": "platform",
+    "x-session-source": "source",
+    "x-session-chat-id": "chat_id",
+    "x-session-chat-name": "chat_name",
+    "x-session-thread-id": "thread_id",
+    "x-session-user-id": "user_id",
+    "x-session-user-name": "user_name",
+    "x-session-key": "session_key",
+    "x-session-message-id": "message_id",
+    "x-session-workspace": "cwd",
+}
+"""The headers, and the names of `delegation.session_context` for what they say."""
+PLATFORM: Final = "http"
+LONGEST: Final = 256
+
+
+def context_of(headers: Headers) -> dict[str, str]:
+    """Return where a request says that it comes from, with every variable set."""
+    context = {name: headers.get(header, "") for header, name in HEADERS.items()}
+    for header, name in HEADERS.items():
+        if len(context[name]) > LONGEST or not context[name].isprintable():
+            raise HttpError(
+                400,
+                f"the header {header} has up to {LONGEST} printable characters",
+                code="invalid_header",
+                param=header,
+            )
+    context["platform"] = context["platform"] or PLATFORM
+    _require_below(context["cwd"])
+    return context
+
+
+def _require_below(folder: str) -> None:
+    parts = PurePath(os.path.normpath(folder)).parts if folder else ()
+    if folder.startswith("/") or ".." in parts or "\0" in folder:
+        raise HttpError(
+            400,
+            f"{folder!r} is no folder below the workspace of this server; say one that is,"
+            " without '..'",
+            code="invalid_workspace",
+            param="x-session-workspace",
+        )

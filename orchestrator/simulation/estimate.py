@@ -1,0 +1,192 @@
+"""What a run may use, told before a cent is spent.
+
+What is expected is simulated, with the prices of the models that the agents name. What is possible
+at most follows from limits and budgets alone, and is unbounded where nothing bounds it.
+"""
+
+import math
+from typing import Any, Final
+
+import attrs
+
+from agents import Agent, Budget, Pipeline, Price
+from agents.models.wrappers.prices import PriceTable
+from delegation import Rules
+from orchestrator.simulation.settings import SimulationSettings
+from orchestrator.simulation.simulate import simulate
+from orchestrator.simulation.statistics import Quantiles
+
+SEEDS: Final = 20
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """What a run may use at most, by its limits and budgets. None is without bound.
+
+    A limit of an agent is looked at before each call, so its last call may go beyond it; a budget
+    is never passed.
+    """
+
+    calls: int | None
+    tokens: int | None
+    cost: float | None
+    """Dollars."""
+
+
+@attrs.frozen(kw_only=True)
+class Estimate:
+    """What a run is expected to use, and what it may use at most."""
+
+    agent: str
+    tasks: Quantiles
+    calls: Quantiles
+    tokens: Quantiles
+    cost: Quantiles | None
+    """Dollars, of the models whose price is known; None if none is."""
+    seconds: Quantiles
+    worst: Bounds
+    unpriced: tuple[str, ...]
+    """The models of which nobody knows what they cost: it is more than `cost` says."""
+
+    def to_text(self) -> str:
+        """Return it as lines of text."""
+        worst = self.worst
+        rows = [
+            ("", "p50", "p95", "at most"),
+            ("calls", *_counts(self.calls), _count(worst.calls)),
+            ("tokens", *_counts(self.tokens), _count(worst.tokens)),
+            ("cost", *self._costs(), self._money(worst.cost)),
+            ("seconds", f"{self.seconds.p50:,.0f}", f"{self.seconds.p95:,.0f}", ""),
+        ]
+        lines = [
+            f"{name:<8}{p50:>14}{p95:>14}{most:>16}".rstrip()
+            for name, p50, p95, most in rows
+        ]
+        if self.unpriced:
+            lines.append(f"price unknown: {', '.join(self.unpriced)}")
+        return "\n".join(lines)
+
+    def _costs(self) -> tuple[str, str]:
+        if self.cost is None:
+            return "unknown", "unknown"
+        return self._money(self.cost.p50), self._money(self.cost.p95)
+
+    def _money(self, dollars: float | None) -> str:
+        if dollars is None:
+            return "unbounded"
+        return f"{'≥ ' if self.unpriced else ''}${dollars:,.4f}"
+
+
+def estimate(
+    agent: Agent[Any],
+    goal: str | None = None,
+    settings: SimulationSettings | None = None,
+) -> Estimate:
+    """Tell what a run of an agent may use.
+
+    Args:
+        agent: who would act, with its whole team.
+        goal: what it would be asked; left out: something that fits what it takes.
+        settings: what is assumed of models and providers; by default the usual, with 20 seeds.
+    """
+    settings = SimulationSettings(seeds=SEEDS) if settings is None else settings
+    report = simulate(agent, goal, settings)
+    worst = _Worst(settings).of(agent, settings.rules.depth)
+    return Estimate(
+        agent=agent.name,
+        tasks=report.tasks,
+        calls=report.calls,
+        tokens=report.tokens,
+        cost=report.cost,
+        seconds=report.makespan,
+        worst=_bounds(_within(worst, settings.budget)),
+        unpriced=report.unpriced,
+    )
+
+
+@attrs.frozen
+class _Amounts:
+    calls: float
+    tokens: float
+    cost: float
+    """Micro-dollars."""
+
+
+class _Worst:
+    """What an agent and all below it may use at most."""
+
+    def __init__(self, settings: SimulationSettings) -> None:
+        self._rules: Rules = settings.rules
+        self._price = settings.price
+        self._table = settings.prices or PriceTable.shipped()
+
+    def of(self, agent: Agent[Any], levels: int) -> _Amounts:
+        if isinstance(agent, Pipeline):
+            # A program asks as often as it likes.
+            boundless = _Amounts(math.inf, math.inf, math.inf)
+            return _within(boundless, agent.budget)
+        own = self._own(agent)
+        below = [self.of(it, levels - 1) for it in agent.delegates if levels > 0]
+        if agent.copies and levels > 0:
+            # A copy of a copy is bounded by the levels, which is as good as by nothing.
+            below.append(_Amounts(math.inf, math.inf, math.inf))
+        if not below:
+            return _within(own, agent.budget)
+        tasks = agent.limits.model_calls * float(self._rules.children_per_call)
+        if agent.budget is not None and agent.budget.tasks is not None:
+            tasks = min(tasks, agent.budget.tasks)
+        dearest = [
+            tasks * max(getattr(it, name) for it in below) if tasks else 0
+            for name in ("calls", "tokens", "cost")
+        ]
+        return _within(
+            _Amounts(
+                own.calls + dearest[0], own.tokens + dearest[1], own.cost + dearest[2]
+            ),
+            agent.budget,
+        )
+
+    def _own(self, agent: Agent[Any]) -> _Amounts:
+        limits = agent.limits
+        tokens = math.inf if limits.tokens is None else limits.tokens
+        cost = math.inf if limits.usd is None else limits.usd * 1_000_000
+        prices = self._prices(agent)
+        if None not in prices:
+            dearest = max(max(it.input, it.output) for it in prices if it is not None)
+            cost = min(cost, tokens * dearest if dearest else 0)
+        return _Amounts(limits.model_calls, tokens, cost)
+
+    def _prices(self, agent: Agent[Any]) -> list[Price | None]:
+        if self._price is not None:
+            return [self._price]
+        if not isinstance(agent.model, str):
+            return [getattr(agent.model, "price", None)]
+        return [self._table.price_of(it.strip()) for it in agent.model.split("|")]
+
+
+def _within(amounts: _Amounts, budget: Budget | None) -> _Amounts:
+    if budget is None:
+        return amounts
+    return _Amounts(
+        amounts.calls if budget.calls is None else min(amounts.calls, budget.calls),
+        amounts.tokens if budget.tokens is None else min(amounts.tokens, budget.tokens),
+        amounts.cost
+        if budget.usd is None
+        else min(amounts.cost, budget.usd * 1_000_000),
+    )
+
+
+def _bounds(worst: _Amounts) -> Bounds:
+    return Bounds(
+        calls=None if math.isinf(worst.calls) else int(worst.calls),
+        tokens=None if math.isinf(worst.tokens) else int(worst.tokens),
+        cost=None if math.isinf(worst.cost) else worst.cost / 1_000_000,
+    )
+
+
+def _counts(found: Quantiles) -> tuple[str, str]:
+    return f"{found.p50:,.0f}", f"{found.p95:,.0f}"
+
+
+def _count(bound: int | None) -> str:
+    return "unbounded" if bound is None else f"{bound:,}"

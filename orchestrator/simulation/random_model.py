@@ -1,0 +1,301 @@
+"""Who speaks in a simulation: models that draw from a seed what they say, and how long they take.
+
+What a task draws depends on the seed and on what the task is: whose, asked by whom, for what. It
+does not depend on who came first. Whatever happens at the same time would happen in an order that
+trio shuffles; so each step of each task begins with a moment of its own, which it draws too, and
+the clock brings them into the same order every time.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallId,
+    Failure,
+    Model,
+    ModelError,
+    ModelRequest,
+    Pipeline,
+    Price,
+    Tool,
+    ToolCall,
+    Usage,
+)
+from agents.models.wrappers.rate_limit import OUTPUT_ALLOWANCE, estimated_tokens
+from delegation import TaskRecord
+from orchestrator.simulation.schema_sample import instance_of
+from orchestrator.simulation.settings import SimulationSettings
+from orchestrator.simulation.wait_chain import Stretch, Wait
+
+MOMENT: Final = 0.01
+"""How many seconds somebody takes at most to begin a step."""
+BLINK: Final = 1e-4
+HAND_ON: Final = "delegate_task"
+OURS: Final = frozenset({HAND_ON, "task"})
+CHARACTERS_PER_TOKEN: Final = 4
+FILLER: Final = "What a model would have said stands here. " * 100
+FAILURES: Final = (Failure.RATE_LIMIT, Failure.OVERLOADED, Failure.TIMEOUT)
+LONGEST_RETRY_AFTER: Final = 10.0
+PATIENCE_OF_A_CLIENT: Final = 3.0
+"""How many times as long as an answer it takes to find out that none will come."""
+
+
+def dice_for(*words: str) -> random.Random:
+    """Return dice that fall the same way for the same words."""
+    return random.Random("/".join(words))  # noqa: S311 (a simulation is repeated)
+
+
+class Part:
+    """What one task draws, and what it has waited for."""
+
+    def __init__(self, key: str, task: TaskRecord) -> None:
+        self.key = key
+        self.task = task
+        self.dice = dice_for(key)
+        self.stretches: list[Stretch] = []
+        self.failures: Counter[str] = Counter()
+        self.asked_at = 0.0
+        """When it asked for the call that is under way."""
+        self.in_line_since = 0.0
+        self.failed_at: float | None = None
+
+    async def take_a_moment(self, dice: random.Random | None = None) -> None:
+        """Begin a step when nobody else does."""
+        await trio.sleep(MOMENT * (dice or self.dice).random())
+
+    async def take_a_blink(self, *about: str) -> None:
+        """Begin what a program asks for when nobody else does.
+
+        A program may ask for thousands one after the other, so it takes next to no time.
+        """
+        await trio.sleep(BLINK * dice_for(self.key, *about).random())
+
+    def waited(self, wait: Wait, since: float) -> None:
+        if (now := trio.current_time()) > since:
+            self.stretches.append(Stretch(since, now, wait))
+
+
+class Link:
+    """A model in front of another."""
+
+    def __init__(self, part: Part, model: Model) -> None:
+        self.name = model.name
+        self._part = part
+        self._model = model
+
+    @property
+    def price(self) -> Price | None:
+        return getattr(self._model, "price", None)
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return _read(request)
+
+
+class Entering(Link):
+    """Asks for a call to be paid for."""
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        if self._part.task.accounts:
+            # Whoever comes first is the first to be paid for.
+            await self._part.take_a_moment()
+        self._part.asked_at = trio.current_time()
+        return await self._model.answer(request)
+
+
+class Arriving(Link):
+    """Is paid for."""
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        self._part.waited(Wait.BUDGET, self._part.asked_at)
+        self._part.failed_at = None
+        # A refund may let several go on at once.
+        await self._part.take_a_moment()
+        return await self._model.answer(request)
+
+
+class InLine(Link):
+    """Stands in line for a provider, for the first time or again."""
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        if self._part.failed_at is not None:
+            self._part.waited(Wait.PAUSE, self._part.failed_at)
+        self._part.in_line_since = trio.current_time()
+        return await self._model.answer(request)
+
+
+class Player:
+    """Answers in the place of a model."""
+
+    def __init__(
+        self,
+        name: str,
+        price: Price | None,
+        part: Part,
+        agent: Agent[Any],
+        settings: SimulationSettings,
+    ) -> None:
+        self.name = name
+        self.price = price
+        self._part = part
+        self._agent = agent
+        self._settings = settings
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        return _read(request)
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        part, settings = self._part, self._settings
+        part.waited(Wait.PROVIDER, part.in_line_since)
+        began = trio.current_time()
+        seconds = settings.draw(settings.model_seconds, part.dice)
+        if part.dice.random() < settings.failure_rate:
+            await self._fail(began, seconds)
+        try:
+            await trio.sleep(seconds)
+        finally:
+            part.waited(Wait.MODEL, began)
+        return self._said(request)
+
+    async def _fail(self, began: float, seconds: float) -> None:
+        part = self._part
+        kind = part.dice.choice(FAILURES)
+        retry_after = None
+        if kind is Failure.RATE_LIMIT:
+            retry_after = part.dice.uniform(0, LONGEST_RETRY_AFTER)
+        part.failures[kind.value] += 1
+        # A refusal comes at once, and a timeout late.
+        late = PATIENCE_OF_A_CLIENT if kind is Failure.TIMEOUT else part.dice.random()
+        try:
+            await trio.sleep(seconds * late)
+        finally:
+            part.failed_at = trio.current_time()
+            part.waited(Wait.FAILURES, began)
+        raise ModelError(
+            f"{self.name} was simulated to fail", kind=kind, retry_after=retry_after
+        )
+
+    def _said(self, request: ModelRequest) -> AssistantMessage:
+        dice, settings = self._part.dice, self._settings
+        tokens = max(1, round(settings.draw(settings.output_tokens, dice)))
+        calls = self._calls(request)
+        if calls:
+            text = ""
+            tokens = max(tokens, sum(map(_length, calls)) // CHARACTERS_PER_TOKEN)
+        elif request.output is None:
+            text = _filled(tokens * CHARACTERS_PER_TOKEN)
+        else:
+            text = self._typed(request.output)
+            tokens = max(tokens, len(text) // CHARACTERS_PER_TOKEN)
+        if request.max_output is not None and tokens > request.max_output:
+            raise ModelError(
+                f"the answer of {self.name} is longer than it may be",
+                kind=Failure.CUT_OFF,
+                partial=text,
+                usage=self._usage(request, request.max_output),
+            )
+        return AssistantMessage(text, calls, self._usage(request, tokens), self.name)
+
+    def _typed(self, schema: Mapping[str, Any]) -> str:
+        length = self._settings.fan_out.draw(self._part.task.depth, self._part.dice)
+        return msgspec.json.encode(instance_of(schema, length=length)).decode()
+
+    def _usage(self, request: ModelRequest, written: int) -> Usage:
+        read = _read(request)
+        cost = 0
+        if self.price is not None:
+            cost = self.price.of(input_tokens=read, output_tokens=written)
+        return Usage(
+            calls=1,
+            input_tokens=read,
+            output_tokens=written,
+            cost=cost,
+            unpriced=int(self.price is None),
+        )
+
+    def _calls(self, request: ModelRequest) -> tuple[ToolCall, ...]:
+        """Return what it calls now: some of its tools first, then all it hands work to."""
+        # By its own transcript: what it is shown may be shortened.
+        made = {
+            call.name
+            for said in self._part.task.transcript
+            if isinstance(said, AssistantMessage)
+            for call in said.calls
+        }
+        position = len(self._part.task.transcript)
+        own = [it for it in request.tools if it.name not in OURS]
+        if own and self._settings.tool_calls and made.isdisjoint(it.name for it in own):
+            return tuple(
+                ToolCall(
+                    tool.name,
+                    instance_of(tool.parameters, length=1),
+                    id=CallId(f"call_{position}_{place}"),
+                )
+                for place, tool in enumerate(self._drawn(own))
+            )
+        if HAND_ON in made or all(it.name != HAND_ON for it in request.tools):
+            return ()
+        return tuple(
+            ToolCall(HAND_ON, {"tasks": tasks}, id=CallId(f"call_{position}_{place}"))
+            for place, tasks in enumerate(self._batches())
+        )
+
+    def _drawn(self, tools: list[Tool]) -> list[Tool]:
+        """Return as many tools as are to be called, each once if there are enough."""
+        count = self._settings.tool_calls
+        if count <= len(tools):
+            return self._part.dice.sample(tools, count)
+        return self._part.dice.choices(tools, k=count)
+
+    def _batches(self) -> Iterator[list[dict[str, str]]]:
+        """Yield what it hands on, as many at once as one call may ask for."""
+        task, team = self._part.task, self._agent.delegates
+        if not team and task.request is not None and task.request.copy:
+            return  # a copy does the work itself
+        count = self._settings.fan_out.draw(task.depth, self._part.dice)
+        first = self._part.dice.randrange(len(team)) if team else 0
+        tasks: list[dict[str, str]] = []
+        for place in range(count):
+            about = f"part {place + 1} of {count}"
+            if not team:
+                tasks.append({"goal": about})
+                continue
+            agent = team[(first + place) % len(team)]
+            goal = goal_for(agent, self._settings)
+            # What is told apart by nothing else is told apart by its context.
+            said = {"goal": goal, "context": about} if goal else {"goal": about}
+            tasks.append({**said, "agent": agent.name})
+        most = max(1, self._settings.rules.children_per_call)
+        for begin in range(0, count, most):
+            yield tasks[begin : begin + most]
+
+
+def goal_for(agent: Agent[Any], settings: SimulationSettings) -> str:
+    """Return a goal for an agent that takes a value of some type; none if it takes any text."""
+    if not isinstance(agent, Pipeline) or agent.takes_text:
+        return ""
+    try:
+        schema = msgspec.json.schema(agent.input, ref_template="#/$defs/{name}")
+    except TypeError:
+        return ""
+    _, most = settings.fan_out.levels[0]
+    return msgspec.json.encode(instance_of(schema, length=most)).decode()
+
+
+def _read(request: ModelRequest) -> int:
+    """Return how many tokens a request has."""
+    return estimated_tokens(request) - OUTPUT_ALLOWANCE
+
+
+def _length(call: ToolCall) -> int:
+    return len(call.name) + len(str(call.arguments))
+
+
+def _filled(length: int) -> str:
+    return (FILLER * (length // len(FILLER) + 1))[:length]

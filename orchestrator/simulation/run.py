@@ -1,0 +1,184 @@
+"""One simulated run: the real orchestrator in memory, on a clock that jumps."""
+
+import contextvars
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from agents import Agent, DefinitionError, Usage
+from delegation import Ledger, Outcome, TaskId, Tree
+from delegation.events import Entry
+from orchestrator.budget_scope import budget
+from orchestrator.doors.one_shot import run_once
+from orchestrator.execution.workspace.task_workspace import NOWHERE
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.journal.fact_redaction import EventT
+from orchestrator.journal.memory import MemoryJournal
+from orchestrator.services import open_house
+from orchestrator.simulation.ports import SimulatedDelegator, SimulatedRoster
+from orchestrator.simulation.settings import SimulationSettings
+from orchestrator.simulation.wait_chain import (
+    Level,
+    Stretch,
+    Wait,
+    levels,
+    longest_chain,
+)
+
+IN_FLIGHT = frozenset({Wait.MODEL, Wait.FAILURES})
+
+
+@attrs.frozen(kw_only=True)
+class SimulatedRun:
+    """What came of one seed. Times are seconds since the run began."""
+
+    seed: int
+    outcome: Outcome
+    tree: Tree
+    entries: Sequence[Entry]
+    """The journal of the run."""
+    makespan: float
+    usage: Usage
+    chain: dict[Wait, float]
+    """What the end of the run waited for, one after the other: it adds up to the makespan."""
+    waited: dict[Wait, float]
+    """What all tasks waited for, together."""
+    failures: dict[str, int]
+    """How attempts failed."""
+    endings: dict[str, int]
+    """How tasks ended, the root included."""
+    in_flight: Sequence[Level]
+    """How many calls were with a provider, from each moment on."""
+    in_line: Sequence[Level]
+    """How many tasks waited for room, from each moment on."""
+    peak_places: int
+    """How many tasks held a place at most: what `Rules.live_tasks` bounds."""
+    unpriced: tuple[str, ...]
+    """The models of which nobody knows what they cost."""
+
+    @property
+    def tasks(self) -> int:
+        return len(self.tree)
+
+    @property
+    def peak(self) -> int:
+        """How many calls were with a provider at the same time."""
+        return max((level.count for level in self.in_flight), default=0)
+
+    @property
+    def mean(self) -> float:
+        """How many calls were with a provider on average."""
+        if not self.makespan:
+            return 0.0
+        following = [level.at for level in self.in_flight[1:]]
+        spans = zip(self.in_flight, following, strict=False)
+        return math.fsum(it.count * (end - it.at) for it, end in spans) / self.makespan
+
+
+def simulate_once(
+    agent: Agent[Any], goal: str, settings: SimulationSettings, *, seed: int
+) -> SimulatedRun:
+    """Simulate one run."""
+    # Imported late: nobody but simulation and replay needs a clock that jumps.
+    from trio.testing import MockClock
+
+    if trio.lowlevel.in_trio_run():
+        raise DefinitionError(
+            "a simulation has an event loop of its own; from inside another, await"
+            " trio.to_thread.run_sync(simulate, agent, goal, settings)"
+        )
+    stage = _Stage(agent, goal, settings, seed)
+    clock = MockClock(autojump_threshold=0)
+    # Budgets around whoever simulates are not those around the run.
+    return contextvars.Context().run(partial(trio.run, stage.play, clock=clock))
+
+
+class _Book(Bookkeeper):
+    """Notes how many places are taken at most."""
+
+    peak_places = 0
+
+    def _post(self, event: EventT) -> EventT:
+        kept = super()._post(event)
+        for session in self.ledger.sessions.values():
+            self.peak_places = max(self.peak_places, session.room.working)
+        return kept
+
+
+class _Stage:
+    def __init__(
+        self, agent: Agent[Any], goal: str, settings: SimulationSettings, seed: int
+    ) -> None:
+        self._agent = agent
+        self._goal = goal
+        self._settings = settings
+        self._seed = seed
+        self._roster = SimulatedRoster(settings, seed)
+        self._journal = MemoryJournal()
+
+    async def play(self) -> SimulatedRun:
+        book = _Book(
+            self._journal, Ledger(self._settings.rules), clock=trio.current_time
+        )
+        # As long as those of a real run: models read them.
+        ids = map(TaskId, map("t_{:016x}".format, itertools.count(1)))
+        async with open_house(
+            book,
+            self._roster,
+            NOWHERE,
+            new_task_id=partial(next, ids),
+            delegating=partial(SimulatedDelegator, self._roster),
+        ) as house:
+            with self._budget():
+                run = await run_once(house, self._agent, self._goal, ())
+        return self._told(run.outcome, run.tree, book.peak_places)
+
+    def _budget(self) -> AbstractContextManager[None]:
+        allowed = self._settings.budget
+        return nullcontext() if allowed is None else budget(**attrs.asdict(allowed))
+
+    def _told(self, outcome: Outcome, tree: Tree, peak_places: int) -> SimulatedRun:
+        parts = self._roster.parts
+        stretches = {task: part.stretches for task, part in parts.items()}
+        began = float(tree[tree.root]["requested"])
+        nodes = [tree[task] for task in tree.graph]
+        queued = [
+            Stretch(node["requested"], start, Wait.SLOTS)
+            for node in nodes
+            if (start := _started(node)) > node["requested"]
+        ]
+        everything = [it for part in stretches.values() for it in part] + queued
+        failures = sum((part.failures for part in parts.values()), Counter[str]())
+        return SimulatedRun(
+            seed=self._seed,
+            outcome=outcome,
+            tree=tree,
+            entries=self._journal.entries,
+            makespan=float(tree[tree.root]["ended"]) - began,
+            usage=tree.total,
+            chain=longest_chain(tree, stretches),
+            waited={
+                wait: math.fsum(it.seconds for it in everything if it.wait is wait)
+                for wait in Wait
+            },
+            failures=dict(sorted(failures.items())),
+            endings=dict(sorted(tree.counts().items())),
+            in_flight=levels(
+                (it.begin, it.end) for it in everything if it.wait in IN_FLIGHT
+            ),
+            in_line=levels((it.begin, it.end) for it in queued),
+            peak_places=peak_places,
+            unpriced=tuple(sorted(self._roster.unpriced)),
+        )
+
+
+def _started(node: Mapping[str, Any]) -> float:
+    # Who never started waited for room until its end.
+    return float(node["ended"] if node["started"] is None else node["started"])

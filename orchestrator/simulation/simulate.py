@@ -1,0 +1,43 @@
+"""Simulating an agent seed by seed."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from agents import Agent
+from orchestrator.simulation.random_model import goal_for
+from orchestrator.simulation.run import SimulatedRun, simulate_once
+from orchestrator.simulation.settings import SimulationSettings
+from orchestrator.simulation.statistics import SimulationReport, Tally
+
+USUAL_GOAL: Final = "simulate"
+
+
+def _tell_nobody(_: SimulatedRun) -> None:
+    """Take a run that nobody wants to look at."""
+
+
+def simulate(
+    agent: Agent[Any],
+    goal: str | None = None,
+    settings: SimulationSettings | None = None,
+    *,
+    tell: Callable[[SimulatedRun], None] = _tell_nobody,
+) -> SimulationReport:
+    """Run an agent once for each seed, in virtual time, and return what that comes to.
+
+    The orchestrator is the real one, in memory. Models are simulated, and tools are not run.
+
+    Args:
+        agent: who is to act, with its whole team.
+        goal: what it is asked; left out: something that fits what it takes.
+        settings: what is assumed of models and providers; by default `SimulationSettings()`.
+        tell: hears of each run when it is over.
+    """
+    settings = SimulationSettings() if settings is None else settings
+    goal = goal_for(agent, settings) or USUAL_GOAL if goal is None else goal
+    tally = Tally()
+    for seed in range(settings.first_seed, settings.first_seed + settings.seeds):
+        run = simulate_once(agent, goal, settings, seed=seed)
+        tally.add(run)
+        tell(run)
+    return tally.report(agent.name, goal, settings)

@@ -1,0 +1,95 @@
+"""A house to try something in: a journal in memory that is opened, crashes, and is opened again."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from agents import Agent
+from delegation import Rules
+from delegation.events import Entry, Event
+from orchestrator.doors.one_shot import Run
+from orchestrator.journal.memory import MemoryJournal
+from orchestrator.runtime import Orchestrator, open_orchestrator
+from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
+from orchestrator.testing.invariants import assert_laws
+
+if TYPE_CHECKING:
+    from agents.models.wrappers.prices import PriceTable
+    from agents.models.wrappers.rate_limit import Limiter
+
+OutputT = TypeVar("OutputT")
+EventT = TypeVar("EventT", bound=Event)
+
+
+class TrialHouse:
+    """One journal, and as many processes in a row as a test needs."""
+
+    def __init__(
+        self,
+        *,
+        rules: Rules | None = None,
+        limiters: "Mapping[str, Limiter] | None" = None,
+        prices: "PriceTable | None" = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Build a house. What it is given is for every orchestrator that it opens."""
+        self.rules = rules
+        self._limiters = limiters
+        self._prices = prices
+        # No key of whoever runs the tests: a trial asks nobody.
+        self._environ: Mapping[str, str] = {} if environ is None else environ
+        self._journal = MemoryJournal()
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """What the journal has."""
+        return self._journal.entries
+
+    def facts(self, kind: type[EventT]) -> list[EventT]:
+        """Return the facts of one kind, oldest first."""
+        return [it.event for it in self.entries if isinstance(it.event, kind)]
+
+    @asynccontextmanager
+    async def open(
+        self, *, crash_after: int | None = None
+    ) -> AsyncGenerator[Orchestrator]:
+        """Open an orchestrator on the journal, and go on with whatever that leaves to be done.
+
+        Args:
+            crash_after: the last entry of the journal that is kept. Then the process is dead: the
+                block is left at once, and the test goes on behind it.
+        """
+        journal = self._journal
+        crashing = None
+        if crash_after is not None:
+            crashing = CrashingJournal(journal, after=crash_after)
+        try:
+            async with open_orchestrator(
+                crashing or journal,
+                rules=self.rules,
+                limiters=self._limiters,
+                prices=self._prices,
+                environ=self._environ,
+            ) as orchestrator:
+                yield orchestrator
+        except CrashedError:
+            return
+        if crashing is not None and not crashing.crashed:
+            raise AssertionError(
+                f"nothing crashed: the journal has {len(journal.entries)} entries, and would"
+                f" have crashed after {crash_after}"
+            )
+
+    async def run(self, agent: Agent[OutputT], goal: str) -> Run[OutputT]:
+        """Open an orchestrator, run an agent, and close it again."""
+        async with self.open() as orchestrator:
+            return await orchestrator.run(agent, goal)
+
+    def assert_laws(self) -> None:
+        """Raise `AssertionError` if the journal breaks a law."""
+        assert_laws(self.entries, self.rules)
+
+
+def facts(entries: Sequence[Entry], kind: type[EventT]) -> list[EventT]:
+    """Return the facts of one kind in a journal, oldest first."""
+    return [entry.event for entry in entries if isinstance(entry.event, kind)]
