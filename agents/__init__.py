@@ -3,7 +3,7 @@
 Knows nothing of delegation and nothing of the orchestrator.
 """
 
-from agents.agent import Agent, Compaction, Occasion, is_agent
+from agents.agent import Agent, Compaction, InstructionContext, is_agent
 from agents.approval import allow, ask, deny
 from agents.errors import (
     AgentError,
@@ -35,23 +35,23 @@ from agents.messages import (
 from agents.models.model import (
     CallDelta,
     Compacted,
-    InLine,
     Model,
     ModelEvent,
     ModelRequest,
     Price,
+    Queued,
     ReasoningDelta,
     Retrying,
     Switched,
     TextDelta,
-    tell_nobody,
+    ignore_event,
 )
 from agents.models.providers.scripted import ScriptedModel
 from agents.nurseries import raising_one_error
 from agents.output.json_schema import require_schema
 from agents.output.typed import read_output
 from agents.pipelines.decorator import agent
-from agents.pipelines.pipeline import Hands, Pipeline, input_of
+from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
 from agents.tool_calls import Step
 from agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
 from agents.turn import take_turn
@@ -71,9 +71,8 @@ __all__ = [
     "Compaction",
     "DefinitionError",
     "Failure",
-    "Hands",
-    "InLine",
     "InputError",
+    "InstructionContext",
     "LimitExceededError",
     "Limits",
     "Message",
@@ -82,12 +81,13 @@ __all__ = [
     "ModelError",
     "ModelEvent",
     "ModelRequest",
-    "Occasion",
     "OutputError",
     "Part",
     "Patience",
     "Pipeline",
+    "PipelineContext",
     "Price",
+    "Queued",
     "ReasoningDelta",
     "Retrying",
     "ScriptExhaustedError",
@@ -107,6 +107,7 @@ __all__ = [
     "arguments_schema",
     "ask",
     "deny",
+    "ignore_event",
     "input_of",
     "is_agent",
     "new_message_id",
@@ -115,8 +116,21 @@ __all__ = [
     "read_output",
     "require_schema",
     "take_turn",
-    "tell_nobody",
     "tool",
     "unanswered_calls",
     "well_formed",
 ]
+
+_RENAMED = {
+    "Hands": "PipelineContext",
+    "InLine": "Queued",
+    "Occasion": "InstructionContext",
+    "tell_nobody": "ignore_event",
+}
+"""Names of version 0.1, which keep working."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _RENAMED:
+        raise AttributeError(f"module 'agents' has no attribute {name!r}")
+    return globals()[_RENAMED[name]]

@@ -46,7 +46,7 @@ class Compaction:
 
 
 @attrs.frozen(kw_only=True)
-class Occasion:
+class InstructionContext:
     """What an agent acts for: instructions may depend on it."""
 
     agent: str
@@ -85,7 +85,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     """
 
     name: str
-    instructions: str | Callable[[Occasion], str] = attrs.field(
+    instructions: str | Callable[[InstructionContext], str] = attrs.field(
         default="", kw_only=True
     )
     """Who it is and how it works: a text, or a function of the occasion."""
@@ -186,9 +186,9 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     ) -> "Pipeline[InputT_contra, NextT]":
         """Return both as one agent: the other gets what this one gives."""
         # Imported late: what a pipeline is begins with what an agent is.
-        from agents.pipelines.pipeline import joined
+        from agents.pipelines.pipeline import in_sequence
 
-        return joined(self, then)
+        return in_sequence(self, then)
 
     @property
     def team(self) -> "tuple[Agent[Any], ...]":
@@ -207,11 +207,11 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         """Return the same agent with nobody to hand work to."""
         return attrs.evolve(self, delegates=(), copies=False)
 
-    def instructed(self, occasion: Occasion) -> str:
+    def instructions_for(self, context: InstructionContext) -> str:
         """Return the instructions for an occasion. Nothing is added that is not asked for."""
         text = self.instructions
         if callable(text):
-            text = text(occasion)
+            text = text(context)
         if self.language:
             text = f"{text}\n\nAnswer in {self.language}.".strip()
         return text

@@ -50,7 +50,7 @@ class Subject:
     command: str | None = None
     path: str | None = None
     """Relative to the workspace, where it is inside."""
-    real: str | None = None
+    real_path: str | None = None
     """The same file by its whole name."""
 
 
@@ -78,7 +78,7 @@ class ApprovalRule:
         for name, pattern in (("command", self.command), ("path", self.path)):
             if pattern is not None and not (_is(pattern, str) and pattern.strip()):
                 raise self._wrong(f"{name}={pattern!r} is no pattern; '*' is all")
-        if self.path is not None and not _is_as_files_are_named(self.path):
+        if self.path is not None and not _is_workspace_pattern(self.path):
             raise self._wrong(
                 f"no file is called {self.path!r}: say it from the workspace on, without"
                 " '~', '.' and '..', such as 'docs/*'"
@@ -87,27 +87,27 @@ class ApprovalRule:
     def _wrong(self, problem: str) -> DefinitionError:
         return DefinitionError(f"a rule about {self.tool!r}: {problem}")
 
-    def names(self, subject: Subject) -> bool:
+    def covers_tool(self, subject: Subject) -> bool:
         """Tell whether it is about some calls of that tool."""
         return fnmatchcase(subject.tool, self.tool)
 
-    def fits(self, subject: Subject) -> bool:
+    def matches(self, subject: Subject) -> bool:
         return (
-            self.names(subject)
-            and self._fits_command(subject.command)
-            and self._fits_path(subject.path, subject.real)
+            self.covers_tool(subject)
+            and self._matches_command(subject.command)
+            and self._matches_path(subject.path, subject.real_path)
         )
 
-    def _fits_command(self, command: str | None) -> bool:
+    def _matches_command(self, command: str | None) -> bool:
         if self.command is None:
             return True
         if command is None:
             return False
         if self.verdict is Verdict.ALLOW:
-            return _is_plainly(command, self.command)
+            return _matches_plain_command(command, self.command)
         return any(map(_ending_in(self.command).search, _pieces(command)))
 
-    def _fits_path(self, *names: str | None) -> bool:
+    def _matches_path(self, *names: str | None) -> bool:
         if self.path is None:
             return True
         known = [name for name in names if name is not None]
@@ -125,13 +125,13 @@ def _is(value: object, *kinds: type[object]) -> bool:
     return isinstance(value, kinds)
 
 
-def _is_as_files_are_named(pattern: str) -> bool:
+def _is_workspace_pattern(pattern: str) -> bool:
     if pattern.startswith("~") or pattern.endswith("/"):
         return False
     return pattern == "." or not {".", ".."} & {*pattern.split("/")}
 
 
-def _is_plainly(command: str, pattern: str) -> bool:
+def _matches_plain_command(command: str, pattern: str) -> bool:
     """Tell whether a command is like a pattern, and no shell makes more of it."""
     command = command.strip(f"{_BLANKS}\n")
     if OPERATORS.search(command):
@@ -221,21 +221,23 @@ def deny(
     )
 
 
-def ruling(rules: Iterable[ApprovalRule], subject: Subject) -> ApprovalRule | None:
+def matching_rule(
+    rules: Iterable[ApprovalRule], subject: Subject
+) -> ApprovalRule | None:
     """Return the rule that decides about a call; None lets it pass."""
     is_partly_allowed = False
     for rule in rules:
-        if rule.fits(subject):
+        if rule.matches(subject):
             return rule
-        is_partly_allowed |= rule.verdict is Verdict.ALLOW and rule.names(subject)
+        is_partly_allowed |= rule.verdict is Verdict.ALLOW and rule.covers_tool(subject)
     return ask(subject.tool) if is_partly_allowed else None
 
 
-def strictest(
+def strictest_rule(
     policies: Iterable[Iterable[ApprovalRule]], subject: Subject
 ) -> ApprovalRule | None:
     """Return what the rules of everybody above say together; None lets a call pass."""
-    decided = [rule for rules in policies if (rule := ruling(rules, subject))]
+    decided = [rule for rules in policies if (rule := matching_rule(rules, subject))]
     if not decided:
         return None
     verdict = max(rule.verdict for rule in decided)
@@ -244,13 +246,13 @@ def strictest(
     return min(asked, key=lambda rule: rule.seconds)
 
 
-class Gate(Protocol):
+class ApprovalCheck(Protocol):
     """Decides about a call before it is run."""
 
-    async def admit(self, call: ToolCall) -> None:
+    async def wait_approved(self, call: ToolCall) -> None:
         """Return when a call may be run, or say in a `ToolError` why it may not."""
         ...
 
-    def is_held(self, call: ToolCall) -> bool:
+    def is_pending(self, call: ToolCall) -> bool:
         """Tell of a call that a crash left open whether it was still waiting here."""
         ...

@@ -44,12 +44,12 @@ class Failure(enum.Enum):
     OTHER = "other"
 
     @property
-    def can_heal(self) -> bool:
+    def is_transient(self) -> bool:
         """The same request may do better a little later."""
-        return self in _CAN_HEAL
+        return self in _TRANSIENT
 
 
-_CAN_HEAL = frozenset(
+_TRANSIENT = frozenset(
     {
         Failure.RATE_LIMIT,
         Failure.OVERLOADED,

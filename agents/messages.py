@@ -195,17 +195,17 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 Transcript: TypeAlias = Sequence[Message]
 
 
-BROKEN_OFF: Final = (
+INTERRUPTED: Final = (
     "broken off: everything stopped during this call, and its effect is unknown"
 )
 
 
-def broken_off(call: ToolCall) -> ToolMessage:
+def interrupted_answer(call: ToolCall) -> ToolMessage:
     """Return the answer to a call that nobody is left to answer."""
-    return ToolMessage(call.id, BROKEN_OFF, failed=True)
+    return ToolMessage(call.id, INTERRUPTED, failed=True)
 
 
-def mended(transcript: Transcript) -> list[Message]:
+def with_interrupted_answers(transcript: Transcript) -> list[Message]:
     """Return a transcript in which every call of an earlier turn has an answer.
 
     A turn may end in the midst of a call, and no provider takes a transcript with open ones.
@@ -213,7 +213,7 @@ def mended(transcript: Transcript) -> list[Message]:
     whole: list[Message] = []
     for message in transcript:
         if whole and isinstance(message, UserMessage):
-            whole += map(broken_off, unanswered_calls(whole))
+            whole += map(interrupted_answer, unanswered_calls(whole))
         whole.append(message)
     return whole
 

@@ -7,7 +7,7 @@ import attrs
 import msgspec
 import trio
 
-from agents.approval import Gate
+from agents.approval import ApprovalCheck
 from agents.errors import DefinitionError, ModelError, ToolError
 from agents.messages import (
     AssistantMessage,
@@ -17,16 +17,16 @@ from agents.messages import (
     ToolMessage,
     Transcript,
     Usage,
-    broken_off,
-    mended,
+    interrupted_answer,
     well_formed,
+    with_interrupted_answers,
 )
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
-from agents.redaction.named_values import TAKEN_OUT
-from agents.tools.tool import CURRENT_KEY, CallKey, Tool
+from agents.redaction.named_values import REDACTED
+from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
 
-NOT_KEPT: Final = (
+SECRET_NOT_RECORDED: Final = (
     "not run: it held a secret, which is not kept, and everything stopped while it waited for"
     " approval; call it again, with the secret, if it is still wanted"
 )
@@ -37,7 +37,7 @@ Recorder: TypeAlias = Callable[[Step], Step]
 StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
 
 
-class Steps:
+class TurnSteps:
     """The transcript of a turn, and the tools that add to it."""
 
     __slots__ = (
@@ -56,48 +56,50 @@ class Steps:
         transcript: Transcript,
         tools: Sequence[Tool],
         record: Recorder,
-        ready: Callable[[], Awaitable[None]],
+        wait_durable: Callable[[], Awaitable[None]],
         *,
         repeats: int,
         task: str,
-        gate: Gate | None = None,
+        approvals: ApprovalCheck | None = None,
     ) -> None:
-        self.history = mended(transcript)
+        self.history = with_interrupted_answers(transcript)
         self._task = task
         self._tools = {tool.name: tool for tool in tools}
         self._record = record
-        self._ready = ready
+        self._ready = wait_durable
         self._repeats = repeats
-        self._gate = gate
+        self._gate = approvals
         self._answers: dict[bytes, tuple[str, int]] = {}
         """What each call was answered last, and how often in a row."""
 
-    def take(self, step: StepT) -> StepT:
+    def record(self, step: StepT) -> StepT:
         """Keep a step, and return it as it is kept."""
         kept = cast("StepT", self._record(step))
         self.history.append(kept)
         return kept
 
-    async def mend(self, interrupted: Sequence[ToolCall]) -> None:
+    async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
         # Before anybody can let one through: then nobody could tell whether it ran.
-        held = [call for call in interrupted if self._is_held(call)]
+        held = [call for call in interrupted if self._awaits_approval(call)]
         await self._ready()
         again: list[ToolCall] = []
         for call in interrupted:
-            if call in held and TAKEN_OUT.encode() in _fingerprint(call):
-                self.take(ToolMessage(call.id, NOT_KEPT, failed=True))
+            if call in held and REDACTED.encode() in _fingerprint(call):
+                self.record(ToolMessage(call.id, SECRET_NOT_RECORDED, failed=True))
             elif call in held or self._is_repeatable(call):
                 again.append(call)
             else:
-                self.take(broken_off(call))
+                self.record(interrupted_answer(call))
         if again:
             await self.run_calls(again)
 
-    def run_elsewhere(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+    def calls_for_caller(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return those of some calls that are for whoever asked to run."""
         tools = self._tools
-        return [it for it in calls if it.name in tools and tools[it.name].elsewhere]
+        return [
+            it for it in calls if it.name in tools and tools[it.name].runs_at_caller
+        ]
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> None:
         """Run calls at the same time, and keep each answer as it comes."""
@@ -114,12 +116,12 @@ class Steps:
         try:
             tool = self._tool(call)
             if self._gate is not None:
-                await self._gate.admit(call)
-            if tool.keyed or not tool.idempotent:
+                await self._gate.wait_approved(call)
+            if tool.takes_call_key or not tool.idempotent:
                 # It must be known for ever that this may have happened.
                 await self._ready()
             # Never put back: the next call sets its own.
-            CURRENT_KEY.set(CallKey(f"{self._task}/{call.id}"))
+            CURRENT_CALL_KEY.set(CallKey(f"{self._task}/{call.id}"))
             said = await tool.run(call)
             if not _is(said, str):
                 raise DefinitionError(f"tool {call.name!r} answered {said!r}, not text")
@@ -129,8 +131,8 @@ class Steps:
         except ModelError as exc:
             # Not the model of this task: that it failed is an error of the tool.
             raise RuntimeError(f"tool {call.name!r} failed: {exc}") from exc
-        self._note(call, answer.text)
-        self.take(answer)
+        self._count_repeats(call, answer.text)
+        self.record(answer)
 
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:
@@ -144,7 +146,7 @@ class Steps:
             )
         return self._tools[call.name]
 
-    def _note(self, call: ToolCall, text: str) -> None:
+    def _count_repeats(self, call: ToolCall, text: str) -> None:
         made = _fingerprint(call)
         last, times = self._answers.get(made, ("", 0))
         if times < self._repeats:
@@ -153,14 +155,14 @@ class Steps:
     def _is_repeatable(self, call: ToolCall) -> bool:
         return call.name in self._tools and self._tools[call.name].idempotent
 
-    def _is_held(self, call: ToolCall) -> bool:
+    def _awaits_approval(self, call: ToolCall) -> bool:
         """Tell whether it waited for approval, and so was never run."""
         if call.name not in self._tools or self._gate is None:
             return False
-        return self._gate.is_held(call)
+        return self._gate.is_pending(call)
 
 
-def checked(
+def checked_answer(
     answer: object, model: Model, history: Sequence[Message]
 ) -> AssistantMessage:
     """Return what a model said if it can be kept, with ids that are used only once."""

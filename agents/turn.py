@@ -8,8 +8,8 @@ wherever the transcript stands.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from agents.agent import Agent, Occasion
-from agents.approval import Gate
+from agents.agent import Agent, InstructionContext
+from agents.approval import ApprovalCheck
 from agents.errors import LimitExceededError, OutputError
 from agents.limits import Limits
 from agents.messages import (
@@ -20,10 +20,10 @@ from agents.messages import (
     UserMessage,
     unanswered_calls,
 )
-from agents.models.model import Model, ModelEvent, ModelRequest, tell_nobody
+from agents.models.model import Model, ModelEvent, ModelRequest, ignore_event
 from agents.output.json_schema import schema_problems
 from agents.output.typed import output_schema, read_output
-from agents.tool_calls import Recorder, Steps, checked
+from agents.tool_calls import Recorder, TurnSteps, checked_answer
 from agents.tools.tool import Tool
 
 REPAIR: Final = (
@@ -31,7 +31,7 @@ REPAIR: Final = (
 )
 
 
-def hear_nothing() -> Sequence[UserMessage]:
+def no_steering() -> Sequence[UserMessage]:
     """Return what was said to an agent that nobody talks to meanwhile."""
     return ()
 
@@ -43,12 +43,12 @@ async def take_turn(
     model: Model,
     tools: Sequence[Tool],
     record: Recorder,
-    ready: Callable[[], Awaitable[None]],
-    tell: Callable[[ModelEvent], None] = tell_nobody,
-    hear: Callable[[], Sequence[UserMessage]] = hear_nothing,
-    gate: Gate | None = None,
-    wanted: Mapping[str, Any] | None = None,
-    besides: str = "",
+    wait_durable: Callable[[], Awaitable[None]],
+    emit: Callable[[ModelEvent], None] = ignore_event,
+    steering: Callable[[], Sequence[UserMessage]] = no_steering,
+    approvals: ApprovalCheck | None = None,
+    requested_schema: Mapping[str, Any] | None = None,
+    extra_instructions: str = "",
     task: str = "",
     path: str = "",
 ) -> str:
@@ -70,52 +70,56 @@ async def take_turn(
         task: names the work for ever; the keys of its calls begin with it.
         path: where in its tree the agent is.
     """
-    steps = Steps(
+    steps = TurnSteps(
         transcript,
         tools,
         record,
-        ready,
+        wait_durable,
         repeats=agent.limits.repeats,
         task=task,
-        gate=gate,
+        approvals=approvals,
     )
     history = steps.history
     instructions = _instructions(agent, history, path)
-    if besides:
-        instructions = f"{instructions}\n\n{besides}" if instructions else besides
-    promised = output_schema(agent.output) or wanted
+    if extra_instructions:
+        instructions = (
+            f"{instructions}\n\n{extra_instructions}"
+            if instructions
+            else extra_instructions
+        )
+    promised = output_schema(agent.output) or requested_schema
     if interrupted := unanswered_calls(history):
-        await steps.mend(interrupted)
+        await steps.answer_interrupted(interrupted)
     complaint: Sequence[Message] = ()
     if (final := _final_answer(history)) is not None:
-        await ready()
-        if not (complaint := _complaint(agent, wanted, final, history)):
+        await wait_durable()
+        if not (complaint := _repair_request(agent, requested_schema, final, history)):
             return final.text
     while True:
-        _require_within(agent.limits, history)
-        history += hear()
-        await ready()
-        answer = checked(
+        _require_within_limits(agent.limits, history)
+        history += steering()
+        await wait_durable()
+        answer = checked_answer(
             await model.answer(
                 ModelRequest(
                     instructions=instructions,
                     transcript=[*history, *complaint] if complaint else history,
                     tools=tools,
                     output=promised,
-                    tell=tell,
+                    tell=emit,
                 )
             ),
             model,
             history,
         )
-        kept = steps.take(answer)
+        kept = steps.record(answer)
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
-            if theirs := steps.run_elsewhere(answer.calls):
+            if theirs := steps.calls_for_caller(answer.calls):
                 await steps.run_calls([it for it in answer.calls if it not in theirs])
                 return kept.text
             await steps.run_calls(answer.calls)
-        elif not (complaint := _complaint(agent, wanted, kept, history)):
+        elif not (complaint := _repair_request(agent, requested_schema, kept, history)):
             return kept.text
 
 
@@ -123,7 +127,9 @@ def _instructions(agent: Agent[Any], history: Sequence[Message], path: str) -> s
     if isinstance(agent.instructions, str) and not agent.language:
         return agent.instructions
     goal = next((said.text for said in history if isinstance(said, UserMessage)), "")
-    return agent.instructed(Occasion(agent=agent.name, goal=goal, path=path))
+    return agent.instructions_for(
+        InstructionContext(agent=agent.name, goal=goal, path=path)
+    )
 
 
 def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
@@ -135,9 +141,9 @@ def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
     return None
 
 
-def _complaint(
+def _repair_request(
     agent: Agent[Any],
-    wanted: Mapping[str, Any] | None,
+    requested_schema: Mapping[str, Any] | None,
     final: AssistantMessage,
     history: Sequence[Message],
 ) -> Sequence[Message]:
@@ -146,27 +152,29 @@ def _complaint(
     It is said and not kept: whoever resumes from the answer finds the same to complain of.
     """
     try:
-        _require_promised(agent, wanted, final.text)
+        _require_output_fits(agent, requested_schema, final.text)
     except OutputError as exc:
-        if sum(not said.calls for said in _this_turn(history)) > 1:
+        if sum(not said.calls for said in _answers_of_turn(history)) > 1:
             raise
         return [UserMessage(REPAIR.format(problem=exc))]
     return ()
 
 
-def _require_promised(
-    agent: Agent[Any], wanted: Mapping[str, Any] | None, text: str
+def _require_output_fits(
+    agent: Agent[Any], requested_schema: Mapping[str, Any] | None, text: str
 ) -> None:
     read_output(agent.output, text)
-    if wanted is not None and (problems := schema_problems(wanted, text)):
+    if requested_schema is not None and (
+        problems := schema_problems(requested_schema, text)
+    ):
         raise OutputError(
             f"the answer does not fit the schema that was asked for: {'; '.join(problems)}",
             problems,
         )
 
 
-def _require_within(limits: Limits, history: Sequence[Message]) -> None:
-    answers = _this_turn(history)
+def _require_within_limits(limits: Limits, history: Sequence[Message]) -> None:
+    answers = _answers_of_turn(history)
     if len(answers) >= limits.model_calls:
         raise LimitExceededError(f"{limits.model_calls} model calls", "calls")
     if limits.tokens is None and limits.usd is None:
@@ -178,7 +186,7 @@ def _require_within(limits: Limits, history: Sequence[Message]) -> None:
         raise LimitExceededError(f"${limits.usd:g}", "usd")
 
 
-def _this_turn(history: Sequence[Message]) -> list[AssistantMessage]:
+def _answers_of_turn(history: Sequence[Message]) -> list[AssistantMessage]:
     """Return the answers since the agent was last told something, the newest first."""
     answers: list[AssistantMessage] = []
     for message in reversed(history):

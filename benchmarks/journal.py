@@ -42,14 +42,14 @@ from delegation.events import (
 )
 from orchestrator import open_orchestrator
 from orchestrator.journal.memory import MemoryJournal
-from orchestrator.journal.sqlite.entries import Rest, write_entries
+from orchestrator.journal.sqlite.entries import IdleChanges, write_entries
 from orchestrator.journal.sqlite.journal import (
     SQLiteJournal,
     connect,
     open_sqlite_journal,
 )
 
-Line = tuple[Entry, Encoded, Rest]
+Line = tuple[Entry, Encoded, IdleChanges]
 
 IN_FLIGHT = 1_000
 SIZES = (10_000, 100_000, 1_000_000)
@@ -64,9 +64,9 @@ class Recorder(MemoryJournal):
         super().__init__()
         self.lines: list[Line] = []
 
-    def append(self, entry: Entry, encoded: Encoded, rest: Rest) -> None:
-        super().append(entry, encoded, rest)
-        self.lines.append((entry, encoded, rest))
+    def append(self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges) -> None:
+        super().append(entry, encoded, idle_changes)
+        self.lines.append((entry, encoded, idle_changes))
 
 
 def measure_journal(report: Report) -> None:

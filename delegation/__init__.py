@@ -8,7 +8,7 @@ approvals and of commands (`delegation.events.approvals`, `delegation.events.pro
 from delegation import import_guard as import_guard  # looks before the others import
 
 # isort: split
-from delegation.budget import Account, OverBudgetError, Reserved, has_room_for
+from delegation.budget import Account, OverBudgetError, Reserved, fits_budget
 from delegation.errors import (
     DelegationError,
     ImpossibleEventError,
@@ -17,20 +17,27 @@ from delegation.errors import (
 )
 from delegation.events.codec import Encoded, decode, encode
 from delegation.ledger.idle_sessions import (
-    amounts_of,
-    forget,
-    recall,
-    remember_used,
-    used_by,
+    decode_used_amounts,
+    encode_shared_use,
+    evict_session,
+    register_idle_session,
+    restore_session,
 )
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord, Turn
-from delegation.ledger.slots import Room
-from delegation.notices import Completion, usd
-from delegation.policy import Detach, Join, Refuse, Verdict, decide, in_order
+from delegation.ledger.slots import Slots
+from delegation.notices import TaskNotice, usd
+from delegation.policy import (
+    Decision,
+    Detach,
+    Join,
+    Refuse,
+    decide,
+    in_dependency_order,
+)
 from delegation.rules import Rules
 from delegation.task import (
-    SHARED,
+    SHARED_BUDGET_PREFIX,
     DeliveryCapability,
     Ending,
     Grant,
@@ -50,18 +57,23 @@ from delegation.tools.delegate_task import (
     call_key,
     delegate_tool,
 )
-from delegation.tools.results import dispatched_answer, joined_answer, readable, unmet
+from delegation.tools.results import (
+    dispatched_answer,
+    joined_answer,
+    readable_characters,
+    unmet_dependency,
+)
 from delegation.tools.task_control import Controller, Receipt, control_tool
 from delegation.tree.rows import Row, one_line, printable
 from delegation.tree.tree import Tree
 
 __all__ = [
-    "SHARED",
+    "SHARED_BUDGET_PREFIX",
     "Account",
     "Assignment",
     "Children",
-    "Completion",
     "Controller",
+    "Decision",
     "DelegationError",
     "Delegator",
     "DeliveryCapability",
@@ -81,39 +93,62 @@ __all__ = [
     "Refuse",
     "Reply",
     "Reserved",
-    "Room",
     "Row",
     "Rules",
     "SessionId",
     "SessionRecord",
+    "Slots",
     "Status",
     "TaskId",
+    "TaskNotice",
     "TaskRecord",
     "TaskRequest",
     "Tree",
     "Turn",
     "UnreadableFactError",
     "UnwritableFactError",
-    "Verdict",
-    "amounts_of",
     "call_key",
     "control_tool",
     "decide",
     "decode",
+    "decode_used_amounts",
     "delegate_tool",
     "dispatched_answer",
     "encode",
-    "forget",
-    "has_room_for",
-    "in_order",
+    "encode_shared_use",
+    "evict_session",
+    "fits_budget",
+    "in_dependency_order",
     "joined_answer",
     "one_line",
     "printable",
-    "readable",
-    "recall",
-    "remember_used",
+    "readable_characters",
+    "register_idle_session",
+    "restore_session",
     "root_of",
-    "unmet",
+    "unmet_dependency",
     "usd",
-    "used_by",
 ]
+
+_RENAMED = {
+    "Completion": "TaskNotice",
+    "Room": "Slots",
+    "SHARED": "SHARED_BUDGET_PREFIX",
+    "Verdict": "Decision",
+    "amounts_of": "decode_used_amounts",
+    "forget": "evict_session",
+    "has_room_for": "fits_budget",
+    "in_order": "in_dependency_order",
+    "readable": "readable_characters",
+    "recall": "restore_session",
+    "remember_used": "register_idle_session",
+    "unmet": "unmet_dependency",
+    "used_by": "encode_shared_use",
+}
+"""Names of version 0.1, which keep working."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _RENAMED:
+        raise AttributeError(f"module 'delegation' has no attribute {name!r}")
+    return globals()[_RENAMED[name]]

@@ -30,7 +30,6 @@ class Account:
     """What is used under one budget. Only the fold books on it."""
 
     __slots__ = (
-        "at",
         "budget",
         "calls",
         "cost",
@@ -38,11 +37,14 @@ class Account:
         "id",
         "is_shared",
         "path",
+        "started_at",
         "tasks",
         "tokens",
     )
 
-    def __init__(self, grant: Grant, *, path: str, depth: int, at: float) -> None:
+    def __init__(
+        self, grant: Grant, *, path: str, depth: int, started_at: float
+    ) -> None:
         self.id = grant.id
         self.budget = grant.budget
         self.is_shared = grant.is_shared
@@ -51,7 +53,7 @@ class Account:
         """The task that it was set for; of several, the first."""
         self.depth = depth
         """How deep that task is."""
-        self.at = at
+        self.started_at = started_at
         """When its seconds began."""
         self.calls = 0
         self.tokens = 0
@@ -68,13 +70,15 @@ class Account:
     def without_use(self) -> "Account":
         """Return an account of the same budget on which nothing is booked."""
         grant = Grant(self.id, self.budget)
-        return Account(grant, path=self.path, depth=self.depth, at=self.at)
+        return Account(
+            grant, path=self.path, depth=self.depth, started_at=self.started_at
+        )
 
     @property
     def deadline(self) -> float | None:
         """When its time is up, in seconds since the epoch."""
         seconds = self.budget.seconds
-        return None if seconds is None else self.at + seconds
+        return None if seconds is None else self.started_at + seconds
 
     def describe(self) -> str:
         return f"the {self.budget} of {self.path}"
@@ -99,7 +103,7 @@ class Reserved:
         self.cost -= quote.cost
 
 
-def has_room_for(account: Account, reserved: Reserved, quote: Usage) -> bool:
+def fits_budget(account: Account, reserved: Reserved, quote: Usage) -> bool:
     """Tell whether a call fits now, or will when what others have reserved comes back.
 
     Raises:

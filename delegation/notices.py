@@ -9,16 +9,18 @@ import attrs
 from agents import Usage
 from delegation.task import Outcome, TaskId, TaskRequest
 
-READ_AT_ONCE: Final = 50_000
+MAX_RESULT_CHARACTERS: Final = 50_000
 """How many characters of results one answer or one turn brings, where nobody knows how many can
 be read: some 12,000 tokens."""
-LEAST: Final = 2_000
+MIN_SHARE: Final = 2_000
 """How many of them each result may have then, however many there are."""
-LEAST_IN_A_WINDOW: Final = 200
+MIN_SHARE_IN_WINDOW: Final = 200
 """The same where it is known how many can be read."""
 
 
-def brief(request: TaskRequest, needs: "Iterable[tuple[str, str]]" = ()) -> str:
+def first_message(
+    request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()
+) -> str:
     """Return the first thing a task hears: its goal, and what it must know for it.
 
     Args:
@@ -28,18 +30,18 @@ def brief(request: TaskRequest, needs: "Iterable[tuple[str, str]]" = ()) -> str:
     text = request.goal
     if request.context:
         text += f"\n\nContext:\n{request.context}"
-    for name, output in needs:
+    for name, output in dependencies:
         text += f"\n\nResult of {name}, which this needs:\n{output}"
     return text
 
 
-def aside(text: str, by: str) -> str:
+def steering_text(text: str, by: str) -> str:
     """Return what a task hears in the midst of its work."""
     return f"Message from {by}, while you work:\n{text}"
 
 
 @attrs.frozen(kw_only=True)
-class Completion:
+class TaskNotice:
     """How a detached task ended: mail for the session that asked for it."""
 
     request: TaskRequest
@@ -49,7 +51,7 @@ class Completion:
     settled_at: float
     total: Usage
 
-    def text(self, share: int = READ_AT_ONCE) -> str:
+    def text(self, share: int = MAX_RESULT_CHARACTERS) -> str:
         """Return what wakes the session.
 
         Args:
@@ -71,17 +73,17 @@ class Completion:
         if outcome.note:
             lines.append(f"Note: {outcome.note}")
         if outcome.output:
-            lines.append(f"Output:\n{fitted(outcome.output, share, request.id)}")
+            lines.append(f"Output:\n{excerpt(outcome.output, share, request.id)}")
         return "\n".join(lines)
 
 
-def share_of(results: int, characters: int = READ_AT_ONCE) -> int:
+def share_per_result(results: int, characters: int = MAX_RESULT_CHARACTERS) -> int:
     """Return how many characters each of so many results may have."""
-    least = LEAST if characters >= READ_AT_ONCE else LEAST_IN_A_WINDOW
+    least = MIN_SHARE if characters >= MAX_RESULT_CHARACTERS else MIN_SHARE_IN_WINDOW
     return max(least, characters // max(1, results))
 
 
-def fitted(text: str, share: int, task: TaskId, *, offset: int = 0) -> str:
+def excerpt(text: str, share: int, task: TaskId, *, offset: int = 0) -> str:
     """Return what fits of a task's output, and how the rest is read. Nothing is lost."""
     if not offset and len(text) <= share:
         return text

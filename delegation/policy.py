@@ -36,10 +36,10 @@ class Refuse:
     """What a budget has no more of, if that is the reason: `tasks` or `depth`."""
 
 
-Verdict: TypeAlias = Join | Detach | Refuse
+Decision: TypeAlias = Join | Detach | Refuse
 
 
-def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Verdict:
+def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Decision:
     """Decide what is asked for in one call, all of it alike.
 
     It is posted in the same synchronous step, so no two calls pass the same limit.
@@ -51,12 +51,12 @@ def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Verdict:
     return (
         _refused_in_kind(parent, ledger)
         or _refused_by_budget(requests, parent, ledger)
-        or _refused_for_room(requests, parent, mode, ledger)
+        or _refused_by_queue(requests, parent, mode, ledger)
         or owner
     )
 
 
-def in_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest]:
+def in_dependency_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest]:
     """Return the requests of one call, each behind those that it needs."""
     if not any(request.needs for request in requests):
         return requests
@@ -113,7 +113,7 @@ def _refused_by_budget(
         *parent.accounts,
         *(
             ledger.accounts.get(grant.id)
-            or Account(grant, path=parent.path, depth=parent.depth, at=0)
+            or Account(grant, path=parent.path, depth=parent.depth, started_at=0)
             for grant in requests[0].grants
         ),
     ]
@@ -134,17 +134,17 @@ def _refused_by_budget(
     return None
 
 
-def _refused_for_room(
+def _refused_by_queue(
     requests: Sequence[TaskRequest], parent: TaskRecord, mode: Mode, ledger: Ledger
 ) -> Refuse | None:
-    room = ledger.sessions[parent.session].room
+    room = ledger.sessions[parent.session].slots
     # Whoever needs another waits for that one first, and not for room.
     asked = sum(not request.needs for request in requests)
     waiting = asked - min(asked, room.free(parent, mode))
-    if not waiting or room.waiting + waiting <= ledger.rules.queue:
+    if not waiting or room.queued + waiting <= ledger.rules.queue:
         return None
     return Refuse(
-        f"there is no room: {room.working} tasks of this tree work now, {room.waiting} wait,"
+        f"there is no room: {room.in_use} tasks of this tree work now, {room.queued} wait,"
         f" and no more than {ledger.rules.queue} may wait; none was started. Ask for fewer,"
         " or again when some have ended"
     )

@@ -23,11 +23,11 @@ class Rules:
     children_per_call: int = 100
     """Kind: how many tasks one call of `delegate_task` may ask for."""
     live_children: int | None = None
-    """Room: how many tasks of one parent may run at once."""
+    """Slots: how many tasks of one parent may run at once."""
     live_tasks: int | None = 1_000
-    """Room: how many tasks of one tree may work at once. Who waits for its children does not."""
+    """Slots: how many tasks of one tree may work at once. Who waits for its children does not."""
     detached: int | None = 100
-    """Room: how many tasks of one session may run in the background at once."""
+    """Slots: how many tasks of one session may run in the background at once."""
     queue: int = 10_000
     """How many tasks of one tree may wait for room; with 0, who finds none is refused. Who waits
     for a task that it needs is not counted: it was let in with that one."""

@@ -120,7 +120,7 @@ class Origin:
     """What the door of this very turn can do; another turn of the session may differ."""
 
 
-SHARED: Final = "b_"
+SHARED_BUDGET_PREFIX: Final = "b_"
 """How the ids of budgets begin that several sessions may share."""
 
 
@@ -134,7 +134,7 @@ class Grant:
     @property
     def is_shared(self) -> bool:
         """It was set around sessions, and not for one task: those are named by the task."""
-        return self.id.startswith(SHARED)
+        return self.id.startswith(SHARED_BUDGET_PREFIX)
 
 
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.budget_scope import budget
     from orchestrator.doors.one_shot import Run
     from orchestrator.doors.session import Session
-    from orchestrator.engine.model_events import Heard
+    from orchestrator.engine.model_events import TaskModelEvent
     from orchestrator.errors import (
         ClosedError,
         FanOutFailedError,
@@ -47,7 +47,6 @@ __all__ = [
     "ClosedError",
     "FanOut",
     "FanOutFailedError",
-    "Heard",
     "Journal",
     "JournalError",
     "JournalInUseError",
@@ -61,6 +60,7 @@ __all__ = [
     "SessionOpenError",
     "Settled",
     "TaskFailedError",
+    "TaskModelEvent",
     "UnknownIdError",
     "best",
     "budget",
@@ -79,11 +79,13 @@ __all__ = [
     "vote",
 ]
 
-_HOMES = {
+__path__.append(str(Path(__file__).parent / "old_paths"))
+
+_MODULES = {
     "Candidates": "pipelines.combinators.choose",
     "Child": "pipelines.child",
     "FanOut": "pipelines.combinators.fan_out",
-    "Heard": "engine.model_events",
+    "TaskModelEvent": "engine.model_events",
     "Journal": "journal.journal",
     "MemoryJournal": "journal.memory",
     "Orchestrator": "runtime",
@@ -109,16 +111,21 @@ _HOMES = {
 }
 
 
+_RENAMED = {"Heard": "TaskModelEvent"}
+"""Names of version 0.1, which keep working."""
+
+
 def __getattr__(name: str) -> Any:
+    name = _RENAMED.get(name, name)
     if name not in __all__:
         raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
-    value = getattr(import_module(f"orchestrator.{_HOMES.get(name, 'errors')}"), name)
+    value = getattr(import_module(f"orchestrator.{_MODULES.get(name, 'errors')}"), name)
     # Found by itself from now on.
     globals()[name] = value
     return value
 
 
-def _look_at_agents() -> None:
+def _check_agents_package() -> None:
     # Another distribution's package of that name may lie over ours; the rules say so clearly.
     spec = find_spec("agents")
     if (
@@ -128,4 +135,4 @@ def _look_at_agents() -> None:
         import_module("delegation")
 
 
-_look_at_agents()
+_check_agents_package()

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from agents import Budget
-from delegation import SHARED, Account, Grant
+from delegation import SHARED_BUDGET_PREFIX, Account, Grant
 
 _GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
 _AS_BEFORE: Final = nullcontext()
@@ -17,7 +17,7 @@ def _new_name(_: Budget) -> str:
     return secrets.token_hex(6)
 
 
-_NAMING: Final[ContextVar[Callable[[Budget], str]]] = ContextVar(
+_NAME_BUDGET: Final[ContextVar[Callable[[Budget], str]]] = ContextVar(
     "names of budgets", default=_new_name
 )
 
@@ -57,20 +57,20 @@ def budget(
         depth=depth,
         name=name,
     )
-    grant = Grant(f"{SHARED}{_NAMING.get()(allowed)}", allowed)
-    with _granting((*_GRANTS.get(), grant)):
+    grant = Grant(f"{SHARED_BUDGET_PREFIX}{_NAME_BUDGET.get()(allowed)}", allowed)
+    with _use_grants((*_GRANTS.get(), grant)):
         yield
 
 
-def paying_from(accounts: Iterable[Account]) -> AbstractContextManager[None]:
+def charge_to(accounts: Iterable[Account]) -> AbstractContextManager[None]:
     """Let whatever a task begins be paid for by the budgets that pay for the task."""
     grants = [Grant(it.id, it.budget) for it in accounts if it.is_shared]
     # Whoever works for another mostly begins under the same budgets, or under none.
-    return _AS_BEFORE if (*grants,) == _GRANTS.get() else _granting((*grants,))
+    return _AS_BEFORE if (*grants,) == _GRANTS.get() else _use_grants((*grants,))
 
 
 @contextmanager
-def _granting(grants: tuple[Grant, ...]) -> Generator[None]:
+def _use_grants(grants: tuple[Grant, ...]) -> Generator[None]:
     token = _GRANTS.set(grants)
     try:
         yield
@@ -79,17 +79,17 @@ def _granting(grants: tuple[Grant, ...]) -> Generator[None]:
 
 
 @contextmanager
-def naming_budgets(name: Callable[[Budget], str] = _new_name) -> Generator[None]:
+def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[None]:
     """Let budgets be called by names that are the same when a program runs again.
 
     Args:
         name: gives a budget its name; by default one that nobody has.
     """
-    token = _NAMING.set(name)
+    token = _NAME_BUDGET.set(name)
     try:
         yield
     finally:
-        _NAMING.reset(token)
+        _NAME_BUDGET.reset(token)
 
 
 def current_grants() -> tuple[Grant, ...]:

@@ -119,7 +119,7 @@ def _sentence(path: str, outcome: Outcome) -> str:
     return f"{path} {outcome.ending}: {outcome.error}"
 
 
-def words_of(exc: BaseException) -> str:
+def error_text(exc: BaseException) -> str:
     """Return what an error says, as it can be written down: it may be anybody's."""
     try:
         return well_formed(str(exc))

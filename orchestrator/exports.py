@@ -7,10 +7,10 @@ from typing import Final, Literal, TypeAlias
 from delegation import SessionId, Tree
 from delegation.events import Entry
 
-Drawing: TypeAlias = Literal[
+TreeFormat: TypeAlias = Literal[
     "text", "mermaid", "dot", "svg", "graphml", "json", "trace"
 ]
-Format: TypeAlias = Literal[Drawing, "html"]
+Format: TypeAlias = Literal[TreeFormat, "html"]
 
 MEDIA_TYPES: Final[Mapping[Format, str]] = {
     "text": "text/plain",
@@ -22,7 +22,7 @@ MEDIA_TYPES: Final[Mapping[Format, str]] = {
     "trace": "application/json",
     "html": "text/html",
 }
-_WRITERS: Final[Mapping[Drawing, Callable[[Tree, float | None], str]]] = {
+_WRITERS: Final[Mapping[TreeFormat, Callable[[Tree, float | None], str]]] = {
     "text": lambda tree, now: tree.to_text(now=now),
     "mermaid": lambda tree, _: tree.to_mermaid(),
     "dot": lambda tree, _: tree.to_dot(),
@@ -33,7 +33,7 @@ _WRITERS: Final[Mapping[Drawing, Callable[[Tree, float | None], str]]] = {
 }
 
 
-def drawn(tree: Tree, wanted: Drawing, *, now: float | None) -> str:
+def export_tree(tree: Tree, output_format: TreeFormat, *, now: float | None) -> str:
     """Return what is made of a tree.
 
     Args:
@@ -41,11 +41,11 @@ def drawn(tree: Tree, wanted: Drawing, *, now: float | None) -> str:
         wanted: what for.
         now: counts the time of what still runs; None where nothing does.
     """
-    return _WRITERS[wanted](tree, now)
+    return _WRITERS[output_format](tree, now)
 
 
-def report_of(
-    run: SessionId, entries: Sequence[Entry], *, is_written: bool
+def html_report(
+    run: SessionId, entries: Sequence[Entry], *, has_writer: bool
 ) -> tuple[str, int]:
     """Return the report of a run without transcripts, and how many tasks are in it.
 
@@ -55,9 +55,11 @@ def report_of(
         is_written: somebody writes its journal; else nothing that it leaves running runs.
     """
     # Imported late: nobody else needs it.
-    from orchestrator.report import Transcripts, story_of, written
+    from orchestrator.report import Transcripts, build_report, read_history
 
     kind = Transcripts.NONE
-    story = story_of(run, entries, is_written=is_written, listen=kind.wants)
+    story = read_history(
+        run, entries, has_writer=has_writer, wants_transcript=kind.wants
+    )
     ours = version("delegation-orchestrator")
-    return written(story, version=ours, transcripts=kind).html, len(story.tree)
+    return build_report(story, version=ours, transcripts=kind).html, len(story.tree)

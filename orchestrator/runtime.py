@@ -23,29 +23,29 @@ from agents import (
     unanswered_calls,
     well_formed,
 )
-from agents.redaction.command_environment import scrubbed
-from agents.redaction.redactor import Redactor, secrets_of
+from agents.redaction.command_environment import without_secret_variables
+from agents.redaction.redactor import Redactor, secret_values
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
-from delegation.events.approvals import Ask
+from delegation.events.approvals import ApprovalQuestion
 from orchestrator.doors.lifecycle import close_for_good
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
-from orchestrator.engine.approvals import answer as answer_ask
-from orchestrator.engine.approvals import open_asks
-from orchestrator.engine.model_events import Heard
-from orchestrator.engine.shutdown import abandon, drain, working
+from orchestrator.engine.approvals import answer_question as answer_ask
+from orchestrator.engine.approvals import open_questions
+from orchestrator.engine.model_events import TaskModelEvent
+from orchestrator.engine.shutdown import abandon, count_running, drain
 from orchestrator.errors import UnknownIdError
-from orchestrator.execution.agent_registry import Roster
+from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.local import STOPPED
-from orchestrator.execution.workspace.task_workspace import surroundings_of
+from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.journal import opened as opened_ledger
+from orchestrator.journal.journal import restore_ledger as opened_ledger
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.journal.sqlite.journal import open_sqlite_journal
-from orchestrator.journal.subscriptions import Facts
+from orchestrator.journal.subscriptions import FactSubscription
 from orchestrator.replay.fork import fork_run
-from orchestrator.services import House, open_house
+from orchestrator.services import Services, open_services
 
 if TYPE_CHECKING:
     from agents.models.wrappers.prices import PriceTable
@@ -60,13 +60,13 @@ IN_MEMORY: Final = ":memory:"
 class Orchestrator:
     """Runs agents and keeps their promises, as long as it is open."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     @property
-    def house(self) -> House:
+    def services(self) -> Services:
         """Its parts, for whoever builds a door."""
-        return self._house
+        return self._services
 
     async def run(
         self,
@@ -87,7 +87,7 @@ class Orchestrator:
             attended: somebody looks at `approvals` meanwhile, and answers. Otherwise what needs
                 an approval is denied.
         """
-        return await run_once(self._house, agent, goal, parts, attended=attended)
+        return await run_once(self._services, agent, goal, parts, attended=attended)
 
     def open_session(
         self, agent: Agent[Any], *, session: str | None = None
@@ -99,7 +99,7 @@ class Orchestrator:
             session: the id of an earlier conversation with this agent, to go on with it.
         """
         id_ = None if session is None else SessionId(session)
-        return open_session(self._house, agent, id_)
+        return open_session(self._services, agent, id_)
 
     async def fork(self, agent: Agent[OutputT], run: str, *, task: str) -> Run[OutputT]:
         """Go on from a run that has ended in another way: live, in a run of its own.
@@ -113,14 +113,16 @@ class Orchestrator:
             task: the first one that is done anew: its id, or its path such as
                 `/editor/researcher[3]`; that of the run itself is all of it.
         """
-        return await fork_run(self._house, agent, run, task)
+        return await fork_run(self._services, agent, run, task)
 
-    def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[Heard]]:
+    def listen(
+        self,
+    ) -> AbstractContextManager[trio.MemoryReceiveChannel[TaskModelEvent]]:
         """Hear models as they answer, as long as the block lasts.
 
         A listener that falls behind misses events, and is told how many; no model waits for it.
         """
-        return self._house.listeners.listen()
+        return self._services.model_subscribers.subscribe()
 
     async def cancel(self, task: str, *, tree: bool = False) -> None:
         """End a task and all below it, and return when every one of them has ended.
@@ -132,12 +134,12 @@ class Orchestrator:
             tree: of a session, end what it has in the background, too: tasks and commands.
         """
         targets = [await self._known(task)]
-        if tree and task in (sessions := self._house.book.ledger.sessions):
-            targets += sessions[SessionId(task)].outstanding
-        await self._house.delegator.cancel(targets)
+        if tree and task in (sessions := self._services.book.ledger.sessions):
+            targets += sessions[SessionId(task)].unsettled_detached
+        await self._services.delegator.cancel(targets)
         if tree:
-            background = self._house.background
-            await background.end(background.of(targets[0]), STOPPED)
+            background = self._services.background
+            await background.end(background.commands_of(targets[0]), STOPPED)
 
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
         """Tell a task something while it works: it reads that before its next model call.
@@ -148,7 +150,7 @@ class Orchestrator:
             seconds: how long to wait for the task to have seen it.
         """
         known = await self._known(task)
-        receipts = await self._house.delegator.steer(
+        receipts = await self._services.delegator.steer(
             {known: new_message_id()},
             well_formed(message),
             by="outside",
@@ -163,16 +165,16 @@ class Orchestrator:
         It cannot be opened again.
         """
         id_ = SessionId(session)
-        book = self._house.book
-        await book.recall(id_)
+        book = self._services.book
+        await book.load_session(id_)
         if id_ not in book.ledger.sessions:
             raise UnknownIdError(f"there is no session {session!r}")
-        await close_for_good(self._house, book.ledger.sessions[id_])
+        await close_for_good(self._services, book.ledger.sessions[id_])
 
     @property
-    def approvals(self) -> list[Ask]:
+    def approvals(self) -> list[ApprovalQuestion]:
         """What somebody is asked to approve now, oldest first. `wait_changed` waits for more."""
-        return open_asks(self._house.book)
+        return open_questions(self._services.book)
 
     async def answer(
         self, approval: str, answer: str, *, reason: str = "", by: str = ""
@@ -190,14 +192,14 @@ class Orchestrator:
             UnknownIdError: nobody waits for that answer any more.
         """
         answer_ask(
-            self._house.book,
+            self._services.book,
             approval,
             answer,
             reason=reason,
             by=by,
-            tell=self._house.acting.show_life,
+            on_answered=self._services.executor.note_activity,
         )
-        await self._house.book.wait_durable()
+        await self._services.book.wait_durable()
 
     async def drain(self, seconds: float) -> bool:
         """Begin nothing new from now on, wait for what runs, and tell whether all has ended.
@@ -209,7 +211,7 @@ class Orchestrator:
         Args:
             seconds: how long to wait at most.
         """
-        return await drain(self._house.book, seconds)
+        return await drain(self._services.book, seconds)
 
     async def abandon(self) -> None:
         """Write down how all that still runs ends, without waiting for it, and take no more facts.
@@ -217,32 +219,32 @@ class Orchestrator:
         For a process that is about to leave, and has something that hangs: a thread, or cleanup
         that does not end. What can be taken up again is interrupted.
         """
-        await abandon(self._house.book, self._house.acting)
+        await abandon(self._services.book, self._services.executor)
 
     @property
     def working(self) -> int:
         """How many tasks an agent works on now, the turns of runs and sessions included."""
-        return working(self._house.book)
+        return count_running(self._services.book)
 
     async def _known(self, task: str) -> TaskId:
         # It may be a session at rest.
-        await self._house.book.recall(SessionId(task))
-        if task not in self._house.book.ledger.tasks:
+        await self._services.book.load_session(SessionId(task))
+        if task not in self._services.book.ledger.tasks:
             raise UnknownIdError(f"there is no task {task!r}")
         return TaskId(task)
 
     @property
     def runs(self) -> list[SessionId]:
         """The ids of all runs and sessions in the journal, oldest first."""
-        return list(self._house.book.ledger.known)
+        return list(self._services.book.ledger.all_sessions)
 
     def tree(self, session: str) -> Tree:
         """Return the tree of a run or a session that is in memory; it grows while that runs.
 
         Of what has ended, only so much stays there: `read_tree` finds the rest.
         """
-        ledger = self._house.book.ledger
-        if ledger.is_forgotten(SessionId(session)):
+        ledger = self._services.book.ledger
+        if ledger.is_evicted(SessionId(session)):
             raise UnknownIdError(
                 f"run {session!r} is not in memory any more: await read_tree(...) reads it"
             )
@@ -253,37 +255,37 @@ class Orchestrator:
     async def read_tree(self, session: str) -> Tree:
         """Return the tree of a run or a session, from memory or from the journal."""
         id_ = SessionId(session)
-        past = await self._house.book.read_past(id_)
+        past = await self._services.book.read_evicted(id_)
         return self.tree(session) if past is None else past.sessions[id_].tree
 
     def now(self) -> float:
         """Return the time by which this orchestrator dates facts."""
-        return self._house.book.clock()
+        return self._services.book.clock()
 
     async def wait_changed(self, *, after: int = 0) -> int:
         """Wait until the journal has more entries than this, and return how many it has."""
-        await self._house.book.wait_posted(after=after)
-        return self._house.book.ledger.last_seq
+        await self._services.book.wait_posted(after=after)
+        return self._services.book.ledger.last_seq
 
-    async def wait_kept(self, *, after: int = 0) -> int:
+    async def wait_durable(self, *, after: int = 0) -> int:
         """Wait until more entries than this survive a crash, and return how many do."""
         seq = await self.wait_changed(after=after)
-        await self._house.book.wait_durable()
+        await self._services.book.wait_durable()
         return seq
 
     @contextmanager
-    def follow(self) -> Generator[Facts]:
+    def subscribe(self) -> Generator[FactSubscription]:
         """Take facts one by one as they become true, as long as the block lasts."""
-        facts = Facts()
-        self._house.book.followers.append(facts.put)
+        facts = FactSubscription()
+        self._services.book.subscribers.append(facts.put)
         try:
             yield facts
         finally:
-            self._house.book.followers.remove(facts.put)
+            self._services.book.subscribers.remove(facts.put)
 
     def calls(self, task: str) -> list[ToolCall]:
         """Return what a task that is in memory has called, and waits for."""
-        record = self._house.book.ledger.tasks.get(TaskId(task))
+        record = self._services.book.ledger.tasks.get(TaskId(task))
         return [] if record is None else unanswered_calls(record.transcript)
 
 
@@ -325,15 +327,15 @@ async def open_orchestrator(
             opened,
             ledger,
             clock=_steady_clock(),
-            redactor=Redactor(secrets_of(environ, secrets)),
+            redactor=Redactor(secret_values(environ, secrets)),
         )
-        roster = Roster(environ, limiters, prices)
-        surroundings = surroundings_of(
-            scrubbed(environ, named=secrets, hand_on=hand_on),
+        roster = AgentRegistry(environ, limiters, prices)
+        surroundings = resolve_workspace_settings(
+            without_secret_variables(environ, declared=secrets, hand_on=hand_on),
             workspace,
             default_journal(environ).parent,
         )
-        async with open_house(
+        async with open_services(
             book, roster, surroundings, new_task_id=_new_task_id
         ) as house:
             yield Orchestrator(house)

@@ -12,13 +12,13 @@ from agents import raising_one_error
 from delegation import SessionId, TaskId
 from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.engine.loops import dispatch_forever, wake_forever
-from orchestrator.engine.model_events import Listeners
-from orchestrator.engine.recovery import take_over
+from orchestrator.engine.model_events import ModelEventSubscribers
+from orchestrator.engine.recovery import recover
 from orchestrator.engine.turns import Turns
-from orchestrator.execution.agent_registry import Roster
-from orchestrator.execution.local import Acting
-from orchestrator.execution.workspace.background_commands import Background
-from orchestrator.execution.workspace.task_workspace import Surroundings
+from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.workspace.background_commands import BackgroundRunner
+from orchestrator.execution.workspace.task_workspace import WorkspaceSettings
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 CLOSE_SECONDS: Final = 5
@@ -26,31 +26,31 @@ CLOSE_SECONDS: Final = 5
 
 
 @attrs.frozen(kw_only=True)
-class House:
+class Services:
     """What a door needs to let somebody in."""
 
     book: Bookkeeper
-    roster: Roster
-    acting: Acting
+    registry: AgentRegistry
+    executor: LocalExecutor
     delegator: OrchestratorDelegator
     turns: Turns
-    listeners: Listeners
-    background: Background
+    model_subscribers: ModelEventSubscribers
+    background: BackgroundRunner
     new_session_id: Callable[[], SessionId]
     new_task_id: Callable[[], TaskId]
 
 
 @asynccontextmanager
-async def open_house(
+async def open_services(
     book: Bookkeeper,
-    roster: Roster,
-    surroundings: Surroundings,
+    registry: AgentRegistry,
+    workspace_settings: WorkspaceSettings,
     *,
     new_task_id: Callable[[], TaskId],
-    delegating: Callable[
-        [Bookkeeper, Acting, Callable[[], TaskId]], OrchestratorDelegator
+    make_delegator: Callable[
+        [Bookkeeper, LocalExecutor, Callable[[], TaskId]], OrchestratorDelegator
     ] = OrchestratorDelegator,
-) -> AsyncGenerator[House]:
+) -> AsyncGenerator[Services]:
     """Wire the parts of an orchestrator, and keep its promises as long as the block lasts.
 
     Args:
@@ -60,17 +60,17 @@ async def open_house(
         new_task_id: names tasks.
         delegating: makes who takes the requests of agents.
     """
-    acting = Acting(book, roster, surroundings)
-    delegator = delegating(book, acting, new_task_id)
+    acting = LocalExecutor(book, registry, workspace_settings)
+    delegator = make_delegator(book, acting, new_task_id)
     turns = Turns(book, acting, delegator)
-    await take_over(book, acting)
-    house = House(
+    await recover(book, acting)
+    house = Services(
         book=book,
-        roster=roster,
-        acting=acting,
+        registry=registry,
+        executor=acting,
         delegator=delegator,
         turns=turns,
-        listeners=acting.listeners,
+        model_subscribers=acting.model_subscribers,
         background=acting.background,
         new_session_id=_new_session_id,
         new_task_id=new_task_id,
@@ -81,16 +81,16 @@ async def open_house(
                 nursery.start_soon(dispatch_forever, book, delegator)
                 nursery.start_soon(wake_forever, book, turns)
                 nursery.start_soon(acting.background.run_forever)
-                nursery.start_soon(acting.watch.watch_forever)
+                nursery.start_soon(acting.watchdog.watch_forever)
                 try:
                     yield house
                 finally:
-                    turns.hang_up()
+                    turns.disconnect_all()
                     nursery.cancel_scope.cancel(reason="the orchestrator is closed")
     finally:
         book.close()
         with trio.move_on_after(CLOSE_SECONDS, shield=True):
-            await roster.aclose()
+            await registry.aclose()
 
 
 def _new_session_id() -> SessionId:

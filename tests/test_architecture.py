@@ -13,26 +13,26 @@ AT_MOST = 60
 
 AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
-    Compaction DefinitionError Failure Hands InLine InputError LimitExceededError Limits
-    Message MessageId Model ModelError ModelEvent ModelRequest Occasion OutputError Part
+    Compaction DefinitionError Failure PipelineContext Queued InputError LimitExceededError Limits
+    Message MessageId Model ModelError ModelEvent ModelRequest InstructionContext OutputError Part
     Patience Pipeline Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel
     Step Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
     UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
-    raising_one_error read_arguments read_output require_schema take_turn tell_nobody
+    raising_one_error read_arguments read_output require_schema take_turn ignore_event
     tool unanswered_calls well_formed
 """
 DELEGATION = """
-    Account Assignment Children Completion Controller DelegationError Delegator
+    Account Assignment Children TaskNotice Controller DelegationError Delegator
     DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
-    Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Room Row
-    Rules SHARED SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
-    Turn UnreadableFactError UnwritableFactError Verdict amounts_of call_key
-    control_tool decide decode delegate_tool dispatched_answer encode forget
-    has_room_for in_order joined_answer one_line printable readable recall
-    remember_used root_of unmet usd used_by
+    Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots Row
+    Rules SHARED_BUDGET_PREFIX SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
+    Turn UnreadableFactError UnwritableFactError Decision decode_used_amounts call_key
+    control_tool decide decode delegate_tool dispatched_answer encode evict_session
+    fits_budget in_dependency_order joined_answer one_line printable readable_characters restore_session
+    register_idle_session root_of unmet_dependency usd encode_shared_use
 """
 ORCHESTRATOR = """
-    Candidates Child ClosedError FanOut FanOutFailedError Heard Journal JournalError
+    Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
     JournalInUseError MemoryJournal Orchestrator OrchestratorError Review Run
     RunFailedError Session SessionOpenError Settled TaskFailedError UnknownIdError best
     budget delegate detach fallback map_each map_reduce open_orchestrator parallel race
@@ -46,6 +46,12 @@ def test_each_room_shows_just_these_names() -> None:
     assert sorted(orchestrator.__all__) == sorted(ORCHESTRATOR.split())
     for room in (agents, delegation, orchestrator):
         assert len(room.__all__) <= AT_MOST
+
+
+def test_names_of_the_first_version_keep_working() -> None:
+    for room in (agents, delegation, orchestrator):
+        for old, new in room._RENAMED.items():
+            assert getattr(room, old) is getattr(room, new)
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -66,18 +66,18 @@ class Compacted:
 
 
 @attrs.frozen
-class InLine:
+class Queued:
     """The call waits for its turn, or has come to it: for a limiter, or for a budget."""
 
     waiting: bool
 
 
 ModelEvent: TypeAlias = (
-    TextDelta | ReasoningDelta | CallDelta | Retrying | Switched | Compacted | InLine
+    TextDelta | ReasoningDelta | CallDelta | Retrying | Switched | Compacted | Queued
 )
 
 
-def tell_nobody(_: ModelEvent) -> None:
+def ignore_event(_: ModelEvent) -> None:
     """Take an event that nobody wants."""
 
 
@@ -92,7 +92,7 @@ class ModelRequest:
     """The JSON schema of the final answer, if it must be JSON."""
     max_output: int | None = None
     """How many tokens the answer may have at most, where somebody counts them."""
-    tell: Callable[[ModelEvent], None] = tell_nobody
+    tell: Callable[[ModelEvent], None] = ignore_event
     """Hears what happens while the answer is made. It returns at once, so nobody slows a model."""
 
 
@@ -118,7 +118,7 @@ class Price:
     cached: float | None = None
     """Of the input that the provider had cached; without it, that costs what the rest does."""
 
-    def of(
+    def cost_of(
         self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0
     ) -> int:
         """Return micro-dollars: exact, and rounded once, half to even."""
@@ -135,7 +135,7 @@ class Price:
 
 
 @runtime_checkable
-class Priced(Protocol):
+class HasPrice(Protocol):
     """A model may also know what it costs."""
 
     @property
@@ -145,7 +145,7 @@ class Priced(Protocol):
 
 
 @runtime_checkable
-class Counting(Protocol):
+class TokenCounter(Protocol):
     """A model may also know what it will read."""
 
     def count_tokens(self, request: ModelRequest) -> int | None:
@@ -155,9 +155,9 @@ class Counting(Protocol):
 
 def known_price(model: Model) -> Price | None:
     """Return what a model says that it costs."""
-    return model.price if isinstance(model, Priced) else None
+    return model.price if isinstance(model, HasPrice) else None
 
 
 def known_count(model: Model, request: ModelRequest) -> int | None:
     """Return what a model says that it will read."""
-    return model.count_tokens(request) if isinstance(model, Counting) else None
+    return model.count_tokens(request) if isinstance(model, TokenCounter) else None

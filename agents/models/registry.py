@@ -10,52 +10,54 @@ from agents.errors import DefinitionError
 from agents.models.model import Model
 
 
-class NamedModel(Model, Protocol):
+class CloseableModel(Model, Protocol):
     """A model that holds connections."""
 
     async def aclose(self) -> None: ...
 
 
-class Maker(Protocol):
+class ModelFactory(Protocol):
     """Makes a model of a provider."""
 
-    def __call__(self, model: str, *, key: str, base_url: str | None) -> NamedModel: ...
+    def __call__(
+        self, model: str, *, key: str, base_url: str | None
+    ) -> CloseableModel: ...
 
 
 @attrs.frozen(kw_only=True)
 class Provider:
     """Who runs models, and what we need to ask them."""
 
-    key: str
+    key_variable: str
     """The environment variable with the key."""
-    base_url: str
+    base_url_variable: str
     """The environment variable with another address that speaks the same protocol."""
     extra: str
     """What to install it with."""
-    load: Callable[[], Maker]
+    load: Callable[[], ModelFactory]
     """Imports the provider, when somebody names it: its client is an extra."""
-    home: str
+    default_url: str
     """Its own address."""
 
-    def is_elsewhere(self, environ: Mapping[str, str]) -> bool:
+    def has_custom_url(self, environ: Mapping[str, str]) -> bool:
         """Tell whether somebody else answers: another address is named."""
-        url = environ.get(self.base_url, "").strip().rstrip("/")
-        return url not in {"", self.home}
+        url = environ.get(self.base_url_variable, "").strip().rstrip("/")
+        return url not in {"", self.default_url}
 
 
-def _openai() -> Maker:
+def _openai() -> ModelFactory:
     from agents.models.providers.openai_chat import OpenAIModel
 
     return OpenAIModel
 
 
-def _responses() -> Maker:
+def _responses() -> ModelFactory:
     from agents.models.providers.openai_responses import ResponsesModel
 
     return ResponsesModel
 
 
-def _anthropic() -> Maker:
+def _anthropic() -> ModelFactory:
     from agents.models.providers.anthropic import AnthropicModel
 
     return AnthropicModel
@@ -63,30 +65,30 @@ def _anthropic() -> Maker:
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
     "openai": Provider(
-        key="OPENAI_API_KEY",
-        base_url="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+        base_url_variable="OPENAI_BASE_URL",
         extra="openai",
         load=_openai,
-        home="https://api.openai.com/v1",
+        default_url="https://api.openai.com/v1",
     ),
     "openai-responses": Provider(
-        key="OPENAI_API_KEY",
-        base_url="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+        base_url_variable="OPENAI_BASE_URL",
         extra="openai",
         load=_responses,
-        home="https://api.openai.com/v1",
+        default_url="https://api.openai.com/v1",
     ),
     "anthropic": Provider(
-        key="ANTHROPIC_API_KEY",
-        base_url="ANTHROPIC_BASE_URL",
+        key_variable="ANTHROPIC_API_KEY",
+        base_url_variable="ANTHROPIC_BASE_URL",
         extra="anthropic",
         load=_anthropic,
-        home="https://api.anthropic.com",
+        default_url="https://api.anthropic.com",
     ),
 }
 
 
-def model_named(name: str, environ: Mapping[str, str]) -> NamedModel:
+def model_named(name: str, environ: Mapping[str, str]) -> CloseableModel:
     """Return the model of this name.
 
     Args:
@@ -114,12 +116,12 @@ def model_named(name: str, environ: Mapping[str, str]) -> NamedModel:
             f"model {name!r} needs the package {exc.name!r}:"
             f" pip install 'delegation-orchestrator[{provider.extra}]'"
         ) from exc
-    base_url = environ.get(provider.base_url, "").strip() or None
-    key = environ.get(provider.key, "").strip()
+    base_url = environ.get(provider.base_url_variable, "").strip() or None
+    key = environ.get(provider.key_variable, "").strip()
     # A server on this machine, such as Ollama, needs none.
     if not key and (base_url is None or not is_on_loopback(base_url)):
         raise DefinitionError(
-            f"model {name!r} needs a key: set {provider.key}, or give the agent a"
+            f"model {name!r} needs a key: set {provider.key_variable}, or give the agent a"
             " ScriptedModel to try things without one"
         )
     return make(model, key=key, base_url=base_url)

@@ -10,10 +10,10 @@ from agents.messages import Usage
 from agents.models.model import Model, ModelRequest, known_count, known_price
 from agents.models.wrappers.rate_limit import part_length, parts_of, texts_of
 
-BYTES_OF_A_TOKEN: Final = 3
+MIN_BYTES_PER_TOKEN: Final = 3
 """English has four and more, other scripts have about three. Only rows of digits and the like
 have fewer, and they are seldom most of what is read."""
-TOKENS_OF_A_FRAME: Final = 10
+TOKENS_PER_MESSAGE: Final = 10
 """What tells a model who speaks, or that here is a tool."""
 
 
@@ -28,7 +28,7 @@ def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
         request: what it would be asked.
         answer_tokens: how long the answer may be, usually `request.max_output`.
     """
-    read = most_read(model, request)
+    read = max_input_tokens(model, request)
     price = known_price(model)
     return Usage(
         calls=1,
@@ -36,22 +36,22 @@ def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
         output_tokens=answer_tokens,
         cost=0
         if price is None
-        else price.of(input_tokens=read, output_tokens=answer_tokens),
+        else price.cost_of(input_tokens=read, output_tokens=answer_tokens),
         unpriced=int(price is None),
     )
 
 
-def most_read(model: Model, request: ModelRequest) -> int:
+def max_input_tokens(model: Model, request: ModelRequest) -> int:
     """Return how many tokens a model will read at most, by its own count if it has one."""
     counted = known_count(model, request)
-    return most_tokens(request) if counted is None else counted
+    return max_request_tokens(request) if counted is None else counted
 
 
-def most_tokens(request: ModelRequest) -> int:
+def max_request_tokens(request: ModelRequest) -> int:
     """Return how many tokens a model may read at most, whoever counts them."""
     # Also what stands for no character is sent as something.
     length = sum(
         len(text.encode(errors="surrogatepass")) for text in texts_of(request)
     ) + sum(map(part_length, parts_of(request)))
     frames = len(request.transcript) + len(request.tools)
-    return length // BYTES_OF_A_TOKEN + frames * TOKENS_OF_A_FRAME
+    return length // MIN_BYTES_PER_TOKEN + frames * TOKENS_PER_MESSAGE

@@ -21,8 +21,8 @@ CHARACTERS: Final = 100_000
 LINE: Final = 300
 # The library follows a schema, and an answer, on the stack of its thread: half a megabyte of it
 # holds 2,000 parts that refer to each other in a chain, and does not hold 5,000.
-PARTS: Final = 2_000
-DEEPEST: Final = 100
+MAX_OBJECTS: Final = 2_000
+MAX_DEPTH: Final = 100
 LEVELS: Final = 500
 # What is visited twice for each level of 30 is visited a billion times: that is a minute, or hours.
 VISITS: Final = 100_000
@@ -67,7 +67,7 @@ def require_schema(schema: object) -> None:
     """
     plain = _plain(schema)
     _validator(plain)
-    if not _Walk(plain, VISITS).ends(None):
+    if not _VisitCounter(plain, VISITS).is_bounded(None):
         raise _refused(
             "it leads through its own parts too often or too deep: make it simpler"
         )
@@ -86,15 +86,17 @@ def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
     except (msgspec.MsgspecError, UnicodeError) as exc:
         return (f"it is not JSON: {exc}",)
     except RecursionError:
-        return (f"it is nested more than {DEEPEST} levels deep",)
-    if _is_deeper(answer, DEEPEST):
-        return (f"it is nested more than {DEEPEST} levels deep",)
-    if not _Walk(plain, VISITS + VISITS_A_CHARACTER * len(text)).ends(answer):
+        return (f"it is nested more than {MAX_DEPTH} levels deep",)
+    if _is_deeper(answer, MAX_DEPTH):
+        return (f"it is nested more than {MAX_DEPTH} levels deep",)
+    if not _VisitCounter(plain, VISITS + VISITS_A_CHARACTER * len(text)).is_bounded(
+        answer
+    ):
         return (
             "it cannot be checked in reasonable time, because the schema leads through its own"
             " parts too often or too deep: make the answer shorter and less nested",
         )
-    with _WithoutPanic():
+    with _PanicGuard():
         try:
             errors = list(validator.iter_errors(answer))
         except (ValueError, OverflowError, RecursionError) as exc:
@@ -113,7 +115,7 @@ def _plain(schema: object) -> dict[str, Any]:
         text = msgspec.json.encode(dict(cast("Mapping[str, Any]", schema))).decode()
         plain: dict[str, Any] = msgspec.json.decode(text)
     except RecursionError as exc:
-        raise _refused(f"it is nested more than {DEEPEST} levels deep") from exc
+        raise _refused(f"it is nested more than {MAX_DEPTH} levels deep") from exc
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as exc:
         raise _refused(f"it is not JSON: {exc}") from exc
     if len(text) > CHARACTERS:
@@ -121,11 +123,11 @@ def _plain(schema: object) -> dict[str, Any]:
             f"it has {len(text)} characters, and {CHARACTERS} are allowed: leave out what"
             " the answer can do without"
         )
-    if _is_deeper(plain, DEEPEST):
-        raise _refused(f"it is nested more than {DEEPEST} levels deep")
+    if _is_deeper(plain, MAX_DEPTH):
+        raise _refused(f"it is nested more than {MAX_DEPTH} levels deep")
     parts = list(_objects(plain))
-    if len(parts) > PARTS:
-        raise _refused(f"it has {len(parts)} objects, and {PARTS} are allowed")
+    if len(parts) > MAX_OBJECTS:
+        raise _refused(f"it has {len(parts)} objects, and {MAX_OBJECTS} are allowed")
     for part in parts:
         _require_own_references(part, is_root=part is plain)
     return plain
@@ -156,7 +158,7 @@ def _validator(schema: dict[str, Any]) -> "jsonschema_rs.Validator":
     def fetch(uri: str) -> NoReturn:
         raise PermissionError(f"{uri} is not fetched")
 
-    with _WithoutPanic():
+    with _PanicGuard():
         try:
             # Not `meta.validate`, which fetches an unknown `$schema`. This engine knows no
             # look-around and no back-reference, and so it never goes back: its time is linear.
@@ -183,7 +185,7 @@ def _validator(schema: dict[str, Any]) -> "jsonschema_rs.Validator":
             raise _refused(str(exc)) from exc
 
 
-class _WithoutPanic:
+class _PanicGuard:
     """Translates what a fault in the library's Rust raises, which is no `Exception`."""
 
     def __enter__(self) -> None: ...
@@ -194,7 +196,7 @@ class _WithoutPanic:
             raise _refused(f"the library that reads it failed: {error}") from error
 
 
-class _Walk:
+class _VisitCounter:
     """Counts, before the library goes, how often it will visit a value, and how deep it gets.
 
     It counts each pair of schema and value once and multiplies, where the library goes anew along
@@ -206,11 +208,11 @@ class _Walk:
         self._visits = visits
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def ends(self, answer: object) -> bool:
+    def is_bounded(self, answer: object) -> bool:
         """Say whether the library comes to an end with this answer."""
         try:
             visits, levels = self._cost(self._root, answer)
-        except (_EndlessError, RecursionError):
+        except (_TooManyVisitsError, RecursionError):
             return False
         return visits <= self._visits and levels <= LEVELS
 
@@ -223,7 +225,7 @@ class _Walk:
         if pair in known:
             return known[pair]
         if len(known) > self._visits:
-            raise _EndlessError
+            raise _TooManyVisitsError
         # Whoever comes back here while we are inside has come full circle, and the library ends it.
         known[pair] = (1, 1)
         visits, levels = _own_cost(here, value), 0
@@ -266,7 +268,7 @@ class _Walk:
         return found
 
 
-class _EndlessError(Exception):
+class _TooManyVisitsError(Exception):
     """There is no end in sight."""
 
 

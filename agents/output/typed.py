@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 OutputT = TypeVar("OutputT")
 
 
-def output_schema(promised: Any) -> Mapping[str, Any] | None:
+def output_schema(output_type: Any) -> Mapping[str, Any] | None:
     """Return the JSON schema of a type of answers; plain text has none."""
-    if promised is str:
+    if output_type is str:
         return None
     try:
         schemas, parts = msgspec.json.schema_components(
-            _alternatives(promised), ref_template="#/$defs/{name}"
+            _alternatives(output_type), ref_template="#/$defs/{name}"
         )
     except (TypeError, NameError) as exc:
         raise DefinitionError(
-            f"{type_name(promised)} cannot be the output of an agent: {exc}"
+            f"{type_name(output_type)} cannot be the output of an agent: {exc}"
         ) from exc
     schema: dict[str, Any] = (
         schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
@@ -32,33 +32,33 @@ def output_schema(promised: Any) -> Mapping[str, Any] | None:
     return {**schema, "$defs": parts} if parts else schema
 
 
-def read_output(promised: "TypeForm[OutputT]", text: str) -> OutputT:
+def read_output(output_type: "TypeForm[OutputT]", text: str) -> OutputT:
     """Return a final answer as what was promised."""
-    if promised is str:
+    if output_type is str:
         return cast("OutputT", text)
     problems: list[str] = []
-    for alternative in _alternatives(promised):
+    for alternative in _alternatives(output_type):
         try:
             return cast("OutputT", msgspec.json.decode(text, type=alternative))
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
             problems.append(str(exc))
     raise OutputError(
-        f"the answer is not the {type_name(promised)} it should be: {'; '.join(problems)}",
+        f"the answer is not the {type_name(output_type)} it should be: {'; '.join(problems)}",
         problems,
     )
 
 
-def _alternatives(promised: Any) -> tuple[Any, ...]:
+def _alternatives(output_type: Any) -> tuple[Any, ...]:
     # One by one, since msgspec reads no union of two classes: the first that fits is meant.
-    is_union = get_origin(promised) in {Union, types.UnionType}
-    return get_args(promised) if is_union else (promised,)
+    is_union = get_origin(output_type) in {Union, types.UnionType}
+    return get_args(output_type) if is_union else (output_type,)
 
 
-def type_name(promised: Any) -> str:
+def type_name(output_type: Any) -> str:
     """Return a type as people write it."""
     # A class has nothing but its name; `list[int]` has a name that leaves out the half of it.
-    is_plain = isinstance(promised, type) and not get_args(promised)
-    return promised.__name__ if is_plain else str(promised).replace("typing.", "")
+    is_plain = isinstance(output_type, type) and not get_args(output_type)
+    return output_type.__name__ if is_plain else str(output_type).replace("typing.", "")
 
 
 def encoded(value: object, agent: str) -> str:

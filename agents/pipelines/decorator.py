@@ -22,7 +22,7 @@ from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.output.typed import output_schema
-from agents.pipelines.pipeline import Hands, Pipeline
+from agents.pipelines.pipeline import Pipeline, PipelineContext
 
 P = ParamSpec("P")
 InputT = TypeVar("InputT")
@@ -32,10 +32,10 @@ BY_NAME: Final = {
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     inspect.Parameter.KEYWORD_ONLY,
 }
-AT_ALL: Final = {inspect.Parameter.POSITIONAL_ONLY, *BY_NAME}
+ACCEPTED_KINDS: Final = {inspect.Parameter.POSITIONAL_ONLY, *BY_NAME}
 
 
-class MakesAgent(Protocol):
+class AgentDecorator(Protocol):
     """What `@agent(...)` gives: it makes an agent of a function."""
 
     @overload
@@ -75,7 +75,7 @@ def agent(
     on_restart: Literal["resume", "restart", "lose"] = "resume",
     approve: Iterable[ApprovalRule] = (),
     workspace: Path | Literal["worktree"] | None = None,
-) -> MakesAgent: ...
+) -> AgentDecorator: ...
 def agent(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make an agent of an async function: what it delegates are its children.
 
@@ -139,11 +139,11 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 def _input(
     name: str, function: Callable[..., Awaitable[Any]], hints: Mapping[str, Any]
-) -> tuple[Any, Callable[[Hands, Any], Awaitable[Any]]]:
+) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]]]:
     """Return the type of what a function takes, and how it is called with such a value."""
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
-        if parameter.kind not in AT_ALL:
+        if parameter.kind not in ACCEPTED_KINDS:
             raise DefinitionError(
                 f"agent {name!r}: {str(parameter)!r} says nothing of what it takes"
             )
@@ -168,7 +168,7 @@ def _by_name(
     function: Callable[..., Awaitable[Any]],
     parameters: list[inspect.Parameter],
     hints: Mapping[str, Any],
-) -> tuple[Any, Callable[[Hands, Any], Awaitable[Any]]]:
+) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]]]:
     fields: list[Any] = []
     for parameter in parameters:
         if parameter.kind not in BY_NAME:
@@ -189,7 +189,7 @@ def _by_name(
         raise DefinitionError(f"agent {name!r}: {exc}") from exc
     _require_readable(name, taken)
 
-    def call(_: Hands, value: Any) -> Awaitable[Any]:
+    def call(_: PipelineContext, value: Any) -> Awaitable[Any]:
         given = {it.name: getattr(value, it.name) for it in parameters}
         return function(**{n: it for n, it in given.items() if it is not msgspec.UNSET})
 

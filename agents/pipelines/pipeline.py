@@ -31,7 +31,7 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 
-class Hands(Protocol):
+class PipelineContext(Protocol):
     """Hands work on for a pipeline."""
 
     async def delegate(
@@ -62,7 +62,9 @@ def _parts(agents: Iterable[Agent[Any]]) -> tuple[Agent[Any], ...]:
 class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_co]):
     """An agent that is a program: `Pipeline[str, Report]` takes text and gives a report."""
 
-    program: Callable[[Hands, Any], Awaitable[Any]] = attrs.field(kw_only=True)
+    program: Callable[[PipelineContext, Any], Awaitable[Any]] = attrs.field(
+        kw_only=True
+    )
     """What it does with what it is given."""
     input: Any = attrs.field(default=Any, kw_only=True)
     """The type of what it takes. `str` is the goal as it is, and so is `Any`; any other is read
@@ -120,7 +122,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             return True
         return False
 
-    def read(self, goal: str) -> Any:
+    def parse_goal(self, goal: str) -> Any:
         """Return a goal as what the program takes."""
         if self.takes_text:
             return goal
@@ -135,7 +137,9 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
                 f" {'; '.join(exc.problems)}"
             ) from exc
 
-    def written(self, value: object, wanted: Mapping[str, Any] | None = None) -> str:
+    def encode_output(
+        self, value: object, requested_schema: Mapping[str, Any] | None = None
+    ) -> str:
         """Return what the program gave as the text of its answer.
 
         Args:
@@ -150,8 +154,10 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             text = value
         else:
             text = encoded(value, self.name)
-            self._require_kept(value, text)
-        if wanted is not None and (problems := schema_problems(wanted, text)):
+            self._require_output_readable(value, text)
+        if requested_schema is not None and (
+            problems := schema_problems(requested_schema, text)
+        ):
             raise OutputError(
                 "the answer does not fit the schema that was asked for:"
                 f" {'; '.join(problems)}",
@@ -159,7 +165,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             )
         return text
 
-    def _require_kept(self, value: object, text: str) -> None:
+    def _require_output_readable(self, value: object, text: str) -> None:
         try:
             read_output(self.output, text)
         except OutputError as exc:
@@ -170,7 +176,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             ) from exc
 
 
-def joined(
+def in_sequence(
     first: Agent[Any, InputT], then: Agent[OutputT, Any]
 ) -> Pipeline[InputT, OutputT]:
     """Return two agents as one: the second gets what the first one gives."""
@@ -183,7 +189,7 @@ def joined(
     after = then.steps if isinstance(then, Pipeline) and then.steps else (then,)
     steps: tuple[Agent[Any], ...] = (*before, *after)
 
-    async def one_after_the_other(hands: Hands, value: Any) -> Any:
+    async def one_after_the_other(hands: PipelineContext, value: Any) -> Any:
         await trio.lowlevel.checkpoint()
         for step in steps:
             value = await hands.delegate(step, value)

@@ -5,13 +5,13 @@ What is secret is judged by `agents.redaction.redactor`, so what a subprocess is
 
 from collections.abc import Iterable, Mapping
 
-from agents.redaction.redactor import is_secret
+from agents.redaction.redactor import is_secret_variable
 
 
-def scrubbed(
+def without_secret_variables(
     environ: Mapping[str, str],
     *,
-    named: Iterable[str] = (),
+    declared: Iterable[str] = (),
     hand_on: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return an environment without its secret variables.
@@ -21,9 +21,10 @@ def scrubbed(
         named: variables that are secret whatever they are called.
         hand_on: variables that are given to the subprocess all the same.
     """
-    named, hand_on = frozenset(named), frozenset(hand_on)
+    declared, hand_on = frozenset(declared), frozenset(hand_on)
     return {
         name: value
         for name, value in environ.items()
-        if name in hand_on or not is_secret(name, value, named=name in named)
+        if name in hand_on
+        or not is_secret_variable(name, value, declared=name in declared)
     }

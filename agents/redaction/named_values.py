@@ -9,14 +9,14 @@ from typing import Final, cast
 
 import attrs
 
-TAKEN_OUT: Final = "***"
-SHORTEST: Final = 8
+REDACTED: Final = "***"
+MIN_SECRET_LENGTH: Final = 8
 """A value that is shorter would be found in any text."""
 
 # Case does not matter in names, but only ASCII has the letters we look for.
 ANY_CASE: Final = re.IGNORECASE | re.ASCII
 
-NAMES: Final = (
+SECRET_NAME_WORDS: Final = (
     *("password", "passwd", "passphrase", "pwd", "secret", "credential"),
     *("authorization", "key", "token"),
 )
@@ -29,7 +29,7 @@ _BEFORE_KEY: Final = "|".join(
     f"(?<={kind}{between}key)" for kind in _KINDS_OF_KEY for between in ("", "[_-]")
 )
 # It begins with one of `NAMES`, so that it is tried only where one of them stands.
-NAME: Final = (
+SECRET_NAME: Final = (
     r"(?P<name>pass(?:word|wd|phrase)|pwd(?<![a-z]pwd)(?==)|secret|credentials?"
     rf"|authorization|token|key(?:{_BEFORE_KEY}))"
 )
@@ -44,7 +44,7 @@ _QUOTED: Final = (
     r"(?:(?<!\\)(?:(?P=deep)\\(?P=deep)\\)*(?P=deep)(?P=mark)|$)"
 )
 _NAMED: Final = re.compile(
-    rf"{NAME}(?:(?P<close>\\{{0,15}}[\"'])?[ \t]*(?:{_TYPE}|(?P<is>{_OPERATOR})[ \t]*)"
+    rf"{SECRET_NAME}(?:(?P<close>\\{{0,15}}[\"'])?[ \t]*(?:{_TYPE}|(?P<is>{_OPERATOR})[ \t]*)"
     rf"|(?P<flag>[ \t]+))"
     rf"(?P<value>(?:[bruf]{{1,2}}(?=[\"']))?(?:{_QUOTED})"
     rf"|{_SCHEME}?[^\s\"'\\&;]{{1,80}})",
@@ -56,10 +56,10 @@ _REST: Final = re.compile(
 _IN_NAMES: Final = f"{string.ascii_letters}{string.digits}_.-"
 _QUOTES: Final = re.compile(r"[bruf]{0,2}(?P<open>\\*[\"'])", ANY_CASE)
 _LABEL: Final = re.compile(r"[A-Za-z ,.:'-]{1,120}", re.ASCII)
-_SPOKEN_OF: Final = re.compile(rf"\b(?:api )?{NAME}\b|\bkey\b", ANY_CASE)
-TELLING: Final = re.compile(rf"{NAME}\Z", ANY_CASE)
+_MENTION: Final = re.compile(rf"\b(?:api )?{SECRET_NAME}\b|\bkey\b", ANY_CASE)
+ENDS_IN_SECRET_NAME: Final = re.compile(rf"{SECRET_NAME}\Z", ANY_CASE)
 # What stands for a secret and is none: `$NAME`, `${{ it }}`, `<yours>`, `%s`, a path, an address.
-_STAND_IN: Final = re.compile(
+_PLACEHOLDER: Final = re.compile(
     r"[\W_]*|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{\w+\}?|\$?\{\{.*|\$\(.*|\{[^{}]*\}|<[^<>]*>"
     r"|%\w+%|%\(?\w*\)?[sdr]|[A-Za-z]+://.*|\d{1,3}(?:[.,-]\d{1,3})?%?"
     r"|(?!.{40}\Z)(?:(?:~|\.{1,2})?/|[A-Za-z]:[\\/])[\w.@ \\/-]*",
@@ -71,7 +71,7 @@ _TYPES: Final = frozenset(
         *("number", "bool", "boolean", "any", "object", "float", "dict", "list"),
     ]
 )
-WORDS: Final = _TYPES | frozenset(
+HARMLESS_WORDS: Final = _TYPES | frozenset(
     [
         *("none", "null", "nil", "true", "false", "yes", "no", "on", "off"),
         *("undefined", "optional", "required", "final", "self"),
@@ -129,32 +129,32 @@ _SCHEME_FIRST: Final = re.compile(_SCHEME, ANY_CASE)
 
 
 @attrs.frozen
-class Said:
+class NamedValue:
     """Under which name a value stands, and how."""
 
-    before: str
+    name_prefix: str
     """What the name begins with: `client_` in `client_secret`."""
     name: str
     quoted: bool = False
-    by_itself: bool = False
+    standalone: bool = False
     """As in a file of settings, where no value is a piece of code."""
 
     def is_secret(self, value: str) -> bool:
         value = value[len(_scheme(self.name, value)) :]
-        if _STAND_IN.fullmatch(value) or value.lower() in WORDS:
+        if _PLACEHOLDER.fullmatch(value) or value.lower() in HARMLESS_WORDS:
             return False
-        if self.name.lower() == "token" and not _OWN_TOKEN.search(self.before):
-            is_other = _OTHER_TOKEN.search(self.before) is not None
-            if is_other or not self.by_itself:
+        if self.name.lower() == "token" and not _OWN_TOKEN.search(self.name_prefix):
+            is_other = _OTHER_TOKEN.search(self.name_prefix) is not None
+            if is_other or not self.standalone:
                 return not is_other and _is_opaque(value)
         if self.quoted:
             return not _is_label(value)
         if _CODE.fullmatch(value) or value.lower() in self._names():
             return False
-        return self.by_itself or not _is_identifier(value)
+        return self.standalone or not _is_identifier(value)
 
     def _names(self) -> tuple[str, str]:
-        return self.name.lower(), f"{self.before}{self.name}".lower()
+        return self.name.lower(), f"{self.name_prefix}{self.name}".lower()
 
 
 def _scheme(name: str, value: str) -> str:
@@ -166,14 +166,14 @@ def _scheme(name: str, value: str) -> str:
 def _is_label(value: str) -> bool:
     """Tell what is said to people about a password from one."""
     is_said = " " in value or value.isalpha()
-    return bool(is_said and _LABEL.fullmatch(value) and _SPOKEN_OF.search(value))
+    return bool(is_said and _LABEL.fullmatch(value) and _MENTION.search(value))
 
 
 def _is_identifier(value: str) -> bool:
     """Tell a word, or `token1`, from `hunter2`."""
     if _WORD.fullmatch(value):
         return True
-    return value.isidentifier() and bool(_SPOKEN_OF.search(value.replace("_", " ")))
+    return value.isidentifier() and bool(_MENTION.search(value.replace("_", " ")))
 
 
 def _is_opaque(value: str) -> bool:
@@ -181,26 +181,26 @@ def _is_opaque(value: str) -> bool:
     return _OPAQUE.fullmatch(value) is not None and _CODE.fullmatch(value) is None
 
 
-def without_named(text: str) -> str:
+def redact_named_values(text: str) -> str:
     """Take out what stands under a telling name."""
     kept: list[str] = []
     done = 0
-    for head in _heads(text):
+    for head in _name_positions(text):
         # Inside what stays, something else may have a name; inside what goes, nothing has.
         found = _NAMED.match(text, head) if head >= done else None
-        if found is not None and (taken := _taken(found)) is not None:
+        if found is not None and (taken := _replacement(found)) is not None:
             shown, end = taken
             kept += text[done : found.start("value")], shown
             done = end
     return "".join([*kept, text[done:]])
 
 
-def _heads(text: str) -> list[int]:
+def _name_positions(text: str) -> list[int]:
     """Return where a name could begin."""
     # The one letter that gets longer when it gets small would move all that follow.
     low = text.replace("\u0130", "i").lower()
     heads: list[int] = []
-    for name in NAMES:
+    for name in SECRET_NAME_WORDS:
         head = low.find(name)
         while head >= 0:
             heads.append(head)
@@ -208,7 +208,7 @@ def _heads(text: str) -> list[int]:
     return sorted(heads)
 
 
-def _taken(found: re.Match[str]) -> tuple[str, int] | None:
+def _replacement(found: re.Match[str]) -> tuple[str, int] | None:
     """Return what is shown instead of a value, and where that ends; nothing if it may stay."""
     text, name, value = found.string, found["name"], found["value"]
     start, end = found.span("value")
@@ -222,28 +222,28 @@ def _taken(found: re.Match[str]) -> tuple[str, int] | None:
     if quotes := _QUOTES.match(value):
         around = quotes["open"]
         inner = value[quotes.end() :].removesuffix(around)
-        if not Said(before, name, quoted=True).is_secret(inner):
+        if not NamedValue(before, name, quoted=True).is_secret(inner):
             return None
         scheme = _scheme(name, inner)
-        return f"{value[: quotes.end()]}{scheme}{TAKEN_OUT}{around}", end
+        return f"{value[: quotes.end()]}{scheme}{REDACTED}{around}", end
     scheme = _scheme(name, value)
     value = value[len(scheme) :].split(maxsplit=1)[0]
     if found["close"]:
         value = re.split(r"[,}\])]", value, maxsplit=1)[0]
     value = value.rstrip(",)]}>.:`")
     around = found["close"] or ""
-    by_itself = _is_by_itself(found, before, value)
-    is_secret = Said(before, name, by_itself=by_itself or bool(scheme)).is_secret
+    by_itself = _is_standalone(found, before, value)
+    is_secret = NamedValue(before, name, standalone=by_itself or bool(scheme)).is_secret
     if not is_secret(value.lstrip("`")):
         return None
     end = start + len(scheme) + len(value)
     if not found["close"]:
         rest = cast("re.Match[str]", _REST.match(text, end))[0]
         end += len(rest.rstrip(",)]}>.:`"))
-    return f"{around}{scheme}{TAKEN_OUT}{around}", end
+    return f"{around}{scheme}{REDACTED}{around}", end
 
 
-def _is_by_itself(found: re.Match[str], before: str, value: str) -> bool:
+def _is_standalone(found: re.Match[str], before: str, value: str) -> bool:
     """Tell whether it stands in an address, among settings, or alone in its line."""
     text, start = found.string, found.start() - len(before)
     said = text[found.end("name") : found.start("value")]
@@ -309,12 +309,12 @@ def _could_be_setting(line: str) -> bool:
 
 
 def _could_be_word_of_settings(value: str) -> bool:
-    is_remark = value.lower() in _REMARKS or _SPOKEN_OF.search(value.replace("_", " "))
+    is_remark = value.lower() in _REMARKS or _MENTION.search(value.replace("_", " "))
     return not is_remark and _CAMELS.fullmatch(value) is None
 
 
-def is_no_stand_in(text: str) -> bool:
-    return _STAND_IN.fullmatch(text) is None
+def is_not_placeholder(text: str) -> bool:
+    return _PLACEHOLDER.fullmatch(text) is None
 
 
 def has_digit(text: str) -> bool:

@@ -17,19 +17,19 @@ import attrs
 
 from agents.redaction.named_values import (
     ANY_CASE,
-    NAME,
-    NAMES,
-    SHORTEST,
-    TAKEN_OUT,
-    TELLING,
-    WORDS,
-    Said,
+    ENDS_IN_SECRET_NAME,
+    HARMLESS_WORDS,
+    MIN_SECRET_LENGTH,
+    REDACTED,
+    SECRET_NAME,
+    SECRET_NAME_WORDS,
+    NamedValue,
     has_digit,
-    is_no_stand_in,
-    without_named,
+    is_not_placeholder,
+    redact_named_values,
 )
 
-SHORTEST_NAMED: Final = 4
+MIN_DECLARED_SECRET_LENGTH: Final = 4
 """Whoever names a variable knows what is in it."""
 
 # A text may itself be JSON, or JSON in JSON: then quotes and new lines have backslashes.
@@ -64,13 +64,13 @@ class _Rule:
     is_secret: Callable[[str], bool] = lambda _value: True
 
     def apply(self, text: str) -> str:
-        return self.pattern.sub(self._taken, text)
+        return self.pattern.sub(self._replacement, text)
 
-    def _taken(self, found: re.Match[str]) -> str:
+    def _replacement(self, found: re.Match[str]) -> str:
         groups = found.groupdict()
         if not self.is_secret(groups.get("value") or found[0]):
             return found[0]
-        return f"{groups.get('kept') or ''}{TAKEN_OUT}"
+        return f"{groups.get('kept') or ''}{REDACTED}"
 
 
 def _is_key(text: str) -> bool:
@@ -146,7 +146,7 @@ _RULES: Final = (
         ),
         _is_basic,
     ),
-    _Rule(("@",), _LOGIN_IN_URL, is_no_stand_in),
+    _Rule(("@",), _LOGIN_IN_URL, is_not_placeholder),
     _Rule(
         ("curl",),
         re.compile(
@@ -154,12 +154,14 @@ _RULES: Final = (
             r"[^\s:\"'\\]{1,100}:)(?P<value>[^\s\"'\\]+)",
             re.DOTALL,
         ),
-        is_no_stand_in,
+        is_not_placeholder,
     ),
     _Rule(
         ("password>", "passwd>", "passphrase>", "secret>", "token>", "key>"),
-        re.compile(rf"(?P<kept>{NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
-        is_no_stand_in,
+        re.compile(
+            rf"(?P<kept>{SECRET_NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE
+        ),
+        is_not_placeholder,
     ),
 )
 # What every fact is looked through for, so it has to be cheap: a letter is found many times as
@@ -201,63 +203,72 @@ class Redactor:
         )
         self._longest = max(map(len, forms), default=0)
 
-    def text(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return a text without its secrets."""
         # What is left may look like a secret only now, so it is looked at once more.
-        while (left := self._once(text)) != text:
+        while (left := self._redact_once(text)) != text:
             text = left
         return text
 
-    def suspects(self, body: bytes) -> bool:
+    def may_hold_secret(self, body: bytes) -> bool:
         """Tell whether there could be a secret in a fact as it is stored. It may err that way only.
 
         What is looked for has nothing in it that JSON would write in another way.
         """
         raw, low = body.decode(), body.lower().decode()
-        if _is_marked(raw, low):
+        if _has_secret_mark(raw, low):
             return True
         return any([mark in low for mark in self._marks])  # noqa: C419 (twice as fast)
 
-    def begun(self, text: str) -> int:
+    def partial_secret_length(self, text: str) -> int:
         """Return how much of the end of a text may be the beginning of a known value."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             if text[-length:] in self._beginnings:
                 return length
         return 0
 
-    def tree(self, value: object) -> Any:
+    def redact_tree(self, value: object) -> Any:
         """Return lists and mappings without the secrets in their texts, or under telling names."""
         match value:
             case str():
-                return self.text(value)
+                return self.redact(value)
             case Mapping():
                 items = cast("Mapping[object, object]", value).items()
-                return {self.tree(name): self._under(name, it) for name, it in items}
+                return {
+                    self.redact_tree(name): self._redact_field(name, it)
+                    for name, it in items
+                }
             case list() | tuple():
-                return [self.tree(part) for part in cast("Iterable[object]", value)]
+                return [
+                    self.redact_tree(part) for part in cast("Iterable[object]", value)
+                ]
             case _:
                 return value
 
-    def _once(self, text: str) -> str:
+    def _redact_once(self, text: str) -> str:
         for form in self._known:
-            text = text.replace(form, TAKEN_OUT)
+            text = text.replace(form, REDACTED)
         # A look for a mark is many times cheaper than one for a pattern.
         low = text.lower()
         for rule in _RULES:
             if any(mark in low for mark in rule.marks):
                 text = rule.apply(text)
-        if any(name in low for name in NAMES):
-            text = without_named(text)
+        if any(name in low for name in SECRET_NAME_WORDS):
+            text = redact_named_values(text)
         return _without_ends_of_keys(text) if "-----end " in low else text
 
-    def _under(self, name: object, value: object) -> Any:
+    def _redact_field(self, name: object, value: object) -> Any:
         # A schema says under such a name what a password is like, and a flag that there is one.
         is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-        if is_plain and isinstance(name, str) and (found := TELLING.search(name)):
-            said = Said(name[: found.start()], found["name"], quoted=True)
+        if (
+            is_plain
+            and isinstance(name, str)
+            and (found := ENDS_IN_SECRET_NAME.search(name))
+        ):
+            said = NamedValue(name[: found.start()], found["name"], quoted=True)
             if said.is_secret(str(value)):
-                return TAKEN_OUT
-        return self.tree(value)
+                return REDACTED
+        return self.redact_tree(value)
 
 
 def _without_ends_of_keys(text: str) -> str:
@@ -272,12 +283,12 @@ def _without_ends_of_keys(text: str) -> str:
         ):
             begin -= len(line[0])
         if begin < end.start():
-            left += [text[done:begin], TAKEN_OUT]
+            left += [text[done:begin], REDACTED]
             done = end.end()
     return "".join([*left, text[done:]])
 
 
-def _is_marked(raw: str, low: str) -> bool:
+def _has_secret_mark(raw: str, low: str) -> bool:
     return (
         ("I" in raw and ("AKIA" in raw or "ASIA" in raw or "AIza" in raw))
         or ("J" in raw and "eyJ" in raw)
@@ -304,7 +315,7 @@ def _forms(value: str) -> set[str]:
     as_json = json.dumps(value, ensure_ascii=False)[1:-1]
     forms = {value, as_json, json.dumps(value)[1:-1], json.dumps(as_json)[1:-1]}
     forms |= {quote(raw, safe=safe) for safe in ("", "/")}
-    if len(raw) >= SHORTEST:
+    if len(raw) >= MIN_SECRET_LENGTH:
         # What follows the value, such as a new line, changes the last letters only.
         for part in (raw, raw[: len(raw) // 3 * 3]):
             forms.add(base64.b64encode(part).decode().rstrip("="))
@@ -320,12 +331,12 @@ def _mark(form: str) -> str:
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
     """Return a text without its secrets."""
-    return Redactor(known).text(text)
+    return Redactor(known).redact(text)
 
 
 def redacted_tree(tree: object, known: Iterable[str] = ()) -> Any:
     """Return lists and mappings without the secrets in their texts, or under telling names."""
-    return Redactor(known).tree(tree)
+    return Redactor(known).redact_tree(tree)
 
 
 # The names of variables, word by word.
@@ -350,37 +361,47 @@ _HARMLESS_KEYS: Final = frozenset(
 )
 
 
-def is_secret(name: str, value: str, *, named: bool = False) -> bool:
+def is_secret_variable(name: str, value: str, *, declared: bool = False) -> bool:
     """Tell whether an environment variable is secret: named so, or by its name or its value."""
-    if named:
+    if declared:
         return True
     value = value.strip()
-    says_so = _says_so(name) and value.lower() not in WORDS and not _is_path(value)
+    says_so = (
+        _has_secret_name(name)
+        and value.lower() not in HARMLESS_WORDS
+        and not _is_path(value)
+    )
     return says_so or redacted(value) != value
 
 
-def secrets_of(environ: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
+def secret_values(
+    environ: Mapping[str, str], declared: Iterable[str] = ()
+) -> list[str]:
     """Return the values in an environment that no text may hold, the longest first.
 
     Args:
         environ: the variables of this process.
         named: those that are secret whatever they are called.
     """
-    named = frozenset(named)
+    declared = frozenset(declared)
     secrets: set[str] = set()
     for name, value in environ.items():
         bare = value.strip()
-        if is_secret(name, bare, named=name in named) and not _is_path(bare):
+        if is_secret_variable(name, bare, declared=name in declared) and not _is_path(
+            bare
+        ):
             logins = [found["value"] for found in _LOGIN_IN_URL.finditer(bare)]
             # The rest of an address may be told to anybody.
-            is_whole = name in named or (_says_so(name) and not logins)
+            is_whole = name in declared or (_has_secret_name(name) and not logins)
             parts = [*logins, *map(unquote, logins), *([bare] if is_whole else [])]
-            shortest = SHORTEST_NAMED if name in named else SHORTEST
+            shortest = (
+                MIN_DECLARED_SECRET_LENGTH if name in declared else MIN_SECRET_LENGTH
+            )
             secrets.update(part for part in parts if len(part) >= shortest)
     return sorted(secrets, key=lambda secret: (-len(secret), secret))
 
 
-def _says_so(name: str) -> bool:
+def _has_secret_name(name: str) -> bool:
     words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
     if words[-3:] == ["ACCESS", "KEY", "ID"]:
         return True

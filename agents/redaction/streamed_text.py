@@ -8,7 +8,7 @@ import re
 from itertools import chain
 from typing import Final
 
-from agents.redaction.named_values import ANY_CASE, NAME, NAMES
+from agents.redaction.named_values import ANY_CASE, SECRET_NAME, SECRET_NAME_WORDS
 from agents.redaction.redactor import Redactor
 
 CONTEXT: Final = 600
@@ -18,14 +18,14 @@ LONGEST: Final = 4000
 PART: Final = 1000
 LOOKS: Final = 10
 """How often a text is looked at before all of it is held back."""
-_STARTS: Final = (
+_KEY_PREFIXES: Final = (
     *("sk-", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox"),
     *("xapp-", "sk_live_", "rk_live_", "hf_", "gsk_", "npm_", "xai-", "pypi-"),
     *("AKIA", "ASIA", "AIza", "SG.", "eyJ", "-----BEGIN "),
 )
 """How secrets begin that can be told by their looks."""
-_BEGINNINGS: Final = frozenset(
-    start[:length] for start in _STARTS for length in range(1, len(start))
+_PARTIAL_PREFIXES: Final = frozenset(
+    start[:length] for start in _KEY_PREFIXES for length in range(1, len(start))
 )
 _LAST_WORD: Final = re.compile(
     r"(?:(?<=\\[nrt])|(?<![A-Za-z0-9\\]))[A-Za-z_.-]{1,11}\Z"
@@ -35,8 +35,8 @@ _SHAPE: Final = re.compile(
     r"sk-|gh[opsur]_|github_pat_|glpat-|xox|xapp-|k_live_|hf_|gsk_|npm_|xai-|pypi-"
     r"|A[KS]IA|AIza|SG\.|eyJ|:/|:\\|[a-z][A-Z]|[0-9+/=]"
 )
-_BETWEEN: Final = " \n\t\r\"'<>"
-_OPEN: Final = (
+_DELIMITERS: Final = " \n\t\r\"'<>"
+_UNFINISHED: Final = (
     # A header's value, a login of curl, what stands in an element of XML.
     (
         ("bearer", "basic"),
@@ -50,7 +50,7 @@ _OPEN: Final = (
             re.DOTALL,
         ),
     ),
-    ((">",), re.compile(rf"{NAME}>(?P<held>[^<>\s]*(?:<[^<>]*)?)\Z", ANY_CASE)),
+    ((">",), re.compile(rf"{SECRET_NAME}>(?P<held>[^<>\s]*(?:<[^<>]*)?)\Z", ANY_CASE)),
     # A private key, and the lines of one whose beginning nobody has shown.
     (
         ("-----begin ",),
@@ -71,14 +71,15 @@ _OPEN: Final = (
 )
 """What is open as long as it reaches to the end: what must be there for it, and the pattern."""
 _NAMED: Final = (
-    re.compile(rf"{NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])", ANY_CASE),
+    re.compile(rf"{SECRET_NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])", ANY_CASE),
     re.compile(
-        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){NAME}[ \t]+", ANY_CASE
+        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){SECRET_NAME}[ \t]+",
+        ANY_CASE,
     ),
 )
 
 
-class Withholding:
+class StreamRedactor:
     """One text, as far as it may be told."""
 
     def __init__(self, redactor: Redactor) -> None:
@@ -99,66 +100,66 @@ class Withholding:
             return ""
         begin = len(self._before)
         said = self._before + self._held + text
-        end = max(begin, self._closed_until(said))
+        end = max(begin, self._safe_end(said))
         if len(said) - end > LONGEST:
             # To look at so much again and again takes too long.
             self._is_silent = True
-        told = self._cleaned(said[:end]) if end > begin else ""
+        told = self._redacted(said[:end]) if end > begin else ""
         self._held = said[end:]
         self._before = said[max(0, end - CONTEXT) : end]
         return told
 
-    def _closed_until(self, said: str) -> int:
+    def _safe_end(self, said: str) -> int:
         """Return how much of a text can be judged by itself: nothing in it is open."""
         end = len(said)
         for _ in range(LOOKS):
-            known = self._known_until(said[:end])
+            known = self._undecided_start(said[:end])
             if known == end:
                 return end
             end = known
         return 0
 
-    def _cleaned(self, said: str) -> str:
+    def _redacted(self, said: str) -> str:
         """Return what is new in a text, without its secrets."""
-        if not self._redactor.suspects(said.encode(errors="replace")):
+        if not self._redactor.may_hold_secret(said.encode(errors="replace")):
             return said[len(self._before) :]
-        before, after = map(self._redactor.text, (self._before, said))
+        before, after = map(self._redactor.redact, (self._before, said))
         if not after.startswith(before):
             # What was told turns out to be part of a secret: nothing is told behind it.
             self._is_silent = True
             return ""
         return after[len(before) :]
 
-    def _known_until(self, said: str) -> int:
+    def _undecided_start(self, said: str) -> int:
         """Return where that begins of which nobody knows yet what it will be."""
-        end = len(said) - self._redactor.begun(said)
+        end = len(said) - self._redactor.partial_secret_length(said)
         word = _LAST_WORD.search(said, max(0, len(said) - _LONGEST_WORD))
-        if word is not None and word[0] in _BEGINNINGS:
+        if word is not None and word[0] in _PARTIAL_PREFIXES:
             end = min(end, word.start())
-        run = _run_before(said, len(said))
+        run = _word_start(said, len(said))
         if _SHAPE.search(said, run):
             end = min(end, run)
         low = said.lower()
-        for marks, pattern in _OPEN:
+        for marks, pattern in _UNFINISHED:
             if any(mark in low for mark in marks) and (found := pattern.search(said)):
                 end = min(end, found.start("held"))
-        if any(name in low for name in NAMES):
-            end = _named_until(said, end)
+        if any(name in low for name in SECRET_NAME_WORDS):
+            end = _undecided_value_start(said, end)
         # Where a part of it is open, the whole is.
-        return end if end == len(said) else _run_before(said, end)
+        return end if end == len(said) else _word_start(said, end)
 
 
-def _named_until(said: str, end: int) -> int:
+def _undecided_value_start(said: str, end: int) -> int:
     """Return where the first value begins that stands under a name and is open."""
     found = chain.from_iterable(it.finditer(said, 0, end) for it in _NAMED)
     for value in sorted((it.end() for it in found), reverse=True):
         # It is judged by the line behind it, too.
         if value <= said.rfind("\n", 0, max(0, said.rfind("\n", 0, end))):
             break
-        end = min(end, _run_before(said, value))
+        end = min(end, _word_start(said, value))
     return end
 
 
-def _run_before(said: str, end: int) -> int:
+def _word_start(said: str, end: int) -> int:
     """Return where the word begins that stands before a place."""
-    return 1 + max(said.rfind(blank, 0, end) for blank in _BETWEEN)
+    return 1 + max(said.rfind(blank, 0, end) for blank in _DELIMITERS)

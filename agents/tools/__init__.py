@@ -1,1 +1,5 @@
-"""Tools: what an agent may use, and one leaf for each kind that ships."""
+"""Tools: what an agent may use, and one package for each kind that ships."""
+
+from pathlib import Path
+
+__path__.append(str(Path(__file__).parent / "old_paths"))

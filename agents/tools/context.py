@@ -15,49 +15,49 @@ import attrs
 from agents.errors import DefinitionError
 
 if TYPE_CHECKING:
-    from agents.tools.files.seen_files import Desk
-    from agents.tools.terminal.background import Processes
+    from agents.tools.files.seen_files import SeenFiles
+    from agents.tools.terminal.background import BackgroundCommands
 
 
 @attrs.frozen(kw_only=True)
-class Scene:
+class ToolContext:
     """What the tools of one task find around them."""
 
     workspace: Path
     """The folder that file tools stay in, and in which commands start."""
     environ: Mapping[str, str]
     """The environment of what is started, without secrets."""
-    desk: "Desk"
+    seen_files: "SeenFiles"
     """The files that this task has read."""
-    processes: "Processes"
+    processes: "BackgroundCommands"
     """The commands that this task has started in the background."""
     redact: Callable[[str], str]
     """Takes secrets out of what is about to be written down."""
 
 
-_SCENE: Final[ContextVar[Scene]] = ContextVar("scene")
+_TOOL_CONTEXT: Final[ContextVar[ToolContext]] = ContextVar("scene")
 
 
 @contextmanager
-def playing(scene: Scene) -> Generator[None]:
+def use_tool_context(context: ToolContext) -> Generator[None]:
     """Set the scene for the length of a `with`."""
-    token = _SCENE.set(scene)
+    token = _TOOL_CONTEXT.set(context)
     try:
         yield
     finally:
-        _SCENE.reset(token)
+        _TOOL_CONTEXT.reset(token)
 
 
-def without_secrets(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Return a text as it may be written down here."""
-    scene = _SCENE.get(None)
+    scene = _TOOL_CONTEXT.get(None)
     return text if scene is None else scene.redact(text)
 
 
-def current_scene() -> Scene:
+def current_tool_context() -> ToolContext:
     """Return where the tool that asks runs."""
     try:
-        return _SCENE.get()
+        return _TOOL_CONTEXT.get()
     except LookupError:
         raise DefinitionError(
             "tools that touch the machine run where an orchestrator runs their agent, and"

@@ -17,7 +17,7 @@ import trio
 
 from agents.errors import DefinitionError
 from agents.messages import well_formed
-from agents.tools.context import without_secrets
+from agents.tools.context import redact_secrets
 
 
 def as_text(name: str, result: object) -> str:
@@ -101,7 +101,7 @@ def _write(file: Path, content: bytes) -> None:
 
 async def shortened_and_saved(text: str, limit: int, spill: Spill) -> str:
     """Save a text that is longer than the limit, and return what the model reads of it."""
-    text = without_secrets(well_formed(text))
+    text = redact_secrets(well_formed(text))
     saved_as = await trio.to_thread.run_sync(_saved_as, text, spill)
     return shortened(text, limit, saved_as)
 

@@ -38,8 +38,8 @@ CallKey = NewType("CallKey", str)
 A call that a crash interrupted is made again under the same key, so a tool that hands the key on to
 whoever does the work (`Idempotency-Key: ...`) has it done once.
 """
-CURRENT_KEY: Final[ContextVar[CallKey]] = ContextVar("call key")
-Asynchronous: TypeAlias = Callable[..., Awaitable[Any]]
+CURRENT_CALL_KEY: Final[ContextVar[CallKey]] = ContextVar("call key")
+AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
 
 # What every provider accepts.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -64,9 +64,9 @@ class Tool:
     run: Callable[[ToolCall], Awaitable[str]]
     idempotent: bool = False
     """Safe to run again when a crash leaves it unknown whether it ran."""
-    keyed: bool = False
+    takes_call_key: bool = False
     """It is handed the key of its call, and runs when that is known for ever."""
-    elsewhere: bool = False
+    runs_at_caller: bool = False
     """Whoever asked runs it: a call of it ends the turn, and nobody here answers it."""
 
 
@@ -145,7 +145,7 @@ def _tool_from(
         raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
     description, about = _documentation(function)
     arguments, keys = _arguments_type(name, function, about)
-    called = _within_seconds(name, function, timeout)
+    called = _with_timeout(name, function, timeout)
 
     async def run(call: ToolCall) -> str:
         given = read_arguments(call, arguments)
@@ -153,7 +153,7 @@ def _tool_from(
             field: getattr(given, field) for field in arguments.__struct_fields__
         }
         if keys:
-            keywords |= dict.fromkeys(keys, CURRENT_KEY.get(CallKey("")))
+            keywords |= dict.fromkeys(keys, CURRENT_CALL_KEY.get(CallKey("")))
         try:
             text = as_text(name, await called(**keywords))
         except ToolError as exc:
@@ -171,18 +171,18 @@ def _tool_from(
         parameters=arguments_schema(arguments),
         run=run,
         idempotent=idempotent or bool(keys),
-        keyed=bool(keys),
+        takes_call_key=bool(keys),
     )
 
 
-def _within_seconds(
+def _with_timeout(
     name: str, function: Callable[..., Any], seconds: float | None
-) -> Asynchronous:
+) -> AsyncFunction:
     is_async = inspect.iscoroutinefunction(function)
     if seconds is None:
         return function if is_async else _in_a_thread(function, trio.to_thread.run_sync)
 
-    async def in_time(called: Asynchronous, /, *args: Any, **keywords: Any) -> Any:
+    async def in_time(called: AsyncFunction, /, *args: Any, **keywords: Any) -> Any:
         # Not `fail_after`: what the function itself finds too slow is its own error.
         with trio.move_on_after(seconds):
             return await called(*args, **keywords)
@@ -202,8 +202,8 @@ def _within_seconds(
 
 
 def _in_a_thread(
-    function: Callable[..., Any], run_in_thread: Asynchronous
-) -> Asynchronous:
+    function: Callable[..., Any], run_in_thread: AsyncFunction
+) -> AsyncFunction:
     # An abandoned thread keeps its place until it ends. So a tool has places of its own:
     # however many of its calls hang, the journal still finds a thread to write in.
     places: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("places")
@@ -214,7 +214,7 @@ def _in_a_thread(
         except LookupError:
             limiter = trio.CapacityLimiter(THREADS)
             places.set(limiter)
-        place = _Place(limiter)
+        place = _ThreadSlot(limiter)
         try:
             return await run_in_thread(
                 partial(function, **keywords), abandon_on_cancel=True, limiter=place
@@ -222,13 +222,13 @@ def _in_a_thread(
         except trio.Cancelled:
             if place.is_taken:
                 with trio.move_on_after(GRACE_SECONDS, shield=True):
-                    await place.left.wait()
+                    await place.ended.wait()
             raise
 
     return call
 
 
-class _Place:
+class _ThreadSlot:
     """Where one thread runs: a limiter, as trio uses it, that knows when the thread has ended.
 
     Trio takes a place just before it starts a thread, and gives it back when that has ended,
@@ -238,7 +238,7 @@ class _Place:
     def __init__(self, limiter: trio.CapacityLimiter) -> None:
         self._limiter = limiter
         self.is_taken = False
-        self.left = trio.Event()
+        self.ended = trio.Event()
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
         await self._limiter.acquire_on_behalf_of(borrower)
@@ -246,7 +246,7 @@ class _Place:
 
     def release_on_behalf_of(self, borrower: object) -> None:
         self._limiter.release_on_behalf_of(borrower)
-        self.left.set()
+        self.ended.set()
 
 
 def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ from agents import (
     Usage,
     UserMessage,
 )
-from delegation.events.approvals import Answer, ApprovalId
+from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from delegation.events.processes import ProcessId
 from delegation.task import (
     DeliveryCapability,
@@ -274,7 +274,7 @@ class ApprovalAnswered:
 
     task: TaskId
     id: ApprovalId
-    answer: Answer
+    answer: ApprovalVerdict
     reason: str = ""
     by: str = ""
 

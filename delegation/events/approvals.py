@@ -10,11 +10,11 @@ from delegation.task import TaskId
 
 ApprovalId = NewType("ApprovalId", str)
 
-DEADLINE: Final = "the deadline"
+BY_DEADLINE: Final = "the deadline"
 """Who has answered when nobody has."""
 
 
-class Answer(enum.StrEnum):
+class ApprovalVerdict(enum.StrEnum):
     """What becomes of a call that somebody was asked about."""
 
     ONCE = "once"
@@ -27,7 +27,7 @@ class Answer(enum.StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Ask:
+class ApprovalQuestion:
     """A call that waits for an approval."""
 
     id: ApprovalId
@@ -43,11 +43,11 @@ class Ask:
     asked_at: float
     deadline: float
     """When it is denied if nobody has answered, in seconds since the epoch."""
-    answer: Answer | None = None
+    answer: ApprovalVerdict | None = None
     reason: str = ""
     by: str = ""
     """Who has answered."""
-    is_unheard: bool = False
+    answered_while_not_running: bool = False
     """It was answered while nobody worked on the task: the call was not run."""
 
     @property
@@ -56,6 +56,9 @@ class Ask:
         return self.answer is None
 
     @property
-    def is_held(self) -> bool:
+    def was_not_run(self) -> bool:
         """The call was certainly not run."""
-        return self.answer in {None, Answer.DENY} or self.is_unheard
+        return (
+            self.answer in {None, ApprovalVerdict.DENY}
+            or self.answered_while_not_running
+        )

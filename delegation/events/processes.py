@@ -8,9 +8,9 @@ from delegation.task import TaskId
 
 ProcessId = NewType("ProcessId", str)
 
-TAIL: Final = 2_000
+MAX_OUTPUT_TAIL: Final = 2_000
 """How many characters of the output a session is told when a command has ended."""
-COMMAND: Final = 500
+MAX_COMMAND_SHOWN: Final = 500
 """How many characters of a command it is told: it may have written a whole file with it."""
 
 
@@ -27,7 +27,7 @@ class ProcessRecord:
 
 
 @attrs.frozen(kw_only=True)
-class ProcessNews:
+class ProcessNotice:
     """Something that a command in the background did: mail for the session that started it."""
 
     process: ProcessId
@@ -49,8 +49,10 @@ class ProcessNews:
             f"has ended: {self.ended}" if self.ended else "has printed what you watch"
         )
         command = self.command
-        if len(command) > COMMAND:
-            command = f"{command[:COMMAND]} [{len(command)} characters in all]"
+        if len(command) > MAX_COMMAND_SHOWN:
+            command = (
+                f"{command[:MAX_COMMAND_SHOWN]} [{len(command)} characters in all]"
+            )
         lines = [
             f"A command that runs in the background {what} ({self.process}).",
             f"Command: {command}",

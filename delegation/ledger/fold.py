@@ -51,15 +51,15 @@ from delegation.ledger.records import (
     TaskRecord,
     Turn,
 )
-from delegation.ledger.slots import Room
-from delegation.notices import READ_AT_ONCE, share_of
+from delegation.ledger.slots import Slots
+from delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
 from delegation.task import DeliveryCapability, Grant, Mode, Status, root_of
 
 if TYPE_CHECKING:
     from delegation.ledger.ledger import Ledger
 
 
-def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
+def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
     """Fold one fact, or raise `ImpossibleEventError` and leave everything as it was."""
     event = entry.event
     # Not every number: what belongs to a session at rest is not folded.
@@ -76,7 +76,7 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR09
             tasks.started(ledger, event, entry.at)
         case TaskSettled():
             if (session := tasks.settled(ledger, event, entry)) is not None:
-                _review(ledger, session)
+                _refresh(ledger, session)
         case ModelFailed():
             tasks.model_failed(ledger, event)
         case CancelRequested():
@@ -88,15 +88,15 @@ def learn(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR09
         case QuietChanged():
             tasks.quiet_changed(ledger, event)
         case ApprovalAsked():
-            _review(ledger, machine.approval_asked(ledger, event, entry))
+            _refresh(ledger, machine.approval_asked(ledger, event, entry))
         case ApprovalAnswered():
-            _review(ledger, machine.approval_answered(ledger, event))
+            _refresh(ledger, machine.approval_answered(ledger, event))
         case ProcessStarted():
-            _review(ledger, machine.process_started(ledger, event))
+            _refresh(ledger, machine.process_started(ledger, event))
         case ProcessMatched():
-            _review(ledger, machine.process_matched(ledger, event, entry))
+            _refresh(ledger, machine.process_matched(ledger, event, entry))
         case ProcessEnded():
-            _review(ledger, machine.process_ended(ledger, event, entry))
+            _refresh(ledger, machine.process_ended(ledger, event, entry))
         case MessageReceived():
             _message_received(ledger, event, entry.seq)
         case TurnStarted():
@@ -165,7 +165,7 @@ def _session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     )
     ledger.tasks[root.id] = root
     ledger.sessions[event.session] = session
-    ledger.known[event.session] = None
+    ledger.all_sessions[event.session] = None
     grants = event.grants
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))
@@ -179,17 +179,17 @@ def _door_opened(ledger: "Ledger", event: DoorOpened) -> None:
     session.door = event.capability
     # Tasks of an earlier process start again now that their session is back: with it come
     # the agents that can do them.
-    for task in session.outstanding.values():
-        if task.is_due and task.interrupted:
-            tasks.enter_room(ledger, session, task)
-    _review(ledger, session)
+    for task in session.unsettled_detached.values():
+        if task.is_ready and task.interrupted:
+            tasks.queue_for_slot(ledger, session, task)
+    _refresh(ledger, session)
 
 
 def _door_closed(ledger: "Ledger", event: DoorClosed) -> None:
     session = _session(ledger, event)
     require(session.door is not None, event, "no door is open")
     session.door = None
-    _review(ledger, session)
+    _refresh(ledger, session)
 
 
 def _session_closed(ledger: "Ledger", event: SessionClosed) -> None:
@@ -203,7 +203,7 @@ def _session_closed(ledger: "Ledger", event: SessionClosed) -> None:
     session.mail.clear()
     session.envelopes.clear()
     session.undelivered.clear()
-    _review(ledger, session)
+    _refresh(ledger, session)
 
 
 def _message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None:
@@ -216,7 +216,7 @@ def _message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> Non
     )
     if not session.tree[session.root.id]["goal"]:
         session.tree.mark(session.root.id, goal=event.text)
-    _review(ledger, session)
+    _refresh(ledger, session)
 
 
 def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
@@ -233,11 +233,11 @@ def _turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
         event.turn,
         event.capability,
         event.mail,
-        begins=len(session.root.transcript),
+        transcript_start=len(session.root.transcript),
     )
-    session.root.acting = True
+    session.root.is_running = True
     session.tree.begin_turn(at)
-    _review(ledger, session)
+    _refresh(ledger, session)
 
 
 def _read_mail(
@@ -245,14 +245,14 @@ def _read_mail(
 ) -> None:
     root = session.root
     news = sum(not isinstance(session.mail[seq], UserMessage) for seq in event.mail)
-    share = share_of(news, event.characters or READ_AT_ONCE)
+    share = share_per_result(news, event.characters or MAX_RESULT_CHARACTERS)
     # A message says better than news where the answer goes.
     contexts: dict[bool, Mapping[str, str]] = {}
     instructions: list[str] = []
     for seq in event.mail:
         mail, envelope = session.mail.pop(seq), session.envelopes.pop(seq)
         if not envelope.silent:
-            root.transcript.append(tasks.read(mail, seq, share))
+            root.transcript.append(tasks.as_message(mail, seq, share))
         contexts[not isinstance(mail, UserMessage)] = envelope.context
         root.accounts = accounts_under(ledger, root, envelope.grants, at)
         if envelope.instructions:
@@ -268,17 +268,17 @@ def _turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
         raise ImpossibleEventError(event, "that turn was not interrupted")
     if event.afresh:
         _require_joined_ended(session, event)
-        tasks.drop_asks(ledger, session.root)
-        session.root.forget(turn.begins)
+        tasks.drop_questions(ledger, session.root)
+        session.root.rewind(turn.transcript_start)
         session.mail |= session.told
         session.envelopes |= dict.fromkeys(
             session.told, Envelope(session.root.context, ())
         )
         session.told.clear()
     session.turn = attrs.evolve(turn, capability=event.capability, interrupted=False)
-    session.root.acting = True
-    tasks.enter_interrupted(ledger, session.root)
-    _review(ledger, session)
+    session.root.is_running = True
+    tasks.requeue_joined_children(ledger, session.root)
+    _refresh(ledger, session)
 
 
 def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
@@ -294,11 +294,11 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
             id_: attrs.evolve(said, too_late=True) if said.is_unseen else said
             for id_, said in root.steering.items()
         }
-    root.acting = root.cancel_requested = False
+    root.is_running = root.cancel_requested = False
     root.accounts = session.accounts
     root.instructions = ""
     root.approved = NOTHING_APPROVED
-    tasks.drop_asks(ledger, root)
+    tasks.drop_questions(ledger, root)
     if turn.capability is DeliveryCapability.NONE:
         tasks.drop_processes(session, root)
     session.last_outcome = event.outcome
@@ -308,11 +308,11 @@ def _turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
             session.id, event.turn, turn.read, event.outcome
         )
     session.tree.end_turn(at, event.outcome.error)
-    _review(ledger, session)
+    _refresh(ledger, session)
 
 
 def _require_joined_ended(session: SessionRecord, event: object) -> None:
-    joined = session.root.children.unsettled.keys() - session.outstanding.keys()
+    joined = session.root.children.unsettled.keys() - session.unsettled_detached.keys()
     require(not joined, event, "tasks joined to it have not ended")
 
 
@@ -332,24 +332,24 @@ def _journal_opened(ledger: "Ledger") -> None:
     ledger.joinable.clear()
     for session in ledger.sessions.values():
         session.door = None
-        session.room = Room(ledger.rules)
-        _leave_room(session.root)
+        session.slots = Slots(ledger.rules)
+        _release_slot(session.root)
         if session.turn is not None:
             session.turn = attrs.evolve(session.turn, interrupted=True)
-            machine.hear_answers(session.root)
-            session.root.acting = False
+            machine.assume_answers_received(session.root)
+            session.root.is_running = False
         for task in _running_below(ledger, session.root):
-            machine.hear_answers(task)
-            task.interrupted, task.acting = True, False
-            _leave_room(task)
+            machine.assume_answers_received(task)
+            task.interrupted, task.is_running = True, False
+            _release_slot(task)
             session.tree.mark(task.id, status=Status.INTERRUPTED)
-        _review(ledger, session)
+        _refresh(ledger, session)
 
 
-def _leave_room(task: TaskRecord) -> None:
-    task.has_room = False
+def _release_slot(task: TaskRecord) -> None:
+    task.has_slot = False
     if task.children.unsettled:
-        task.children.running = task.children.joined_running = 0
+        task.children.slots_used = task.children.joined_slots_used = 0
 
 
 def _running_below(ledger: "Ledger", task: TaskRecord) -> Iterator[TaskRecord]:
@@ -358,7 +358,7 @@ def _running_below(ledger: "Ledger", task: TaskRecord) -> Iterator[TaskRecord]:
         yield from _running_below(ledger, child)
 
 
-def _review(ledger: "Ledger", session: SessionRecord) -> None:
+def _refresh(ledger: "Ledger", session: SessionRecord) -> None:
     """Bring the index and the root's status up to date after a change to a session."""
     turn = session.turn
     if session.door is not None and (turn.interrupted if turn else session.mail):
@@ -373,7 +373,7 @@ def _status(session: SessionRecord) -> str:
         return Status.INTERRUPTED
     if session.turn is not None:
         return tasks.working_status(session.root)
-    if session.awaits_news:
+    if session.awaits_notices:
         return Status.WAITING
     if session.last_outcome is not None:
         return session.last_outcome.ending

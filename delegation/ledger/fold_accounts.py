@@ -24,7 +24,7 @@ def open_accounts(
     session = ledger.sessions[record.session]
     for account in record.accounts:
         account.tasks += 1
-        session.part_of(account).tasks += 1
+        session.own_account(account).tasks += 1
     if request.budget is not None:
         # Its own budget is for what it does and hands on: it is not one of its own tasks.
         own = Grant(request.id, request.budget)
@@ -39,7 +39,7 @@ def accounts_under(
     for grant in grants:
         if grant.id not in ledger.accounts:
             ledger.accounts[grant.id] = Account(
-                grant, path=task.path, depth=task.depth, at=at
+                grant, path=task.path, depth=task.depth, started_at=at
             )
         account = ledger.accounts[grant.id]
         if account not in accounts:
@@ -50,7 +50,7 @@ def accounts_under(
 def book(ledger: "Ledger", record: TaskRecord, usage: Usage) -> None:
     """Book what a task has used on all that pay for it."""
     session = ledger.sessions[record.session]
-    session.tree.spend(record.id, usage)
+    session.tree.add_usage(record.id, usage)
     for account in record.accounts:
         account.book(usage)
-        session.part_of(account).book(usage)
+        session.own_account(account).book(usage)

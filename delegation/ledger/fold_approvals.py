@@ -13,9 +13,9 @@ from delegation.events import (
     ProcessMatched,
     ProcessStarted,
 )
-from delegation.events.approvals import Answer, Ask
-from delegation.events.processes import ProcessNews, ProcessRecord
-from delegation.ledger.fold_tasks import acting_task, live_task, working_status
+from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from delegation.events.processes import ProcessNotice, ProcessRecord
+from delegation.ledger.fold_tasks import live_task, running_task, working_status
 from delegation.ledger.records import Envelope, SessionRecord, TaskRecord
 from delegation.task import DeliveryCapability, Mode
 
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 def approval_asked(
     ledger: "Ledger", event: ApprovalAsked, entry: Entry
 ) -> SessionRecord:
-    record = acting_task(ledger, event)
-    require(event.id not in ledger.asks, event, "there is such an approval already")
-    require(event.call not in record.asks, event, "it was asked for already")
-    ask = Ask(
+    record = running_task(ledger, event)
+    require(
+        event.id not in ledger.open_questions,
+        event,
+        "there is such an approval already",
+    )
+    require(event.call not in record.questions, event, "it was asked for already")
+    ask = ApprovalQuestion(
         id=event.id,
         task=event.task,
         path=record.path,
@@ -40,49 +44,52 @@ def approval_asked(
         asked_at=entry.at,
         deadline=event.deadline,
     )
-    record.asks = {**record.asks, event.call: ask}
-    ledger.asks[event.id] = ask
-    return _marked(ledger, record)
+    record.questions = {**record.questions, event.call: ask}
+    ledger.open_questions[event.id] = ask
+    return _update_status(ledger, record)
 
 
 def approval_answered(ledger: "Ledger", event: ApprovalAnswered) -> SessionRecord:
     record = live_task(ledger, event)
-    is_open = event.id in ledger.asks and ledger.asks[event.id].task == event.task
+    is_open = (
+        event.id in ledger.open_questions
+        and ledger.open_questions[event.id].task == event.task
+    )
     require(is_open, event, "nobody asks for it, or it was answered already")
     ask = attrs.evolve(
-        ledger.asks.pop(event.id),
+        ledger.open_questions.pop(event.id),
         answer=event.answer,
         reason=event.reason,
         by=event.by,
-        is_unheard=not record.acting,
+        answered_while_not_running=not record.is_running,
     )
-    record.asks = {**record.asks, ask.call: ask}
+    record.questions = {**record.questions, ask.call: ask}
     session = ledger.sessions[record.session]
-    if event.answer is Answer.TASK:
+    if event.answer is ApprovalVerdict.TASK:
         record.approved |= {(ask.tool, ask.subject)}
-    elif event.answer is Answer.SESSION:
+    elif event.answer is ApprovalVerdict.SESSION:
         session.approved |= {(ask.tool, ask.subject)}
-    return _marked(ledger, record)
+    return _update_status(ledger, record)
 
 
-def hear_answers(record: TaskRecord) -> None:
+def assume_answers_received(record: TaskRecord) -> None:
     """Let a crash come to a task: whoever worked on it may have run what was approved."""
-    if record.acting and record.asks:
-        record.asks = {
-            call: attrs.evolve(ask, is_unheard=False)
-            for call, ask in record.asks.items()
+    if record.is_running and record.questions:
+        record.questions = {
+            call: attrs.evolve(ask, answered_while_not_running=False)
+            for call, ask in record.questions.items()
         }
 
 
-def _marked(ledger: "Ledger", record: TaskRecord) -> SessionRecord:
+def _update_status(ledger: "Ledger", record: TaskRecord) -> SessionRecord:
     session = ledger.sessions[record.session]
-    if record.acting and record.mode is not Mode.ROOT:
+    if record.is_running and record.mode is not Mode.ROOT:
         session.tree.mark(record.id, status=working_status(record))
     return session
 
 
 def process_started(ledger: "Ledger", event: ProcessStarted) -> SessionRecord:
-    record = acting_task(ledger, event)
+    record = running_task(ledger, event)
     session = ledger.sessions[record.session]
     require(event.id not in session.processes, event, "there is such a command already")
     turn = session.turn if record is session.root else None
@@ -100,13 +107,13 @@ def process_matched(
 ) -> SessionRecord:
     session, process = _running(ledger, event)
     require(process.notify, event, "nobody wants to be told of it")
-    news = ProcessNews(
+    news = ProcessNotice(
         process=process.id,
         command=process.command,
         output="\n".join(event.lines),
         left_out=event.left_out,
     )
-    _send(session, ledger.tasks[event.task], entry, news)
+    _add_process_notice(session, ledger.tasks[event.task], entry, news)
     return session
 
 
@@ -114,14 +121,14 @@ def process_ended(ledger: "Ledger", event: ProcessEnded, entry: Entry) -> Sessio
     session, process = _running(ledger, event)
     del session.processes[process.id]
     if process.notify:
-        news = ProcessNews(
+        news = ProcessNotice(
             process=process.id,
             command=process.command,
             ended=event.how,
             output=event.output,
             left_out=event.left_out,
         )
-        _send(session, ledger.tasks[event.task], entry, news)
+        _add_process_notice(session, ledger.tasks[event.task], entry, news)
     return session
 
 
@@ -137,8 +144,8 @@ def _running(
     return session, process
 
 
-def _send(
-    session: SessionRecord, record: TaskRecord, entry: Entry, news: ProcessNews
+def _add_process_notice(
+    session: SessionRecord, record: TaskRecord, entry: Entry, news: ProcessNotice
 ) -> None:
     if not session.closed:
         session.mail[entry.seq] = news

@@ -26,8 +26,8 @@ from delegation.events import (
 )
 from delegation.ledger.fold_accounts import book, open_accounts
 from delegation.ledger.records import (
-    NO_ASKS,
     NO_CHILDREN,
+    NO_QUESTIONS,
     Children,
     Envelope,
     Mail,
@@ -35,13 +35,13 @@ from delegation.ledger.records import (
     Steering,
     TaskRecord,
 )
-from delegation.notices import Completion
+from delegation.notices import TaskNotice
 from delegation.task import Mode, Status, TaskId, TaskRequest
 
 if TYPE_CHECKING:
     from delegation.ledger.ledger import Ledger
 
-OfATask: TypeAlias = (
+TaskEvent: TypeAlias = (
     TaskStarted
     | ModelAnswered
     | ModelFailed
@@ -57,7 +57,7 @@ OfATask: TypeAlias = (
 )
 
 
-def live_task(ledger: "Ledger", event: OfATask) -> TaskRecord:
+def live_task(ledger: "Ledger", event: TaskEvent) -> TaskRecord:
     record = ledger.tasks.get(event.task)
     if record is None:
         raise ImpossibleEventError(event, "there is no such task")
@@ -66,7 +66,7 @@ def live_task(ledger: "Ledger", event: OfATask) -> TaskRecord:
     return record
 
 
-def acting_task(
+def running_task(
     ledger: "Ledger",
     event: ModelAnswered
     | ModelFailed
@@ -77,21 +77,23 @@ def acting_task(
     | ProcessStarted,
 ) -> TaskRecord:
     record = live_task(ledger, event)
-    require(record.acting, event, "nobody works on it now")
+    require(record.is_running, event, "nobody works on it now")
     return record
 
 
 def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     request = event.request
     parent = ledger.tasks.get(request.parent)
-    if parent is None or not parent.acting:
+    if parent is None or not parent.is_running:
         raise ImpossibleEventError(event, "nobody works on the task that asks")
     if problem := _problem_with(ledger, event, parent):
         raise ImpossibleEventError(event, problem)
     if parent.children is NO_CHILDREN:
         parent.children = Children()
     children = parent.children
-    number = children.names[request.agent] = children.names.get(request.agent, 0) + 1
+    number = children.counts_by_agent[request.agent] = (
+        children.counts_by_agent.get(request.agent, 0) + 1
+    )
     record = TaskRecord(
         request.id,
         session=parent.session,
@@ -101,7 +103,7 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         parent=parent,
         request=request,
     )
-    children.asked[request.call] = request.id
+    children.by_call[request.call] = request.id
     children.unsettled[request.id] = record
     ledger.tasks[request.id] = record
     session = ledger.sessions[parent.session]
@@ -118,21 +120,23 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         needs=request.needs,
     )
     if event.mode is Mode.DETACHED:
-        session.outstanding[request.id] = record
+        session.unsettled_detached[request.id] = record
     if parent.accounts or request.grants or request.budget is not None:
         open_accounts(ledger, record, parent, request, at)
     if request.needs:
-        _look_at_needs(ledger, record, request)
-    if not record.needs:
-        record.transcript.append(_told(_brief(ledger, request), request.id))
-        enter_room(ledger, session, record)
+        _set_dependencies(ledger, record, request)
+    if not record.pending_dependencies:
+        record.transcript.append(
+            _user_message(_first_message(ledger, request), request.id)
+        )
+        queue_for_slot(ledger, session, record)
 
 
 def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) -> str:
     request = event.request
     if request.id in ledger.tasks:
         return "there is such a task already"
-    if request.call in parent.children.asked:
+    if request.call in parent.children.by_call:
         return "it was asked for already"
     if request.origin.session != parent.session:
         return "it is another's child"
@@ -144,50 +148,54 @@ def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) ->
     return ""
 
 
-def _look_at_needs(ledger: "Ledger", record: TaskRecord, request: TaskRequest) -> None:
+def _set_dependencies(
+    ledger: "Ledger", record: TaskRecord, request: TaskRequest
+) -> None:
     pending: set[TaskId] = set()
     for id_ in dict.fromkeys(request.needs):
         need = ledger.tasks[id_]
         if need.outcome is None:
-            need.needed_by = [*need.needed_by, record]
+            need.dependents = [*need.dependents, record]
         elif need.outcome.succeeded:
             continue
         else:
-            ledger.hopeless[record.id] = need
+            ledger.unstartable[record.id] = need
         pending.add(id_)
-    record.needs = pending
+    record.pending_dependencies = pending
 
 
-def _brief(ledger: "Ledger", request: TaskRequest) -> str:
+def _first_message(ledger: "Ledger", request: TaskRequest) -> str:
     if not request.needs:
-        return notices.brief(request)
+        return notices.first_message(request)
     needs: list[tuple[str, str]] = []
     for id_ in dict.fromkeys(request.needs):
         need = ledger.tasks[id_]
         assert need.outcome is not None, "what it needs has succeeded"
         label = need.request.label if need.request is not None else ""
         needs.append((label or need.path, need.outcome.output))
-    return notices.brief(request, needs)
+    return notices.first_message(request, needs)
 
 
-def _told(text: str, about: TaskId | int) -> UserMessage:
+def _user_message(text: str, about: TaskId | int) -> UserMessage:
     # Named by the fact that says it, so that whoever folds it again finds the same name.
     return UserMessage(text, id=MessageId(f"m_{about}"))
 
 
-def read(mail: Mail, seq: int, share: int) -> UserMessage:
+def as_message(mail: Mail, seq: int, share: int) -> UserMessage:
     """Return mail as the session reads it."""
-    return mail if isinstance(mail, UserMessage) else _told(mail.text(share), seq)
+    return (
+        mail if isinstance(mail, UserMessage) else _user_message(mail.text(share), seq)
+    )
 
 
-def enter_room(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -> None:
+def queue_for_slot(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -> None:
     """Let a task that is due wait for room, or have it at once."""
-    _let_in(ledger, session.room.enter(task))
-    if task.interrupted and not task.has_room:
+    _mark_ready(ledger, session.slots.enter(task))
+    if task.interrupted and not task.has_slot:
         session.tree.mark(task.id, status=Status.QUEUED)
 
 
-def _let_in(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
+def _mark_ready(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
     for task in tasks:
         if task.mode is Mode.DETACHED:
             ledger.startable[task.id] = task
@@ -195,69 +203,71 @@ def _let_in(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
             ledger.joinable[task.id] = task
 
 
-def enter_interrupted(ledger: "Ledger", parent: TaskRecord) -> None:
+def requeue_joined_children(ledger: "Ledger", parent: TaskRecord) -> None:
     """Let the joined children of a task that goes on after a crash wait for room again."""
     for child in parent.children.unsettled.values():
-        if child.mode is Mode.JOINED and child.is_due:
-            enter_room(ledger, ledger.sessions[parent.session], child)
+        if child.mode is Mode.JOINED and child.is_ready:
+            queue_for_slot(ledger, ledger.sessions[parent.session], child)
 
 
 def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     record = live_task(ledger, event)
     require(record.mode is not Mode.ROOT, event, "a session takes turns instead")
-    require(not record.acting, event, "somebody works on it already")
-    require(not record.needs, event, "a task that it needs has not succeeded")
+    require(not record.is_running, event, "somebody works on it already")
+    require(
+        not record.pending_dependencies, event, "a task that it needs has not succeeded"
+    )
     is_clear = not (event.afresh and record.children.unsettled)
     require(is_clear, event, "tasks of its first beginning have not ended")
     session = ledger.sessions[record.session]
     if event.afresh:
-        drop_asks(ledger, record)
-        record.forget(1)
-    if not record.has_room:
+        drop_questions(ledger, record)
+        record.rewind(1)
+    if not record.has_slot:
         # Written under other rules than these.
-        session.room.take(record)
+        session.slots.take(record)
     session.tree.start(event.task, at, working_status(record))
-    record.acting = True
+    record.is_running = True
     ledger.startable.pop(event.task, None)
     ledger.joinable.pop(event.task, None)
     if record.interrupted:
         record.interrupted = False
-        enter_interrupted(ledger, record)
+        requeue_joined_children(ledger, record)
 
 
 def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
-    record = acting_task(ledger, event)
+    record = running_task(ledger, event)
     record.transcript.append(event.message)
     if not event.copied:
         book(ledger, record, event.message.usage)
 
 
 def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
-    book(ledger, acting_task(ledger, event), event.usage)
+    book(ledger, running_task(ledger, event), event.usage)
 
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
-    record = acting_task(ledger, event)
+    record = running_task(ledger, event)
     if event.mail:
         session = ledger.sessions[record.session]
-        news = {seq for seq, _ in session.completions()}
-        news |= {seq for seq, _ in session.ended_processes()}
+        news = {seq for seq, _ in session.task_notices()}
+        news |= {seq for seq, _ in session.process_notices()}
         is_there = record is session.root and news >= {*event.mail}
         is_there = is_there and len({*event.mail}) == len(event.mail)
         require(is_there, event, f"the news it can be told is {sorted(news)}")
         for seq in event.mail:
             session.told[seq] = session.mail.pop(seq)
             del session.envelopes[seq]
-    if event.message.call in record.asks:
-        _drop_ask(ledger, record, event.message.call)
+    if event.message.call in record.questions:
+        _drop_question(ledger, record, event.message.call)
     record.transcript.append(event.message)
 
 
-def _drop_ask(ledger: "Ledger", record: TaskRecord, call: CallId) -> None:
+def _drop_question(ledger: "Ledger", record: TaskRecord, call: CallId) -> None:
     """Ask nobody any more about a call that has been answered."""
-    asks = dict(record.asks)
-    ledger.asks.pop(asks.pop(call).id, None)
-    record.asks = asks
+    asks = dict(record.questions)
+    ledger.open_questions.pop(asks.pop(call).id, None)
+    record.questions = asks
     tree = ledger.sessions[record.session].tree
     tree.mark(record.id, status=working_status(record))
 
@@ -272,7 +282,7 @@ def steered(ledger: "Ledger", event: Steered) -> None:
 
 
 def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
-    record = acting_task(ledger, event)
+    record = running_task(ledger, event)
     unseen = {id_ for id_, said in record.steering.items() if said.is_unseen}
     is_unseen = unseen >= {*event.ids} and len({*event.ids}) == len(event.ids)
     require(is_unseen, event, f"what it has not seen is {sorted(unseen)}")
@@ -281,13 +291,13 @@ def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
     for id_ in event.ids:
         said = steering[id_]
         steering[id_] = attrs.evolve(said, seen_at=at)
-        text = notices.aside(said.text, said.by)
+        text = notices.steering_text(said.text, said.by)
         record.transcript.append(UserMessage(text, aside=True, id=id_))
     record.steering = steering
 
 
 def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
-    record = acting_task(ledger, event)
+    record = running_task(ledger, event)
     require(record.mode is not Mode.ROOT, event, "a session is not watched")
     status = Status.QUIET if event.quiet else working_status(record)
     ledger.sessions[record.session].tree.mark(record.id, status=status)
@@ -295,12 +305,12 @@ def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
 
 def working_status(record: TaskRecord) -> Status:
     """Return what a task is doing that somebody works on."""
-    return Status.WAITING if record.is_asking else Status.RUNNING
+    return Status.WAITING if record.awaits_approval else Status.RUNNING
 
 
 def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
     record = live_task(ledger, event)
-    is_under_way = record.mode is not Mode.ROOT or record.acting
+    is_under_way = record.mode is not Mode.ROOT or record.is_running
     require(is_under_way, event, "a session between two turns has nothing to end")
     record.cancel_requested = True
 
@@ -314,42 +324,42 @@ def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord
     session = ledger.sessions[record.session]
     outcome = event.outcome
     record.outcome = outcome
-    record.acting = False
+    record.is_running = False
     # The journal keeps what was said; a task that has ended needs it no more.
     record.transcript.clear()
     record.children = NO_CHILDREN
     del record.parent.children.unsettled[event.task]
     ledger.startable.pop(event.task, None)
     ledger.joinable.pop(event.task, None)
-    ledger.hopeless.pop(event.task, None)
+    ledger.unstartable.pop(event.task, None)
     session.tree.mark(
         event.task,
         status=outcome.ending,
         ended=entry.at,
         error=outcome.error,
     )
-    if record.asks:
-        drop_asks(ledger, record)
-    _let_in(ledger, session.room.leave(record))
-    if record.needed_by:
-        for waiting in record.needed_by:
-            _tell_dependent(ledger, session, waiting, record)
-        record.needed_by = ()
+    if record.questions:
+        drop_questions(ledger, record)
+    _mark_ready(ledger, session.slots.leave(record))
+    if record.dependents:
+        for waiting in record.dependents:
+            _resolve_dependency(ledger, session, waiting, record)
+        record.dependents = ()
     if record.mode is Mode.DETACHED:
-        del session.outstanding[event.task]
+        del session.unsettled_detached[event.task]
         if not session.closed:
-            _send_news(session, record.request, record, entry)
+            _add_task_notice(session, record.request, record, entry)
     elif not session.processes:
         return None
     drop_processes(session, record)
     return session
 
 
-def drop_asks(ledger: "Ledger", record: TaskRecord) -> None:
+def drop_questions(ledger: "Ledger", record: TaskRecord) -> None:
     """Ask nobody any more about the calls of a task that has ended."""
-    for ask in record.asks.values():
-        ledger.asks.pop(ask.id, None)
-    record.asks = NO_ASKS
+    for ask in record.questions.values():
+        ledger.open_questions.pop(ask.id, None)
+    record.questions = NO_QUESTIONS
 
 
 def drop_processes(session: SessionRecord, record: TaskRecord) -> None:
@@ -363,14 +373,14 @@ def drop_processes(session: SessionRecord, record: TaskRecord) -> None:
         }
 
 
-def _send_news(
+def _add_task_notice(
     session: SessionRecord, request: TaskRequest, record: TaskRecord, entry: Entry
 ) -> None:
     assert record.outcome is not None, "it has just ended"
     node = session.tree[record.id]
     # Whoever is told is where the message came from that the task was asked for.
     session.envelopes[entry.seq] = Envelope(record.context, ())
-    session.mail[entry.seq] = Completion(
+    session.mail[entry.seq] = TaskNotice(
         request=request,
         outcome=record.outcome,
         path=record.path,
@@ -380,7 +390,7 @@ def _send_news(
     )
 
 
-def _tell_dependent(
+def _resolve_dependency(
     ledger: "Ledger", session: SessionRecord, waiting: TaskRecord, need: TaskRecord
 ) -> None:
     """Let a task that needs one that has ended go on, or see that it never will."""
@@ -389,10 +399,12 @@ def _tell_dependent(
     assert need.outcome is not None, "it has just ended"
     assert waiting.request is not None, "only what was asked for can need something"
     if not need.outcome.succeeded:
-        ledger.hopeless[waiting.id] = need
+        ledger.unstartable[waiting.id] = need
         return
-    waiting.needs = set(waiting.needs) - {need.id}
-    if waiting.needs:
+    waiting.pending_dependencies = set(waiting.pending_dependencies) - {need.id}
+    if waiting.pending_dependencies:
         return
-    waiting.transcript.append(_told(_brief(ledger, waiting.request), waiting.id))
-    enter_room(ledger, session, waiting)
+    waiting.transcript.append(
+        _user_message(_first_message(ledger, waiting.request), waiting.id)
+    )
+    queue_for_slot(ledger, session, waiting)

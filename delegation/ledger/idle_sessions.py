@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
-class Used:
+class AccountUse:
     """What one session has used of one budget."""
 
     grant: Grant
@@ -32,21 +32,21 @@ class Used:
     tasks: int
 
 
-_DECODER = msgspec.json.Decoder(list[Used])
+_DECODER = msgspec.json.Decoder(list[AccountUse])
 
 
-def used_by(session: SessionRecord) -> str:
+def encode_shared_use(session: SessionRecord) -> str:
     """Return what a session has used of the budgets that it shares, as it is stored."""
-    shared = [_used(part) for part in session.used.values() if part.is_shared]
+    shared = [_used(part) for part in session.own_accounts.values() if part.is_shared]
     return msgspec.json.encode(shared).decode() if shared else ""
 
 
-def _used(part: Account) -> Used:
-    return Used(
+def _used(part: Account) -> AccountUse:
+    return AccountUse(
         Grant(part.id, part.budget),
         part.path,
         part.depth,
-        part.at,
+        part.started_at,
         part.calls,
         part.tokens,
         part.cost,
@@ -54,15 +54,15 @@ def _used(part: Account) -> Used:
     )
 
 
-def amounts_of(used: str) -> dict[str, tuple[int, int, int, int]]:
+def decode_used_amounts(used: str) -> dict[str, tuple[int, int, int, int]]:
     """Return what was used of each budget, as far as one session can tell by itself."""
     parts = _DECODER.decode(used) if used else []
     return {it.grant.id: (it.calls, it.tokens, it.cost, it.tasks) for it in parts}
 
 
-def remember_used(ledger: "Ledger", session: SessionId, used: str) -> None:
+def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> None:
     """Learn that there is a session at rest, and what it has used."""
-    ledger.known[session] = None
+    ledger.all_sessions[session] = None
     if not used:
         return
     try:
@@ -72,27 +72,27 @@ def remember_used(ledger: "Ledger", session: SessionId, used: str) -> None:
     for part in parts:
         if part.grant.id not in ledger.accounts:
             ledger.accounts[part.grant.id] = Account(
-                part.grant, path=part.path, depth=part.depth, at=part.at
+                part.grant, path=part.path, depth=part.depth, started_at=part.at
             )
         account = ledger.accounts[part.grant.id]
-        account.at = min(account.at, part.at)
+        account.started_at = min(account.started_at, part.at)
         account.calls += part.calls
         account.tokens += part.tokens
         account.cost += part.cost
         account.tasks += part.tasks
 
 
-def forget(ledger: "Ledger", session: SessionId) -> None:
+def evict_session(ledger: "Ledger", session: SessionId) -> None:
     """Remember of a session at rest no more than that there is one."""
     record = ledger.sessions.pop(session)
-    assert record.at_rest, "whoever has something to do is remembered"
+    assert record.is_idle, "whoever has something to do is remembered"
     for task in record.tree:
         for account in ledger.tasks.pop(task).accounts:
             if not account.is_shared:
                 ledger.accounts.pop(account.id, None)
 
 
-def recall(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:
+def restore_session(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:
     """Remember a session at rest again.
 
     Args:

@@ -38,8 +38,8 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import ApprovalId, Ask
-from delegation.ledger.fold import learn
+from delegation.events.approvals import ApprovalId, ApprovalQuestion
+from delegation.ledger.fold import fold_entry
 from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.rules import Rules
 from delegation.task import (
@@ -59,7 +59,7 @@ class Ledger:
         self.last_seq = 0
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.sessions: dict[SessionId, SessionRecord] = {}
-        self.known: dict[SessionId, None] = {}
+        self.all_sessions: dict[SessionId, None] = {}
         """All sessions, oldest first, also those at rest that are not remembered any more."""
         self.accounts: dict[str, Account] = {}
         """All budgets that were ever set, by id."""
@@ -67,21 +67,21 @@ class Ledger:
         """Detached tasks that are due, have room, and that nobody runs, oldest first."""
         self.joinable: dict[TaskId, TaskRecord] = {}
         """The same of joined tasks: whoever waits for them runs them."""
-        self.hopeless: dict[TaskId, TaskRecord] = {}
+        self.unstartable: dict[TaskId, TaskRecord] = {}
         """Tasks that will never start, each with the task that it needs and that did not
         succeed."""
-        self.asks: dict[ApprovalId, Ask] = {}
+        self.open_questions: dict[ApprovalId, ApprovalQuestion] = {}
         """What somebody is asked to approve now, oldest first."""
         self.wakeable: dict[SessionId, SessionRecord] = {}
         """Sessions that can be told something now, and have a turn to begin or to resume."""
 
-    def post(self, entry: Entry) -> None:
+    def fold(self, entry: Entry) -> None:
         """Learn a fact, or raise `ImpossibleEventError` and stay as it was."""
-        learn(self, entry)
+        fold_entry(self, entry)
 
-    def is_forgotten(self, session: SessionId) -> bool:
+    def is_evicted(self, session: SessionId) -> bool:
         """Tell whether a session is known, and nothing more of it."""
-        return session in self.known and session not in self.sessions
+        return session in self.all_sessions and session not in self.sessions
 
     def abandoned(self) -> list[SessionRecord]:
         """Return the sessions whose interrupted turn nobody will ever take up again.
@@ -106,7 +106,7 @@ class Ledger:
             record = None if record.mode is Mode.DETACHED else record.parent
         return False
 
-    def ends_for_good(self, task: TaskId) -> bool:
+    def settles_on_teardown(self, task: TaskId) -> bool:
         """Tell whether a task that is torn down now has ended, or can be taken up later.
 
         It has ended if that was asked for, or if whoever asked for it was waiting inside a turn
@@ -122,7 +122,7 @@ class Ledger:
         turn = self.sessions[record.session].turn
         return turn is not None and turn.capability is DeliveryCapability.NONE
 
-    def can_be_asked(self, task: TaskId) -> bool:
+    def can_ask_approval(self, task: TaskId) -> bool:
         """Tell whether there is somebody who can be asked to approve what a task does."""
         record = self.tasks[task]
         while record.parent is not None and record.mode is not Mode.DETACHED:
@@ -135,15 +135,15 @@ class Ledger:
         )
         return is_reached or session.attended
 
-    def nobody_runs(self, task: TaskId) -> bool:
+    def has_no_runner(self, task: TaskId) -> bool:
         """Tell whether a task that has not ended waits for somebody to run it."""
         record = self.tasks[task]
         if record.mode is Mode.ROOT:
             turn = self.sessions[record.session].turn
             return turn is not None and turn.interrupted
-        return not record.acting
+        return not record.is_running
 
-    def is_below(self, task: TaskId, above: TaskId) -> bool:
+    def is_descendant(self, task: TaskId, above: TaskId) -> bool:
         """Tell whether a task is a descendant of another."""
         record = self.tasks.get(task)
         while record is not None and record.parent is not None:

@@ -10,10 +10,10 @@ import attrs
 
 from agents import CallId, Message, MessageId, UserMessage
 from delegation.budget import Account
-from delegation.events.approvals import Ask
-from delegation.events.processes import ProcessId, ProcessNews, ProcessRecord
-from delegation.ledger.slots import Room
-from delegation.notices import Completion
+from delegation.events.approvals import ApprovalQuestion
+from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
+from delegation.ledger.slots import Slots
+from delegation.notices import TaskNotice
 from delegation.rules import Rules
 from delegation.task import (
     DeliveryCapability,
@@ -31,18 +31,24 @@ from delegation.tree.tree import Tree
 class Children:
     """The tasks that one task asked for."""
 
-    __slots__ = ("asked", "joined_running", "names", "running", "unsettled")
+    __slots__ = (
+        "by_call",
+        "counts_by_agent",
+        "joined_slots_used",
+        "slots_used",
+        "unsettled",
+    )
 
     def __init__(self) -> None:
-        self.asked: dict[str, TaskId] = {}
+        self.by_call: dict[str, TaskId] = {}
         """All of them, by the call that asked."""
         self.unsettled: dict[TaskId, TaskRecord] = {}
         """Those that have not ended, oldest first."""
-        self.names: dict[str, int] = {}
+        self.counts_by_agent: dict[str, int] = {}
         """How often each agent was asked for: that numbers them."""
-        self.running = 0
+        self.slots_used = 0
         """How many have a place to run in."""
-        self.joined_running = 0
+        self.joined_slots_used = 0
         """How many of these it waits for."""
 
 
@@ -68,7 +74,7 @@ class Steering:
 
 
 NO_STEERING: Final[Mapping[MessageId, Steering]] = {}
-NO_ASKS: Final[Mapping[CallId, Ask]] = {}
+NO_QUESTIONS: Final[Mapping[CallId, ApprovalQuestion]] = {}
 Approved: TypeAlias = frozenset[tuple[str, str]]
 """Tools, and what each of them may be used for without asking again."""
 NOTHING_APPROVED: Final[Approved] = frozenset()
@@ -79,26 +85,26 @@ class TaskRecord:
 
     __slots__ = (
         "accounts",
-        "acting",
         "agent",
         "approved",
-        "asks",
-        "begun_anew",
         "cancel_requested",
         "children",
         "context",
+        "dependents",
         "depth",
-        "has_room",
+        "has_slot",
         "id",
         "instructions",
         "interrupted",
+        "is_running",
         "mode",
-        "needed_by",
-        "needs",
         "outcome",
         "parent",
         "path",
+        "pending_dependencies",
+        "questions",
         "request",
+        "restarts",
         "session",
         "steering",
         "transcript",
@@ -126,14 +132,14 @@ class TaskRecord:
         self.transcript: list[Message] = []
         self.outcome: Outcome | None = None
         """Never set for a root: a session goes on."""
-        self.acting = False
+        self.is_running = False
         """An agent works on it now: it says things, and asks for tasks."""
         self.cancel_requested = False
         self.interrupted = False
         """The process that ran it is gone."""
-        self.begun_anew = 0
+        self.restarts = 0
         """How often a restart made it begin anew."""
-        self.has_room = False
+        self.has_slot = False
         """It has a place to run in, and runs or is about to."""
         self.children = NO_CHILDREN
         self.context: Mapping[str, str] = {} if parent is None else parent.context
@@ -142,18 +148,18 @@ class TaskRecord:
         """What it is told for this turn, besides what its agent is told always."""
         self.accounts: tuple[Account, ...] = ()
         """The budgets that all it uses is booked on, its own last."""
-        self.needs: Collection[TaskId] = ()
+        self.pending_dependencies: Collection[TaskId] = ()
         """The tasks that must have succeeded before it starts, and have not."""
-        self.needed_by: Sequence[TaskRecord] = ()
+        self.dependents: Sequence[TaskRecord] = ()
         self.steering: Mapping[MessageId, Steering] = NO_STEERING
         """What was said to it while it ran."""
-        self.asks: Mapping[CallId, Ask] = NO_ASKS
+        self.questions: Mapping[CallId, ApprovalQuestion] = NO_QUESTIONS
         """Its calls that somebody was asked about, and that have not been answered."""
         self.approved = NOTHING_APPROVED
 
-    def forget(self, length: int) -> None:
+    def rewind(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
-        self.begun_anew += 1
+        self.restarts += 1
         self.approved = NOTHING_APPROVED
         forgotten = {said.id for said in self.transcript[length:]}
         del self.transcript[length:]
@@ -164,23 +170,30 @@ class TaskRecord:
         }
         if self.children is not NO_CHILDREN:
             # A call of the same name will be another call.
-            asked = self.children.asked
-            self.children.asked = {f"{call}~": task for call, task in asked.items()}
+            asked = self.children.by_call
+            self.children.by_call = {f"{call}~": task for call, task in asked.items()}
 
     @property
-    def name(self) -> str:
+    def call_prefix(self) -> str:
         """What the keys of its calls begin with: another one whenever it begins anew."""
-        return f"{self.id}~{self.begun_anew}" if self.begun_anew else self.id
+        return f"{self.id}~{self.restarts}" if self.restarts else self.id
 
     @property
-    def is_asking(self) -> bool:
+    def awaits_approval(self) -> bool:
         """It waits until somebody has said whether a call may be run."""
-        return bool(self.asks) and any(ask.is_open for ask in self.asks.values())
+        return bool(self.questions) and any(
+            ask.is_open for ask in self.questions.values()
+        )
 
     @property
-    def is_due(self) -> bool:
+    def is_ready(self) -> bool:
         """It has not ended, nobody runs it, and it waits for nothing but room."""
-        return not (self.outcome or self.acting or self.has_room or self.needs)
+        return not (
+            self.outcome
+            or self.is_running
+            or self.has_slot
+            or self.pending_dependencies
+        )
 
 
 @attrs.frozen
@@ -193,7 +206,7 @@ class Turn:
     """The mail it has read, by sequence number."""
     interrupted: bool = False
     """The process that took it is gone."""
-    begins: int = 0
+    transcript_start: int = 0
     """How long the transcript was when it had read its mail."""
 
 
@@ -225,7 +238,7 @@ class Envelope:
     silent: bool = False
 
 
-Mail: TypeAlias = UserMessage | Completion | ProcessNews
+Mail: TypeAlias = UserMessage | TaskNotice | ProcessNotice
 """What a session will read: something that somebody said, how a task of it ended, or what a command
 of it did."""
 
@@ -246,25 +259,25 @@ class SessionRecord:
         "labels",
         "last_outcome",
         "mail",
-        "outstanding",
+        "own_accounts",
         "processes",
-        "room",
         "root",
+        "slots",
         "told",
         "tree",
         "turn",
         "turns",
         "undelivered",
-        "used",
+        "unsettled_detached",
     )
 
     def __init__(self, id: SessionId, root: TaskRecord, rules: Rules) -> None:  # noqa: A002
         self.id = id
         self.root = root
-        self.room = Room(rules)
+        self.slots = Slots(rules)
         self.accounts: tuple[Account, ...] = ()
         """The budgets that hold for all its turns."""
-        self.used: dict[str, Account] = {}
+        self.own_accounts: dict[str, Account] = {}
         """What it has used itself of each budget."""
         self.told: dict[int, Mail] = {}
         """The mail that tools have told in the turn that is under way."""
@@ -283,7 +296,7 @@ class SessionRecord:
         """What the door that is open now can do."""
         self.mail: dict[int, Mail] = {}
         """What it has not read yet, by the sequence number of the fact that says it."""
-        self.outstanding: dict[TaskId, TaskRecord] = {}
+        self.unsettled_detached: dict[TaskId, TaskRecord] = {}
         """The detached tasks that it still has to be told about, oldest first."""
         self.processes: dict[ProcessId, ProcessRecord] = {}
         """The commands that run in the background, for any task of it."""
@@ -297,40 +310,40 @@ class SessionRecord:
         """What no door has taken yet, by turn."""
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Nothing of it is due, nobody talks to it, and nothing runs for it."""
         is_left = self.door is None and not self.undelivered
-        return self.idle and is_left and not self.processes
+        return self.has_nothing_pending and is_left and not self.processes
 
-    def part_of(self, account: Account) -> Account:
+    def own_account(self, account: Account) -> Account:
         """Return its own part of what is used under a budget."""
-        if account.id not in self.used:
-            self.used[account.id] = account.without_use()
-        return self.used[account.id]
+        if account.id not in self.own_accounts:
+            self.own_accounts[account.id] = account.without_use()
+        return self.own_accounts[account.id]
 
-    def completions(self) -> Iterator[tuple[int, TaskId]]:
+    def task_notices(self) -> Iterator[tuple[int, TaskId]]:
         """Yield the unread news of tasks that have ended: its number, and which task."""
         for seq, mail in self.mail.items():
-            if isinstance(mail, Completion):
+            if isinstance(mail, TaskNotice):
                 yield seq, mail.request.id
 
-    def ended_processes(self) -> Iterator[tuple[int, ProcessId]]:
+    def process_notices(self) -> Iterator[tuple[int, ProcessId]]:
         """Yield the unread news of commands that have ended: its number, and which command.
 
         Whoever knows how one ended is not woken for a line that it printed before.
         """
         for seq, mail in self.mail.items():
-            if isinstance(mail, ProcessNews) and mail.process not in self.processes:
+            if isinstance(mail, ProcessNotice) and mail.process not in self.processes:
                 yield seq, mail.process
 
     @property
-    def idle(self) -> bool:
+    def has_nothing_pending(self) -> bool:
         """Nothing runs that it will be told of, and nothing waits to be read."""
-        return not (self.turn or self.mail or self.awaits_news)
+        return not (self.turn or self.mail or self.awaits_notices)
 
     @property
-    def awaits_news(self) -> bool:
+    def awaits_notices(self) -> bool:
         """It will be told how something ended."""
-        return bool(self.outstanding) or any(
+        return bool(self.unsettled_detached) or any(
             process.notify for process in self.processes.values()
         )

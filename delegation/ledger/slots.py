@@ -15,83 +15,83 @@ from delegation.task import Mode, TaskId
 if TYPE_CHECKING:
     from delegation.ledger.records import TaskRecord
 
-Line: TypeAlias = "dict[TaskId, TaskRecord]"
-Key: TypeAlias = tuple[TaskId, Mode]
+Queue: TypeAlias = "dict[TaskId, TaskRecord]"
+QueueKey: TypeAlias = tuple[TaskId, Mode]
 
 
-class Room:
+class Slots:
     """The places of one tree."""
 
-    __slots__ = ("_lines", "_open", "_rules", "detached", "waiting", "working")
+    __slots__ = ("_eligible", "_queues", "_rules", "detached", "in_use", "queued")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self.working = 0
+        self.in_use = 0
         """How many tasks hold a place. One whose joined child runs has lent it."""
         self.detached = 0
         """How many of them run in the background."""
-        self.waiting = 0
-        self._lines: dict[Key, Line] = {}
+        self.queued = 0
+        self._queues: dict[QueueKey, Queue] = {}
         """Who waits, by parent and mode, oldest first."""
-        self._open: dict[Key, None] = {}
+        self._eligible: dict[QueueKey, None] = {}
         """The lines whose parent could have one more, in the order of their turns."""
 
     def free(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more tasks of a parent could start now."""
-        left = self._left_of(parent, mode)
+        left = self._parent_allowance(parent, mode)
         if (most := self._rules.live_tasks) is not None:
-            places = max(0, most - self.working)
+            places = max(0, most - self.in_use)
             lent = mode is Mode.JOINED and _can_lend(parent)
             left = min(left, places + lent)
         return max(0, left)
 
     def enter(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Take a task that is due into its line, and return those that have room now."""
-        if not self._lines and self.free(_parent(task), task.mode):
+        if not self._queues and self.free(_parent(task), task.mode):
             self.take(task)
             return (task,)
         if not self.is_waiting(task):
-            self._lines.setdefault(_key(task), {})[task.id] = task
-            self.waiting += 1
-        return self._moved_up(_key(task))
+            self._queues.setdefault(_key(task), {})[task.id] = task
+            self.queued += 1
+        return self._admit_next(_key(task))
 
     def leave(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Let go of a task that has ended, and return those that have room now."""
-        if not task.has_room:
-            self._forget(task)
+        if not task.has_slot:
+            self._dequeue(task)
             return ()
-        task.has_room = False
+        task.has_slot = False
         parent = _parent(task)
-        parent.children.running -= 1
+        parent.children.slots_used -= 1
         if task.mode is Mode.DETACHED:
             self.detached -= 1
-            self.working -= 1
+            self.in_use -= 1
         else:
-            parent.children.joined_running -= 1
+            parent.children.joined_slots_used -= 1
             # The last one gives the place back to its parent.
             if not _can_lend(parent):
-                self.working -= 1
-        if not self._lines:
+                self.in_use -= 1
+        if not self._queues:
             return ()
-        return self._moved_up((parent.id, Mode.JOINED), (parent.id, Mode.DETACHED))
+        return self._admit_next((parent.id, Mode.JOINED), (parent.id, Mode.DETACHED))
 
     def take(self, task: "TaskRecord") -> None:
         """Give a task a place, whether there is one or not: what has happened is true."""
-        if self._lines:
-            self._forget(task)
-        task.has_room = True
+        if self._queues:
+            self._dequeue(task)
+        task.has_slot = True
         parent = _parent(task)
-        parent.children.running += 1
+        parent.children.slots_used += 1
         if task.mode is Mode.DETACHED:
             self.detached += 1
-            self.working += 1
+            self.in_use += 1
             return
         if not _can_lend(parent):
-            self.working += 1
-        parent.children.joined_running += 1
+            self.in_use += 1
+        parent.children.joined_slots_used += 1
 
     def is_waiting(self, task: "TaskRecord") -> bool:
-        return task.id in self._lines.get(_key(task), ())
+        return task.id in self._queues.get(_key(task), ())
 
     def position(self, task: "TaskRecord") -> int:
         """Return how many tasks start before a waiting one does, itself included."""
@@ -99,90 +99,90 @@ class Room:
 
     def positions(self, tasks: "Iterable[TaskRecord]") -> dict[TaskId, int]:
         """Return the positions of those who wait, looking along each line once."""
-        places: dict[Key, dict[TaskId, int]] = {}
+        places: dict[QueueKey, dict[TaskId, int]] = {}
         positions: dict[TaskId, int] = {}
         for task in tasks:
             if self.is_waiting(task):
                 key = _key(task)
                 if key not in places:
-                    places[key] = {id_: it for it, id_ in enumerate(self._lines[key])}
+                    places[key] = {id_: it for it, id_ in enumerate(self._queues[key])}
                 place = places[key][task.id]
                 positions[task.id] = place + 1 + self._before(key, place)
         return positions
 
-    def _before(self, key: Key, place: int) -> int:
+    def _before(self, key: QueueKey, place: int) -> int:
         """Return how many of other lines start before this place in a line comes to its turn."""
-        if key not in self._open:
+        if key not in self._eligible:
             return 0
         turns, before = place + 1, 0
-        for other in self._open:
+        for other in self._eligible:
             if other == key:
                 # Those behind it in the round are one turn short.
                 turns = place
             else:
-                before += min(turns, len(self._lines[other]))
+                before += min(turns, len(self._queues[other]))
         return before
 
-    def _left_of(self, parent: "TaskRecord", mode: Mode) -> float:
+    def _parent_allowance(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more a parent could have if the tree had room."""
         rules = self._rules
         left = math.inf
         if rules.live_children is not None:
-            left = rules.live_children - parent.children.running
+            left = rules.live_children - parent.children.slots_used
         if mode is Mode.DETACHED and rules.detached is not None:
             left = min(left, rules.detached - self.detached)
         return left
 
-    def _moved_up(self, *changed: Key) -> "list[TaskRecord]":
+    def _admit_next(self, *changed: QueueKey) -> "list[TaskRecord]":
         """Return who has room now that something has changed for these lines."""
         moved: list[TaskRecord] = []
         for key in changed:
-            if self._is_open(key):
-                self._open[key] = None
+            if self._is_eligible(key):
+                self._eligible[key] = None
                 if key[1] is Mode.JOINED and _can_lend(_parent(self._first(key))):
-                    moved.append(self._next_in(key))
-        while self._open and self._has_place():
-            key = next(iter(self._open))
-            if self._is_open(key):
-                moved.append(self._next_in(key))
+                    moved.append(self._admit_first(key))
+        while self._eligible and self._has_place():
+            key = next(iter(self._eligible))
+            if self._is_eligible(key):
+                moved.append(self._admit_first(key))
             else:
                 # Its parent has got one more in its other line.
-                del self._open[key]
+                del self._eligible[key]
         return moved
 
     def _has_place(self) -> bool:
         most = self._rules.live_tasks
-        return most is None or self.working < most
+        return most is None or self.in_use < most
 
-    def _next_in(self, key: Key) -> "TaskRecord":
+    def _admit_first(self, key: QueueKey) -> "TaskRecord":
         """Give the first in a line a place, and put the line behind the others."""
         task = self._first(key)
         self.take(task)
-        self._open.pop(key, None)
-        if self._is_open(key):
-            self._open[key] = None
+        self._eligible.pop(key, None)
+        if self._is_eligible(key):
+            self._eligible[key] = None
         return task
 
-    def _is_open(self, key: Key) -> bool:
-        if key not in self._lines:
+    def _is_eligible(self, key: QueueKey) -> bool:
+        if key not in self._queues:
             return False
-        return self._left_of(_parent(self._first(key)), key[1]) > 0
+        return self._parent_allowance(_parent(self._first(key)), key[1]) > 0
 
-    def _first(self, key: Key) -> "TaskRecord":
-        return next(iter(self._lines[key].values()))
+    def _first(self, key: QueueKey) -> "TaskRecord":
+        return next(iter(self._queues[key].values()))
 
-    def _forget(self, task: "TaskRecord") -> None:
+    def _dequeue(self, task: "TaskRecord") -> None:
         """Take a task out of its line, if it is in one."""
-        line = self._lines.get(key := _key(task))
+        line = self._queues.get(key := _key(task))
         if line is None or line.pop(task.id, None) is None:
             return
-        self.waiting -= 1
+        self.queued -= 1
         if not line:
-            del self._lines[key]
-            self._open.pop(key, None)
+            del self._queues[key]
+            self._eligible.pop(key, None)
 
 
-def _key(task: "TaskRecord") -> Key:
+def _key(task: "TaskRecord") -> QueueKey:
     return _parent(task).id, task.mode
 
 
@@ -193,4 +193,4 @@ def _parent(task: "TaskRecord") -> "TaskRecord":
 
 def _can_lend(parent: "TaskRecord") -> bool:
     """Tell whether a task holds a place in which a joined child of it could run."""
-    return parent.has_room and not parent.children.joined_running
+    return parent.has_slot and not parent.children.joined_slots_used

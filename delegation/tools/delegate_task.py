@@ -120,7 +120,7 @@ def delegate_tool(
     delegator: Delegator,
 ) -> Tool:
     """Return the tool for one task of one agent. It shows the limits that hold now."""
-    require_free(agent, NAME)
+    require_unused_name(agent, NAME)
     names = [delegate.name for delegate in agent.delegates]
     # Somebody who has just one to ask means that one.
     usual = names[0] if len(names) == 1 and not agent.copies else ""
@@ -128,7 +128,7 @@ def delegate_tool(
     async def run(call: ToolCall) -> str:
         asked = read_arguments(call, DelegateTask)
         # A call that was made before a crash was within the limits that held then.
-        is_again = call_key(call.id, 0) in parent.children.asked
+        is_again = call_key(call.id, 0) in parent.children.by_call
         most = math.inf if is_again else rules.children_per_call
         assignments = _assignments(asked, most, usual)
         for assignment in assignments:
@@ -157,7 +157,7 @@ def call_key(call: CallId, index: int) -> str:
     return f"{call}#{index}"
 
 
-def require_free(agent: Agent[Any], name: str) -> None:
+def require_unused_name(agent: Agent[Any], name: str) -> None:
     """Refuse an agent that has a tool of ours as its own."""
     if any(tool.name == name for tool in agent.tools):
         raise DefinitionError(

@@ -7,7 +7,12 @@ import msgspec
 
 from agents import Agent, AssistantMessage, Transcript
 from delegation.ledger.records import SessionRecord, TaskRecord
-from delegation.notices import LEAST_IN_A_WINDOW, READ_AT_ONCE, fitted, share_of
+from delegation.notices import (
+    MAX_RESULT_CHARACTERS,
+    MIN_SHARE_IN_WINDOW,
+    excerpt,
+    share_per_result,
+)
 from delegation.task import Reason, TaskId
 from delegation.tree.rows import one_line
 
@@ -16,14 +21,14 @@ TOOLS: Final = 5_000
 """About how many characters the descriptions of tools have, ours included."""
 
 
-def readable(agent: Agent[Any], transcript: Transcript) -> int:
+def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
     """Return how many characters of results an agent can still read at once.
 
     Where its window is known, half of what is left of it: it has to answer, too. Calls that were
     made together share that.
     """
     if agent.compaction is None:
-        return READ_AT_ONCE
+        return MAX_RESULT_CHARACTERS
     window = agent.compaction.window * CHARACTERS_PER_TOKEN * 4 // 5
     read = TOOLS + len(str(agent.instructions))
     read += sum(len(message.text) for message in transcript)
@@ -33,7 +38,8 @@ def readable(agent: Agent[Any], transcript: Transcript) -> int:
             together = max(1, len(message.calls))
             break
     return min(
-        READ_AT_ONCE - 1, max(LEAST_IN_A_WINDOW, (window - read) // 2 // together)
+        MAX_RESULT_CHARACTERS - 1,
+        max(MIN_SHARE_IN_WINDOW, (window - read) // 2 // together),
     )
 
 
@@ -47,7 +53,7 @@ def joined_answer(
         session: theirs.
         characters: how many of their outputs whoever asked can read at once.
     """
-    share = share_of(len(tasks), characters)
+    share = share_per_result(len(tasks), characters)
     answer: dict[str, Any] = {
         "status": "completed",
         "results": [result(task, session, share) for task in tasks],
@@ -62,7 +68,7 @@ def joined_answer(
 
 def dispatched_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> str:
     """Return the receipt for tasks that run on their own."""
-    positions = session.room.positions(tasks)
+    positions = session.slots.positions(tasks)
     return as_json(
         {
             "status": "dispatched",
@@ -77,25 +83,25 @@ def dispatched_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> st
 def _receipt(
     task: TaskRecord, session: SessionRecord, positions: Mapping[TaskId, int]
 ) -> dict[str, Any]:
-    receipt = {"task_id": task.id, "path": task.path} | waiting(task, positions)
+    receipt = {"task_id": task.id, "path": task.path} | wait_state(task, positions)
     label = session.tree[task.id]["label"]
     return receipt | ({"label": label} if label else {})
 
 
-def waiting(task: TaskRecord, positions: Mapping[TaskId, int]) -> dict[str, Any]:
+def wait_state(task: TaskRecord, positions: Mapping[TaskId, int]) -> dict[str, Any]:
     """Return what a task that has not begun waits for."""
-    if task.outcome is None and task.needs:
-        return {"waits_for": sorted(task.needs)}
+    if task.outcome is None and task.pending_dependencies:
+        return {"waits_for": sorted(task.pending_dependencies)}
     return {"position": positions[task.id]} if task.id in positions else {}
 
 
-def unmet(need: TaskRecord) -> str:
+def unmet_dependency(dependency: TaskRecord) -> str:
     """Return why a task never begins that needs one which did not succeed."""
-    assert need.outcome is not None, "nobody gives up before it has ended"
-    label = need.request.label if need.request is not None else ""
-    name = f"{label!r} ({need.path})" if label else need.path
-    why = f": {need.outcome.error}" if need.outcome.error else ""
-    return f"it needs {name}, which ended as {need.outcome.ending}{why}"
+    assert dependency.outcome is not None, "nobody gives up before it has ended"
+    label = dependency.request.label if dependency.request is not None else ""
+    name = f"{label!r} ({dependency.path})" if label else dependency.path
+    why = f": {dependency.outcome.error}" if dependency.outcome.error else ""
+    return f"it needs {name}, which ended as {dependency.outcome.ending}{why}"
 
 
 def result(
@@ -112,7 +118,7 @@ def result(
         "agent": task.agent,
         "label": node["label"],
         "status": node["status"],
-        "output": fitted(outcome.output, share, task.id, offset=offset),
+        "output": excerpt(outcome.output, share, task.id, offset=offset),
         "error": node["error"],
         "schema_errors": outcome.schema_errors,
         "tokens": total.tokens,
@@ -128,7 +134,7 @@ def progress(
     tasks: Sequence[TaskRecord], session: SessionRecord, now: float
 ) -> list[dict[str, Any]]:
     """Return what tasks do now, in short."""
-    positions = session.room.positions(tasks)
+    positions = session.slots.positions(tasks)
     return [_progress(task, session, now, positions) for task in tasks]
 
 
@@ -153,7 +159,7 @@ def _progress(
         "mode": node["mode"],
         "tokens": node["total"].tokens,
         "seconds": round(ended - node["requested"], 3),
-        **waiting(task, positions),
+        **wait_state(task, positions),
         **({"messages": told} if told else {}),
     }
 

@@ -22,13 +22,13 @@ from agents import (
 )
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import SessionRecord, TaskRecord
-from delegation.notices import share_of
+from delegation.notices import share_per_result
 from delegation.task import TaskId
-from delegation.tools.delegate_task import require_free
-from delegation.tools.results import as_json, progress, readable, result
+from delegation.tools.delegate_task import require_unused_name
+from delegation.tools.results import as_json, progress, readable_characters, result
 
 NAME: Final = "task"
-LISTED: Final = 100
+MAX_LISTED: Final = 100
 """How many tasks a list shows at most."""
 STEER_SECONDS: Final = 30.0
 """How long a receipt is waited for, if the call does not say."""
@@ -138,7 +138,7 @@ def control_tool(
     agent: Agent[Any], *, caller: TaskRecord, ledger: Ledger, controller: Controller
 ) -> Tool:
     """Return the tool for one task of one agent."""
-    require_free(agent, NAME)
+    require_unused_name(agent, NAME)
     control = _Control(agent, caller, ledger, controller)
     actions: Mapping[Action, Callable[[ToolCall, ControlTask], Any]] = {
         "list": control.list,
@@ -188,12 +188,12 @@ class _Control:
 
     async def list(self, _: ToolCall, asked: ControlTask) -> object:
         tasks = self._named(asked) if asked.ids else self._known()
-        await self._look(tasks)
+        await self._checkpoint(tasks)
         now = self._controller.now()
-        shown = tasks[:LISTED]
+        shown = tasks[:MAX_LISTED]
         answer: dict[str, Any] = {"tasks": progress(shown, self._session, now)}
-        if len(tasks) > LISTED:
-            answer["note"] = f"{len(tasks) - LISTED} more are not shown."
+        if len(tasks) > MAX_LISTED:
+            answer["note"] = f"{len(tasks) - MAX_LISTED} more are not shown."
         return answer
 
     async def wait(self, call: ToolCall, asked: ControlTask) -> object:
@@ -207,7 +207,7 @@ class _Control:
 
     async def result(self, call: ToolCall, asked: ControlTask) -> object:
         tasks = self._named(asked)
-        await self._look(tasks)
+        await self._checkpoint(tasks)
         return self._results(call, tasks, offset=asked.offset)
 
     async def steer(self, call: ToolCall, asked: ControlTask) -> object:
@@ -216,7 +216,7 @@ class _Control:
         receipts = await self._controller.steer(
             # The call names them, so that a call that is made again says nothing twice.
             {
-                task.id: MessageId(f"m_{self._caller.name}_{call.id}_{task.id}")
+                task.id: MessageId(f"m_{self._caller.call_prefix}_{call.id}_{task.id}")
                 for task in self._named(asked)
             },
             asked.message,
@@ -232,7 +232,7 @@ class _Control:
         await self._controller.cancel([task.id for task in tasks])
         return self._results(call, tasks)
 
-    async def _look(self, tasks: Sequence[TaskRecord]) -> None:
+    async def _checkpoint(self, tasks: Sequence[TaskRecord]) -> None:
         """Let others go on for a moment, as whoever waits does."""
         ids = [task.id for task in tasks]
         await self._controller.wait(ids, any_of_them=True, seconds=0)
@@ -241,7 +241,7 @@ class _Control:
         if not asked.ids:
             raise ToolError(f"{asked.action}: say which tasks are meant, in `ids`")
         for id_ in asked.ids:
-            if not self._ledger.is_below(TaskId(id_), self._caller.id):
+            if not self._ledger.is_descendant(TaskId(id_), self._caller.id):
                 raise ToolError(f"there is no such task: {id_!r}; nothing was done")
         return [self._ledger.tasks[TaskId(id_)] for id_ in dict.fromkeys(asked.ids)]
 
@@ -256,7 +256,7 @@ class _Control:
             task = pending.pop()
             live.append(task)
             pending += reversed(task.children.unsettled.values())
-        asked = reversed(self._caller.children.asked.values())
+        asked = reversed(self._caller.children.by_call.values())
         own = (self._ledger.tasks[id_] for id_ in asked)
         return live + [task for task in own if task.outcome is not None]
 
@@ -265,12 +265,14 @@ class _Control:
     ) -> object:
         ended = [task for task in tasks if task.outcome is not None]
         running = [task for task in tasks if task.outcome is None]
-        share = share_of(len(ended), readable(self._agent, self._caller.transcript))
+        share = share_per_result(
+            len(ended), readable_characters(self._agent, self._caller.transcript)
+        )
         told = {task.id for task in ended}
         self._controller.telling(
             self._caller.id,
             call.id,
-            [seq for seq, about in self._session.completions() if about in told]
+            [seq for seq, about in self._session.task_notices() if about in told]
             if self._caller is self._session.root
             else (),
         )

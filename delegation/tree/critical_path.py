@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from delegation.tree.tree import Tree
 
 
-class Part(enum.StrEnum):
+class SegmentKind(enum.StrEnum):
     WORKS = "works"
     QUEUED = "queued"
     """It waits for room."""
@@ -43,7 +43,7 @@ class Segment:
     """A part of the critical path: what one task did for a while."""
 
     task: TaskId
-    part: Part
+    part: SegmentKind
     begin: float
     end: float
 
@@ -66,7 +66,7 @@ class CriticalPath:
     @property
     def work(self) -> float:
         """How much of that somebody was at work."""
-        return sum(it.seconds for it in self.segments if it.part is Part.WORKS)
+        return sum(it.seconds for it in self.segments if it.part is SegmentKind.WORKS)
 
     @property
     def tasks(self) -> list[TaskId]:
@@ -90,7 +90,11 @@ def critical_path(
     tasks = [*tree.descendants(top, itself=True)]
     until = last_moment(tree, tasks) if now is None else now
     # A task that waits for nothing is passed in no time.
-    found = [it for it in _Way(tree, top, tasks, until).back() if it.end > it.begin]
+    found = [
+        it
+        for it in _BackwardWalk(tree, top, tasks, until).segments()
+        if it.end > it.begin
+    ]
     return CriticalPath(tuple(reversed(found)))
 
 
@@ -102,7 +106,7 @@ def _last_to_end(tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> 
     return last
 
 
-class _Way:
+class _BackwardWalk:
     """The way back from the last end."""
 
     def __init__(
@@ -113,7 +117,7 @@ class _Way:
         self.now = now
         self.last = _last_to_end(tree, top, tasks, now)
         self.turn = len(tree.turns) - 1
-        self.news = sorted(
+        self.detached_ends = sorted(
             (end_of(tree, task, now), place)
             for place, task in enumerate(tasks)
             if tree[task]["mode"] == Mode.DETACHED and task != top
@@ -121,18 +125,18 @@ class _Way:
         self.tasks = tasks
         self._joined: dict[TaskId, list[tuple[float, int, TaskId]]] = {}
 
-    def back(self) -> Iterator[Segment]:
+    def segments(self) -> Iterator[Segment]:
         task, at = self.last, self.end(self.last)
         before = len(self.tree)  # which of its children come into question
         while True:
             begin = self.begin(task, at)
             child = self.last_joined(task, at, before)
             if child is not None and self.end(child) >= begin:
-                yield Segment(task, Part.WORKS, self.end(child), at)
+                yield Segment(task, SegmentKind.WORKS, self.end(child), at)
                 task, at, before = child, self.end(child), len(self.tree)
                 continue
             if self.tree[task]["started"] is not None:
-                yield Segment(task, Part.WORKS, begin, at)
+                yield Segment(task, SegmentKind.WORKS, begin, at)
                 at = begin
             if task == self.tree.root and self.turn > 0:
                 task, segment = self.turn_back(at)
@@ -142,10 +146,10 @@ class _Way:
             if task == self.top:
                 return
             need, ready = self.ready(task)
-            yield Segment(task, Part.QUEUED, min(ready, at), at)
+            yield Segment(task, SegmentKind.QUEUED, min(ready, at), at)
             at = min(ready, at)
             if need is None:
-                before = self.tree.branch(task).place
+                before = self.tree.subtree(task).place
                 task = self.tree[task]["parent"]
             else:
                 task, before = need, len(self.tree)
@@ -193,9 +197,9 @@ class _Way:
         _, before = self.tree.turns[self.turn - 1]
         earlier = at if before is None else min(before, at)
         self.turn -= 1
-        place = bisect.bisect_right(self.news, (at, len(self.tasks))) - 1
+        place = bisect.bisect_right(self.detached_ends, (at, len(self.tasks))) - 1
         root = self.tree.root
-        if place >= 0 and self.news[place][0] > earlier:
-            ended, which = self.news[place]
-            return self.tasks[which], Segment(root, Part.IDLE, ended, at)
-        return root, Segment(root, Part.IDLE, earlier, at)
+        if place >= 0 and self.detached_ends[place][0] > earlier:
+            ended, which = self.detached_ends[place]
+            return self.tasks[which], Segment(root, SegmentKind.IDLE, ended, at)
+        return root, Segment(root, SegmentKind.IDLE, earlier, at)

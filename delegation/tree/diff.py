@@ -11,7 +11,7 @@ import attrs
 
 from delegation.notices import dollars
 from delegation.tree.rows import seconds_of
-from delegation.tree.tally import PLACES, Tally
+from delegation.tree.tally import STATUS_INDEX, Tally
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
@@ -20,7 +20,7 @@ NUMBER: Final = re.compile(r"\[[0-9]+\]")
 
 
 @attrs.frozen
-class Figures:
+class RoleTotals:
     """What all tasks of one role add up to by themselves, without what they handed on."""
 
     tally: Tally = attrs.field(factory=Tally)
@@ -33,8 +33,8 @@ class Change:
     """One role in two runs."""
 
     role: str
-    before: Figures
-    after: Figures
+    before: RoleTotals
+    after: RoleTotals
 
     @property
     def is_added(self) -> bool:
@@ -94,23 +94,23 @@ def role_of(path: str) -> str:
 
 def diff(before: "Tree", after: "Tree") -> list[Change]:
     """Return every role of two runs, in the order in which they first occur."""
-    one, two = figures_of(before), figures_of(after)
+    one, two = role_totals(before), role_totals(after)
     return [
-        Change(role, one.get(role, Figures()), two.get(role, Figures()))
+        Change(role, one.get(role, RoleTotals()), two.get(role, RoleTotals()))
         for role in dict.fromkeys([*one, *two])
     ]
 
 
-def figures_of(tree: "Tree") -> dict[str, Figures]:
+def role_totals(tree: "Tree") -> dict[str, RoleTotals]:
     """Return what the tasks of each role add up to."""
-    found: dict[str, Figures] = {}
+    found: dict[str, RoleTotals] = {}
     for task in tree.descendants(itself=True):
         node = tree[task]
         usage = node["usage"]
         own = Tally(1, usage.tokens, usage.calls, usage.cost, usage.unpriced)
-        own.numbers[PLACES[node["status"]]] = 1
+        own.status_counts[STATUS_INDEX[node["status"]]] = 1
         role = role_of(node["path"])
-        known = found.get(role, Figures())
+        known = found.get(role, RoleTotals())
         known.tally.absorb(own)
         seconds = known.seconds + (seconds_of(node, None) or 0.0)
         found[role] = attrs.evolve(known, seconds=seconds)

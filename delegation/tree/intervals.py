@@ -22,7 +22,7 @@ Interval: TypeAlias = tuple[float, float]
 
 
 @attrs.frozen
-class Step:
+class ConcurrencyStep:
     """From a moment on, how many tasks are at work."""
 
     at: float
@@ -60,7 +60,7 @@ def end_of(tree: "Tree", task: TaskId, now: float) -> float:
     return now if ended is None else ended
 
 
-def waits(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
+def wait_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
     """Return when a task waited for joined ones, in order and without overlaps."""
     merged: list[Interval] = []
     for child in tree.children(task):
@@ -75,7 +75,7 @@ def waits(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
     return merged
 
 
-def stretches(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
+def run_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
     """Return when a task ran: once, or in the turns of a session."""
     if task == tree.root:
         return [(began, now if ended is None else ended) for began, ended in tree.turns]
@@ -83,9 +83,9 @@ def stretches(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
     return [] if started is None else [(started, end_of(tree, task, now))]
 
 
-def at_work(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
+def work_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
     """Return when a task was at work itself."""
-    return [*_without(stretches(tree, task, now), waits(tree, task, now))]
+    return [*_without(run_intervals(tree, task, now), wait_intervals(tree, task, now))]
 
 
 def _without(whole: list[Interval], gaps: list[Interval]) -> Iterator[Interval]:
@@ -106,7 +106,7 @@ def _without(whole: list[Interval], gaps: list[Interval]) -> Iterator[Interval]:
 
 def steps(
     tree: "Tree", task: TaskId | None = None, *, now: float | None = None
-) -> list[Step]:
+) -> list[ConcurrencyStep]:
     """Return how many tasks of a subtree were at work, each time that changed.
 
     It begins with the first that starts to work, and ends at 0.
@@ -115,15 +115,15 @@ def steps(
     until = last_moment(tree, tasks) if now is None else now
     changes: dict[float, int] = {}
     for one in tasks:
-        for begin, end in at_work(tree, one, until):
+        for begin, end in work_intervals(tree, one, until):
             changes[begin] = changes.get(begin, 0) + 1
             changes[end] = changes.get(end, 0) - 1
-    found: list[Step] = []
+    found: list[ConcurrencyStep] = []
     level = 0
     for moment in sorted(changes):
         if changes[moment]:
             level += changes[moment]
-            found.append(Step(moment, level))
+            found.append(ConcurrencyStep(moment, level))
     return found
 
 
@@ -133,7 +133,7 @@ def parallelism(
     """Return how much of a subtree was done at once, at most and on average."""
     tasks = [*tree.descendants(task, itself=True)]
     until = last_moment(tree, tasks) if now is None else now
-    spans = [it for one in tasks for it in stretches(tree, one, until)]
+    spans = [it for one in tasks for it in run_intervals(tree, one, until)]
     if not spans:
         return Parallelism(peak=0, achieved=0.0, work=0.0, makespan=0.0)
     makespan = max(end for _, end in spans) - min(begin for begin, _ in spans)

@@ -12,29 +12,29 @@ from typing import Any, Final
 
 from agents import Usage
 from delegation.task import Status, TaskId
-from delegation.tree.tally import ACTIVE, FAILURES, PLACES, STATUSES, Tally
+from delegation.tree.tally import ACTIVE, FAILURES, STATUS_INDEX, STATUSES, Tally
 
-WAITING, RUNNING, FAILED, QUIET = range(4)
+WAITING, RUNNING, FAILED, NOT_URGENT = range(4)
 """How urgent a subtree is: the worst of all in it."""
 
-_WAITING: Final = PLACES[Status.WAITING]
-_RUNNING: Final = tuple(PLACES[status] for status in ACTIVE)
-_FAILED: Final = tuple(PLACES[status] for status in FAILURES)
+_WAITING: Final = STATUS_INDEX[Status.WAITING]
+_RUNNING: Final = tuple(STATUS_INDEX[status] for status in ACTIVE)
+_FAILED: Final = tuple(STATUS_INDEX[status] for status in FAILURES)
 
 
 def urgency(tally: Tally) -> int:
     """Return how urgent some tasks are: `WAITING`, `RUNNING`, `FAILED` or `QUIET`."""
-    numbers = tally.numbers
+    numbers = tally.status_counts
     if numbers[_WAITING]:
         return WAITING
     if any(numbers[place] for place in _RUNNING):
         return RUNNING
     if any(numbers[place] for place in _FAILED):
         return FAILED
-    return QUIET
+    return NOT_URGENT
 
 
-class Branch:
+class Subtree:
     """A task and all below it."""
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Branch:
         "urgency",
     )
 
-    def __init__(self, task: TaskId, parent: "Branch | None", place: int) -> None:
+    def __init__(self, task: TaskId, parent: "Subtree | None", place: int) -> None:
         self.task = task
         self.parent = parent
         self.place = place
@@ -70,14 +70,14 @@ class Branch:
         """Of it and all below it."""
         self.groups: Mapping[str, Siblings] = _NO_GROUPS
         """The children, by agent."""
-        self.urgency = QUIET
+        self.urgency = NOT_URGENT
 
     @property
     def below(self) -> Tally:
         """What all below it add up to, without itself."""
         below = self.tally - Tally(1, self.tokens, self.calls, self.cost, self.unpriced)
         assert self.status is not None, "it was looked at"
-        below.numbers[self.status] -= 1
+        below.status_counts[self.status] -= 1
         return below
 
     @property
@@ -93,23 +93,23 @@ class Siblings:
         "agent",
         "branching",
         "members",
-        "numbers",
         "parent",
+        "status_counts",
         "tally",
         "urgent",
     )
 
-    def __init__(self, agent: str, parent: Branch) -> None:
+    def __init__(self, agent: str, parent: Subtree) -> None:
         self.agent = agent
         self.parent = parent
-        self.members: dict[TaskId, Branch] = {}
+        self.members: dict[TaskId, Subtree] = {}
         self.tally = Tally()
         """Of them and all below them."""
-        self.numbers = [0] * len(STATUSES)
+        self.status_counts = [0] * len(STATUSES)
         """How many of themselves have each status."""
-        self.urgent: tuple[dict[TaskId, Branch], ...] = ({}, {}, {})
+        self.urgent: tuple[dict[TaskId, Subtree], ...] = ({}, {}, {})
         """Those that are, by how urgent."""
-        self.branching: dict[TaskId, Branch] = {}
+        self.branching: dict[TaskId, Subtree] = {}
         """Those with tasks below them."""
 
     @property
@@ -117,9 +117,9 @@ class Siblings:
         """What a view knows the group by. No id of a task has a slash in it."""
         return f"{self.parent.task}/{self.agent}"
 
-    def matter(self, most: int) -> list[Branch]:
+    def most_important(self, most: int) -> list[Subtree]:
         """Return those that matter most, in their order: urgent, then large, then the first."""
-        chosen: dict[TaskId, Branch] = {}
+        chosen: dict[TaskId, Subtree] = {}
         for those in self.urgent:
             if len(chosen) < most and those:
                 left = most - len(chosen)
@@ -139,7 +139,7 @@ _NO_GROUPS: Final[Mapping[str, Siblings]] = {}
 
 
 def _take(
-    chosen: dict[TaskId, Branch], more: Iterable[Branch], most: int | None = None
+    chosen: dict[TaskId, Subtree], more: Iterable[Subtree], most: int | None = None
 ) -> None:
     left = None if most is None else most - len(chosen)
     # First all of them: what is left to choose from depends on what is chosen.
@@ -147,11 +147,11 @@ def _take(
         chosen[branch.task] = branch
 
 
-def _place(branch: Branch) -> int:
+def _place(branch: Subtree) -> int:
     return branch.place
 
 
-def _size(branch: Branch) -> tuple[int, int, int]:
+def _size(branch: Subtree) -> tuple[int, int, int]:
     return branch.tally.tasks, branch.tally.tokens, -branch.place
 
 
@@ -162,15 +162,15 @@ class Rollups:
         self._nodes = nodes
         self.changed: dict[TaskId, None] = dict.fromkeys(nodes)
         """What the tree has noted since the last look: parents before what is new below them."""
-        self._branches: dict[TaskId, Branch] = {}
+        self._branches: dict[TaskId, Subtree] = {}
 
-    def __getitem__(self, task: TaskId) -> Branch:
+    def __getitem__(self, task: TaskId) -> Subtree:
         """Return a subtree as it is now."""
         if self.changed:
-            self._look()
+            self._refresh()
         return self._branches[task]
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         branches, self.changed, changed = self._branches, {}, self.changed
         if not branches:
             self._add_up()
@@ -178,28 +178,28 @@ class Rollups:
         for task in changed:
             branch = branches.get(task)
             if branch is None:
-                branch = branches[task] = self._grow(task)
-            _bring_up(branch, self._nodes[task])
+                branch = branches[task] = self._add_subtree(task)
+            _propagate(branch, self._nodes[task])
 
     def _add_up(self) -> None:
         """Add up all there is: each task once, since parents come before their children."""
         for task, node in self._nodes.items():
-            branch = self._branches[task] = self._grow(task)
-            _note(branch, node)
+            branch = self._branches[task] = self._add_subtree(task)
+            _initialize(branch, node)
         for branch in reversed(self._branches.values()):
             branch.urgency = urgency(branch.tally)
             if branch.parent is not None and branch.siblings is not None:
                 branch.parent.tally.absorb(branch.tally)
                 branch.siblings.tally.absorb(branch.tally)
-                if branch.urgency != QUIET:
+                if branch.urgency != NOT_URGENT:
                     branch.siblings.urgent[branch.urgency][branch.task] = branch
 
-    def _grow(self, task: TaskId) -> Branch:
+    def _add_subtree(self, task: TaskId) -> Subtree:
         node = self._nodes[task]
         if node["parent"] is None:
-            return Branch(task, None, 0)
+            return Subtree(task, None, 0)
         parent = self._branches[node["parent"]]
-        branch = Branch(task, parent, parent.width)
+        branch = Subtree(task, parent, parent.width)
         if parent.groups is _NO_GROUPS:
             parent.groups = {}
             if parent.siblings is not None:
@@ -212,9 +212,9 @@ class Rollups:
         return branch
 
 
-def _bring_up(branch: Branch, node: dict[str, Any]) -> None:
+def _propagate(branch: Subtree, node: dict[str, Any]) -> None:
     """Let all above know what has changed of a task."""
-    before, status = branch.status, PLACES[node["status"]]
+    before, status = branch.status, STATUS_INDEX[node["status"]]
     change = _used_since(branch, node["usage"])
     times = (node["started"], node["ended"])
     is_timed = times != (branch.started, branch.ended)
@@ -223,29 +223,29 @@ def _bring_up(branch: Branch, node: dict[str, Any]) -> None:
     branch.status = status
     branch.started, branch.ended = times
     if branch.siblings is not None and before != status:
-        branch.siblings.numbers[status] += 1
+        branch.siblings.status_counts[status] += 1
         if before is not None:
-            branch.siblings.numbers[before] -= 1
-    above: Branch | None = branch
+            branch.siblings.status_counts[before] -= 1
+    above: Subtree | None = branch
     while above is not None:
         _add(above.tally, before, status, change, times)
         if above.siblings is not None:
             _add(above.siblings.tally, before, status, change, times)
         if before != status:
-            _sort_in(above)
+            _update_urgency(above)
         above = above.parent
 
 
-def _note(branch: Branch, node: dict[str, Any]) -> None:
+def _initialize(branch: Subtree, node: dict[str, Any]) -> None:
     """Note of a task for the first time how it stands itself, and tell nobody."""
-    status = branch.status = PLACES[node["status"]]
+    status = branch.status = STATUS_INDEX[node["status"]]
     branch.started, branch.ended = times = (node["started"], node["ended"])
     _add(branch.tally, None, status, _used_since(branch, node["usage"]), times)
     if branch.siblings is not None:
-        branch.siblings.numbers[status] += 1
+        branch.siblings.status_counts[status] += 1
 
 
-def _used_since(branch: Branch, usage: Usage) -> tuple[int, int, int, int] | None:
+def _used_since(branch: Subtree, usage: Usage) -> tuple[int, int, int, int] | None:
     """Return the tokens, calls, cost and unpriced calls since the last look, if any."""
     now = (usage.tokens, usage.calls, usage.cost, usage.unpriced)
     before = (branch.tokens, branch.calls, branch.cost, branch.unpriced)
@@ -270,10 +270,10 @@ def _add(
     started, ended = times
     if before is None:
         tally.tasks += 1
-        tally.numbers[status] += 1
+        tally.status_counts[status] += 1
     elif before != status:
-        tally.numbers[before] -= 1
-        tally.numbers[status] += 1
+        tally.status_counts[before] -= 1
+        tally.status_counts[status] += 1
     if change is not None:
         tokens, calls, cost, unpriced = change
         tally.tokens += tokens
@@ -287,14 +287,14 @@ def _add(
         tally.ended = ended
 
 
-def _sort_in(branch: Branch) -> None:
+def _update_urgency(branch: Subtree) -> None:
     """Keep a subtree among those of its siblings that are as urgent."""
     now, before = urgency(branch.tally), branch.urgency
     if now == before or branch.siblings is None:
         branch.urgency = now
         return
     branch.urgency = now
-    if before != QUIET:
+    if before != NOT_URGENT:
         del branch.siblings.urgent[before][branch.task]
-    if now != QUIET:
+    if now != NOT_URGENT:
         branch.siblings.urgent[now][branch.task] = branch

@@ -26,7 +26,7 @@ GLYPHS: Final[dict[str, str]] = {
     Ending.REFUSED: "⊘",
     Ending.LOST: "✗",
 }
-SHOWN_OF_A_GOAL: Final = 60
+ONE_LINE_CHARACTERS: Final = 60
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +45,7 @@ class Row:
     money: str
     about: str
     """What went wrong, else what it is about."""
-    folded: str = ""
+    collapsed: str = ""
     """How many tasks below it are not shown and how they stand, in short."""
 
     @property
@@ -82,7 +82,9 @@ def rows(
         task, level, branch, indent = pending.pop()
         asked = tree.children(task) if depth is None or level < depth else []
         children = [it for it in asked if kept is None or it in kept]
-        yield _row(tree, task, branch, now, _folded(tree, task, asked, children))
+        yield _row(
+            tree, task, branch, now, _collapsed_summary(tree, task, asked, children)
+        )
         for child in reversed(children):
             last = child == children[-1]
             pending.append(
@@ -105,15 +107,15 @@ def _with_ancestors(tree: "Tree", tasks: Collection[TaskId]) -> set[TaskId]:
     return kept
 
 
-def _folded(
+def _collapsed_summary(
     tree: "Tree", task: TaskId, asked: list[TaskId], shown: list[TaskId]
 ) -> str:
     """Return how many tasks below one are not shown, and how they stand."""
     if len(shown) == len(asked) and (asked or not tree.children(task)):
         return ""
-    left = tree.branch(task).below
+    left = tree.subtree(task).below
     for child in shown:
-        left -= tree.branch(child).tally
+        left -= tree.subtree(child).tally
     return f"{left.tasks:,}↓ {left.alarms()}".strip()
 
 
@@ -132,7 +134,7 @@ def _row(
         tokens=node["total"].tokens,
         money=usd(node["total"]),
         about=one_line(node["error"] or node["label"] or node["goal"]),
-        folded=folded,
+        collapsed=folded,
     )
 
 
@@ -154,7 +156,7 @@ def text(shown: Iterable[Row]) -> str:
             "" if row.seconds is None else f"{row.seconds:.1f} s",
             f"{row.tokens:,} tok",
             row.money,
-            " · ".join(filter(None, (row.folded, row.about))),
+            " · ".join(filter(None, (row.collapsed, row.about))),
         )
         for row in shown
     )
@@ -185,6 +187,6 @@ def printable(words: str) -> str:
 def one_line(words: str) -> str:
     """Return the beginning of a text, on one line."""
     words = " ".join(printable(words).split())
-    if len(words) <= SHOWN_OF_A_GOAL:
+    if len(words) <= ONE_LINE_CHARACTERS:
         return words
-    return words[: SHOWN_OF_A_GOAL - 1] + "…"
+    return words[: ONE_LINE_CHARACTERS - 1] + "…"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from delegation.task import Mode, TaskId
-from delegation.tree.intervals import end_of, last_moment, waits
+from delegation.tree.intervals import end_of, last_moment, wait_intervals
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
@@ -42,7 +42,7 @@ class _Slack:
         self.starts: dict[TaskId, float] = {}
         """How much later each could have started."""
         self.needed_by: dict[TaskId, list[TaskId]] = {}
-        self.handed_on: dict[tuple[TaskId, int], _HandedOn] = defaultdict(_HandedOn)
+        self.delegated: dict[tuple[TaskId, int], _Delegated] = defaultdict(_Delegated)
         """By task, and by turn of a session."""
         self.turns_later: list[float] = []
         """How much later the turns of a session could have ended, the last one first."""
@@ -80,15 +80,15 @@ class _Slack:
         Whoever takes one goes through all below it before taking the next.
         """
         tree = self.tree
-        intervals = waits(tree, parent, self.now)
+        intervals = wait_intervals(tree, parent, self.now)
         for child in reversed(tree.children(parent)):
             own = self.of(parent, child, intervals)
             self.found[child] = own
             yield child
             # Had it started later, all that it handed on would have, too.
-            start = self.starts[child] = min(own, self.handed_on[child, 0].least)
+            start = self.starts[child] = min(own, self.delegated[child, 0].least)
             at = tree[child]["requested"]
-            self.handed_on[parent, self.turn_at(parent, at)].add(at, start)
+            self.delegated[parent, self.turn_at(parent, at)].add(at, start)
 
     def of(
         self, parent: TaskId, child: TaskId, intervals: list[tuple[float, float]]
@@ -101,7 +101,7 @@ class _Slack:
             place = bisect.bisect_right(intervals, (asked, self.end + 1)) - 1
             goes_on = intervals[place][1]
             turn = self.turn_at(parent, asked)
-            since = self.handed_on[parent, turn].least_since(goes_on)
+            since = self.delegated[parent, turn].least_since(goes_on)
             later = min(
                 later, goes_on - ended + min(self.end_later(parent, turn), since)
             )
@@ -127,7 +127,7 @@ class _Slack:
 
     def begin_later(self, turn: int) -> float:
         """Return how much later a turn could have begun, with all in it."""
-        handed_on = self.handed_on[self.tree.root, turn]
+        handed_on = self.delegated[self.tree.root, turn]
         return min(self.end_later(self.tree.root, turn), handed_on.least)
 
     def end_later(self, task: TaskId, turn: int) -> float:
@@ -141,7 +141,7 @@ class _Slack:
                 self.turns_later.append(self.found[task])
                 continue
             later = min(
-                self.turns_later[-1], self.handed_on[self.tree.root, at + 1].least
+                self.turns_later[-1], self.delegated[self.tree.root, at + 1].least
             )
             cause, (_, ended) = self.causes[at + 1], self.tree.turns[at]
             if cause is not None and ended is not None:
@@ -151,7 +151,7 @@ class _Slack:
         return self.turns_later[last - turn]
 
 
-class _HandedOn:
+class _Delegated:
     """What a task, or a turn of a session, has handed on: the last is added first."""
 
     def __init__(self) -> None:

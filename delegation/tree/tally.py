@@ -9,7 +9,7 @@ from agents import Usage
 from delegation.task import Ending, Status
 
 STATUSES: Final[tuple[str, ...]] = (*Status, *Ending)
-PLACES: Final[dict[str, int]] = {status: at for at, status in enumerate(STATUSES)}
+STATUS_INDEX: Final[dict[str, int]] = {status: at for at, status in enumerate(STATUSES)}
 """Where the number of each status stands among the counts."""
 ACTIVE: Final[frozenset[str]] = frozenset(
     {Status.RUNNING, Status.QUIET, Status.INTERRUPTED}
@@ -19,7 +19,7 @@ FAILURES: Final[frozenset[str]] = frozenset(
     {Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST}
 )
 """It should have succeeded. What was cancelled or refused was not to go on."""
-SHORT: Final[tuple[tuple[str, frozenset[str]], ...]] = (
+GLYPH_GROUPS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("!", frozenset({Status.WAITING})),
     ("◐", ACTIVE),
     ("·", frozenset({Status.QUEUED})),
@@ -29,9 +29,9 @@ SHORT: Final[tuple[tuple[str, frozenset[str]], ...]] = (
 )
 """How counts are told in short, the most urgent first."""
 
-_FAILED: Final = tuple(PLACES[status] for status in FAILURES)
-_OPEN: Final = tuple(PLACES[status] for status in Status)
-_WAITING: Final = PLACES[Status.WAITING]
+_FAILED: Final = tuple(STATUS_INDEX[status] for status in FAILURES)
+_OPEN: Final = tuple(STATUS_INDEX[status] for status in Status)
+_WAITING: Final = STATUS_INDEX[Status.WAITING]
 
 
 @attrs.define
@@ -49,7 +49,9 @@ class Tally:
     """When the first of them started; None if none has, or where that is not kept."""
     ended: float | None = None
     """When the last of them ended so far."""
-    numbers: list[int] = attrs.field(factory=lambda: [0] * len(STATUSES), repr=False)
+    status_counts: list[int] = attrs.field(
+        factory=lambda: [0] * len(STATUSES), repr=False
+    )
     """How many have each status, in the order of `STATUSES`."""
 
     @property
@@ -57,22 +59,22 @@ class Tally:
         """How many have each status that any of them has."""
         return {
             status: number
-            for status, number in zip(STATUSES, self.numbers, strict=True)
+            for status, number in zip(STATUSES, self.status_counts, strict=True)
             if number
         }
 
     @property
     def waiting(self) -> int:
-        return self.numbers[_WAITING]
+        return self.status_counts[_WAITING]
 
     @property
     def failed(self) -> int:
-        return sum(self.numbers[place] for place in _FAILED)
+        return sum(self.status_counts[place] for place in _FAILED)
 
     @property
-    def open(self) -> int:
+    def unsettled(self) -> int:
         """How many have not ended."""
-        return sum(self.numbers[place] for place in _OPEN)
+        return sum(self.status_counts[place] for place in _OPEN)
 
     @property
     def usage(self) -> Usage:
@@ -90,13 +92,13 @@ class Tally:
         None is unknown: nothing has started, or something is open and nobody says what time
         it is.
         """
-        end = now if self.open else self.ended
+        end = now if self.unsettled else self.ended
         if self.began is None or end is None:
             return None
         return end - self.began
 
     def copy(self) -> "Tally":
-        return attrs.evolve(self, numbers=self.numbers.copy())
+        return attrs.evolve(self, status_counts=self.status_counts.copy())
 
     def absorb(self, other: "Tally") -> None:
         """Count others with these."""
@@ -105,7 +107,9 @@ class Tally:
         self.calls += other.calls
         self.cost += other.cost
         self.unpriced += other.unpriced
-        self.numbers = list(map(int.__add__, self.numbers, other.numbers))
+        self.status_counts = list(
+            map(int.__add__, self.status_counts, other.status_counts)
+        )
         if other.began is not None:
             mine = self.began
             self.began = other.began if mine is None else min(mine, other.began)
@@ -123,19 +127,24 @@ class Tally:
             self.unpriced - other.unpriced,
             None,
             None,
-            [one - two for one, two in zip(self.numbers, other.numbers, strict=True)],
+            [
+                one - two
+                for one, two in zip(
+                    self.status_counts, other.status_counts, strict=True
+                )
+            ],
         )
 
-    def in_short(self) -> str:
+    def glyph_counts(self) -> str:
         """Return the counts for people: `✗3 ✓41`."""
-        return in_short(self.numbers)
+        return glyph_counts(self.status_counts)
 
     def alarms(self) -> str:
         """Return the counts of what must not be overlooked: who waits, works or has failed."""
-        return in_short(self.numbers, only="!◐✗")
+        return glyph_counts(self.status_counts, only="!◐✗")
 
 
-def in_short(numbers: Sequence[int], *, only: str = "!◐·✗⊘✓") -> str:
+def glyph_counts(numbers: Sequence[int], *, only: str = "!◐·✗⊘✓") -> str:
     """Return how many stand how, the most urgent first.
 
     Args:
@@ -143,8 +152,8 @@ def in_short(numbers: Sequence[int], *, only: str = "!◐·✗⊘✓") -> str:
         only: the glyphs of what is told.
     """
     parts = (
-        (glyph, sum(numbers[PLACES[status]] for status in statuses))
-        for glyph, statuses in SHORT
+        (glyph, sum(numbers[STATUS_INDEX[status]] for status in statuses))
+        for glyph, statuses in GLYPH_GROUPS
         if glyph in only
     )
     return " ".join(f"{glyph}{number:,}" for glyph, number in parts if number)

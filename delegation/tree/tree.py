@@ -11,8 +11,8 @@ from delegation.task import Mode, Reason, Status, TaskId
 from delegation.tree import critical_path, intervals
 from delegation.tree import rows as tree_rows
 from delegation.tree.critical_path import CriticalPath
-from delegation.tree.intervals import Parallelism, Step
-from delegation.tree.rollups import Branch, Rollups
+from delegation.tree.intervals import ConcurrencyStep, Parallelism
+from delegation.tree.rollups import Rollups, Subtree
 from delegation.tree.slack import slack as slack_of
 from delegation.tree.tally import Tally
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 NOTHING_USED: Final = Usage()
-NODES: Final = 120
+MAX_BOXES: Final = 120
 """How many boxes a chart has at most: more than this nobody can read."""
 DELEGATES: Final = "delegates"
 """The edge from who asked to who was asked."""
@@ -171,13 +171,13 @@ class Tree:
 
     def counts(self) -> dict[str, int]:
         """Return how many tasks have each status."""
-        return self.branch(self.root).tally.counts
+        return self.subtree(self.root).tally.counts
 
     def tally(self, task: TaskId | None = None) -> Tally:
         """Return what a task and all below it add up to; without one, the whole tree."""
-        return self.branch(self.root if task is None else task).tally.copy()
+        return self.subtree(self.root if task is None else task).tally.copy()
 
-    def branch(self, task: TaskId) -> Branch:
+    def subtree(self, task: TaskId) -> Subtree:
         """Return a subtree as it is added up: for views, which only read it."""
         if self._rollups is None:
             self._rollups = Rollups(self._nodes)
@@ -185,7 +185,7 @@ class Tree:
 
     def steps(
         self, task: TaskId | None = None, *, now: float | None = None
-    ) -> list[Step]:
+    ) -> list[ConcurrencyStep]:
         """Return how many tasks of a subtree were at work, each time that changed."""
         return intervals.steps(self, task, now=now)
 
@@ -245,23 +245,23 @@ class Tree:
         """
         if rows is None:
             return tree_rows.text(self.rows(now=now, depth=depth, only=only))
-        from delegation.tree.exports.text import folded_text
+        from delegation.tree.exports.text import collapsed_text
 
-        return folded_text(self, rows=rows, now=now)
+        return collapsed_text(self, rows=rows, now=now)
 
-    def to_mermaid(self, *, rows: int = NODES) -> str:
+    def to_mermaid(self, *, rows: int = MAX_BOXES) -> str:
         """Return the folded tree as a Mermaid flowchart, with at most so many boxes."""
         from delegation.tree.exports.mermaid import mermaid
 
         return mermaid(self, rows=rows)
 
-    def to_dot(self, *, rows: int = NODES) -> str:
+    def to_dot(self, *, rows: int = MAX_BOXES) -> str:
         """Return the folded tree for Graphviz, with at most so many boxes."""
         from delegation.tree.exports.dot import dot
 
         return dot(self, rows=rows)
 
-    def to_svg(self, *, rows: int = NODES, now: float | None = None) -> str:
+    def to_svg(self, *, rows: int = MAX_BOXES, now: float | None = None) -> str:
         """Return the folded tree as a picture of at most so many lines."""
         from delegation.tree.exports.svg import svg
 
@@ -275,9 +275,9 @@ class Tree:
 
     def to_json(self) -> str:
         """Return the whole graph as node-link JSON: see `delegation.tree.exports.node_link`."""
-        from delegation.tree.exports.node_link import json
+        from delegation.tree.exports.node_link import node_link_json
 
-        return json(self)
+        return node_link_json(self)
 
     def to_trace(self, *, now: float | None = None) -> str:
         """Return the whole tree as a Chrome trace: see `delegation.tree.exports.chrome_trace`."""
@@ -349,7 +349,7 @@ class Tree:
         began, _ = self.turns[-1]
         self.turns[-1] = (began, at)
 
-    def spend(self, task: TaskId, usage: Usage) -> None:
+    def add_usage(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""
         node = self._nodes[task]
         node["usage"] = _sum(node["usage"], usage)

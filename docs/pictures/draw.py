@@ -10,7 +10,7 @@ import trio.testing
 from rich.console import Console
 
 from orchestrator import open_orchestrator
-from orchestrator.cli.commands.demo_agents import QUESTION, team
+from orchestrator.cli.commands.demo_agents import QUESTION, demo_team
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 
 PICTURE = Path(__file__).parent / "demo.svg"
@@ -20,7 +20,7 @@ async def draw() -> str:
     """Return the demonstration's tree as a drawing."""
     console = Console(record=True, width=118, force_terminal=True, file=io.StringIO())
     async with open_orchestrator(":memory:") as orchestrator:
-        async with orchestrator.open_session(team(seconds=0.8)) as session:
+        async with orchestrator.open_session(demo_team(seconds=0.8)) as session:
             await session.ask(QUESTION)
             await session.wait_idle()
             print_tree(session.tree, console)

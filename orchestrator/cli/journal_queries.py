@@ -14,13 +14,13 @@ import attrs
 from delegation import Ledger, SessionId, SessionRecord
 from delegation.events import Entry, JournalOpened
 from orchestrator.cli.errors import CommandError
-from orchestrator.journal.journal import folded
+from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.sqlite.entries import (
     count_sessions,
     list_sessions,
+    open_journal_read_only,
     read_sessions,
-    reading,
-    sessions_asking_for,
+    sessions_with_task,
 )
 from orchestrator.journal.sqlite.lock import writer_of
 
@@ -44,7 +44,7 @@ def read_runs(journal: Path, *, newest: int | None = None) -> Runs:
         return read_sessions(connection, chosen), count_sessions(connection)
 
     (entries, count), is_written = _read(journal, read)
-    ledger = fold_run(entries, journal, is_written=is_written)
+    ledger = fold_run(entries, journal, has_writer=is_written)
     return Runs(list(ledger.sessions.values()), count)
 
 
@@ -56,7 +56,7 @@ def read_run(journal: Path, prefix: str | None) -> SessionRecord:
             connection, [_find(connection, prefix, journal)]
         ),
     )
-    ledger = fold_run(entries, journal, is_written=is_written)
+    ledger = fold_run(entries, journal, has_writer=is_written)
     (session,) = ledger.sessions.values()
     return session
 
@@ -85,13 +85,13 @@ def run_of_task(journal: Path, task: str) -> SessionId | None:
 
     def find(connection: sqlite3.Connection) -> list[SessionId]:
         runs = list_sessions(connection, prefix=task)
-        return runs or sessions_asking_for(connection, task)
+        return runs or sessions_with_task(connection, task)
 
     found, _ = _read(journal, find)
     return found[-1] if found else None
 
 
-def seconds_in(age: str) -> int:
+def parse_age(age: str) -> int:
     """Return the seconds of an age such as 12h, 30d or 2w."""
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", age.strip())
     if found is None:
@@ -131,19 +131,19 @@ def _read(
     require_journal(journal)
     while True:
         writer = writer_of(journal)
-        with reading(journal) as connection:
+        with open_journal_read_only(journal) as connection:
             result = read(connection)
         # Whoever came or went in between may have changed what runs.
         if writer_of(journal) == writer:
             return result, writer is not None
 
 
-def fold_run(entries: Sequence[Entry], journal: Path, *, is_written: bool) -> Ledger:
-    ledger = folded(entries, journal)
-    if entries and not is_written:
+def fold_run(entries: Sequence[Entry], journal: Path, *, has_writer: bool) -> Ledger:
+    ledger = fold_entries(entries, journal)
+    if entries and not has_writer:
         # Whoever wrote it is gone, so nothing that the journal leaves running runs.
         taken_over = JournalOpened("read only")
-        ledger.post(
+        ledger.fold(
             Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), taken_over)
         )
     return ledger

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import trio
 from cyclopts import Parameter
 
-from orchestrator.cli.signals import GRACE_SECONDS, Stop, until_stopped
+from orchestrator.cli.signals import GRACE_SECONDS, Stop, run_until_stopped
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.runtime import default_journal
 
@@ -37,7 +37,7 @@ def stoppable(
     work: Callable[[Stop], Awaitable[int | None]], grace: float = GRACE_SECONDS
 ) -> int:
     """Do something that signals stop in good order, and return its exit code."""
-    return trio.run(until_stopped, work, grace)
+    return trio.run(run_until_stopped, work, grace)
 
 
 def journal_of(named: Path | None) -> Path:

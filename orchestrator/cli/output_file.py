@@ -5,7 +5,7 @@ from pathlib import Path
 from orchestrator.cli.errors import CommandError
 
 
-def require_a_place(file: Path, journal: Path) -> None:
+def require_writable(file: Path, journal: Path) -> None:
     """Refuse a file that cannot be written, before any work is done; and the journal itself.
 
     Args:
@@ -24,7 +24,7 @@ def require_a_place(file: Path, journal: Path) -> None:
         raise CommandError(f"{file} is the journal itself; say another file with -o")
 
 
-def write_out(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
     """Write a file, or replace it."""
     try:
         file.write_text(text, encoding="utf-8")

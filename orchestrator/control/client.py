@@ -10,12 +10,12 @@ import msgspec
 import trio
 
 from agents import raising_one_error
-from orchestrator.control.server import WISHES, Wish
+from orchestrator.control.server import REQUEST_TYPES, ControlRequest
 from orchestrator.control.wire import (
     PROTOCOL,
     LineReader,
     TooLongError,
-    line_of,
+    encode_line,
     socket_path,
 )
 from orchestrator.errors import OrchestratorError
@@ -33,37 +33,39 @@ class ControlClient:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
-        self._sending = trio.Lock()
-        self._answers: dict[int, trio.Event] = {}
-        self._answered: dict[int, dict[str, Any]] = {}
-        self._asked = 0
+        self._send_lock = trio.Lock()
+        self._response_events: dict[int, trio.Event] = {}
+        self._responses: dict[int, dict[str, Any]] = {}
+        self._last_id = 0
         self._grown = trio.Event()
         self.seq = 0
         """How many entries the journal has, as far as we were told."""
-        self.has_left = False
+        self.is_closed = False
 
-    async def ask(self, wish: Wish) -> dict[str, Any]:
+    async def request(self, request: ControlRequest) -> dict[str, Any]:
         """Say what is to be done, and return what came of it.
 
         Raises:
             RefusedError: it was not done; the error says why.
         """
         await trio.lowlevel.checkpoint()
-        self._asked += 1
-        id_ = self._asked
-        answered = self._answers[id_] = trio.Event()
-        verb = next(name for name, kind in WISHES.items() if isinstance(wish, kind))
+        self._last_id += 1
+        id_ = self._last_id
+        answered = self._response_events[id_] = trio.Event()
+        verb = next(
+            name for name, kind in REQUEST_TYPES.items() if isinstance(request, kind)
+        )
         try:
-            async with self._sending:
-                line = line_of({"id": id_, "do": verb, **attrs.asdict(wish)})
+            async with self._send_lock:
+                line = encode_line({"id": id_, "do": verb, **attrs.asdict(request)})
                 await self._stream.send_all(line)
-            if not self.has_left:
+            if not self.is_closed:
                 await answered.wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
-            del self._answers[id_]
-        answer = self._answered.pop(id_, {"error": "the process has left"})
+            del self._response_events[id_]
+        answer = self._responses.pop(id_, {"error": "the process has left"})
         if "error" in answer:
             raise RefusedError(str(answer["error"]))
         return answer
@@ -71,27 +73,27 @@ class ControlClient:
     async def wait_grown(self, *, after: int) -> bool:
         """Wait until the journal has more entries than this, or return False if it is over."""
         await trio.lowlevel.checkpoint()
-        while self.seq <= after and not self.has_left:
+        while self.seq <= after and not self.is_closed:
             await self._grown.wait()
         return self.seq > after
 
-    async def hear(self, lines: LineReader) -> None:
+    async def receive_all(self, lines: LineReader) -> None:
         """Take what the other end says, until it leaves."""
-        while (line := await _next(lines)) is not None:
-            said = _understood(line)
+        while (line := await _next_line(lines)) is not None:
+            said = _decode_line(line)
             id_ = said.get("id")
             if isinstance(seq := said.get("seq"), int):
                 self.seq = seq
-                self._stir()
-            elif isinstance(id_, int) and id_ in self._answers:
-                self._answered[id_] = said
-                self._answers[id_].set()
-        self.has_left = True
-        for answered in self._answers.values():
+                self._notify_waiters()
+            elif isinstance(id_, int) and id_ in self._response_events:
+                self._responses[id_] = said
+                self._response_events[id_].set()
+        self.is_closed = True
+        for answered in self._response_events.values():
             answered.set()
-        self._stir()
+        self._notify_waiters()
 
-    def _stir(self) -> None:
+    def _notify_waiters(self) -> None:
         self._grown.set()
         self._grown = trio.Event()
 
@@ -111,19 +113,19 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
         lines = LineReader(stream)
         first: bytes | None = None
         with trio.move_on_after(HELLO_SECONDS):
-            first = await _next(lines)
-        if first is None or _understood(first).get("protocol") != PROTOCOL:
+            first = await _next_line(lines)
+        if first is None or _decode_line(first).get("protocol") != PROTOCOL:
             yield None
             return
         client = ControlClient(stream)
         with raising_one_error():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.hear, lines)
+                nursery.start_soon(client.receive_all, lines)
                 yield client
                 nursery.cancel_scope.cancel(reason="nobody wants anything any more")
 
 
-async def _next(lines: LineReader) -> bytes | None:
+async def _next_line(lines: LineReader) -> bytes | None:
     await trio.lowlevel.checkpoint()
     try:
         return await lines.read()
@@ -132,7 +134,7 @@ async def _next(lines: LineReader) -> bytes | None:
         return None
 
 
-def _understood(line: bytes) -> dict[str, Any]:
+def _decode_line(line: bytes) -> dict[str, Any]:
     try:
         said: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.MsgspecError:

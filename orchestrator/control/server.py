@@ -28,25 +28,25 @@ import msgspec
 import trio
 
 from agents import raising_one_error
-from agents.tools.terminal.process_tags import is_of_a_command
+from agents.tools.terminal.process_tags import is_started_by_command
 from delegation import DelegationError
 from orchestrator.control.wire import (
     PROTOCOL,
     LineReader,
     TooLongError,
-    line_of,
+    encode_line,
     socket_path,
 )
 from orchestrator.errors import JournalError, OrchestratorError
 from orchestrator.runtime import Orchestrator
 
 MOST_CONNECTIONS: Final = 32
-MOST_WISHES: Final = 16
+MOST_REQUESTS: Final = 16
 """How much one connection may have under way."""
-PAUSE_SECONDS: Final = 0.1
+BATCH_SECONDS: Final = 0.1
 """How long growth is gathered before it is told."""
-BY: Final = "the user, at another terminal"
-PEER: Final = struct.Struct("3i")
+ANSWERED_BY: Final = "the user, at another terminal"
+PEER_CREDENTIALS: Final = struct.Struct("3i")
 """What Linux tells of whoever has connected: process, user, group."""
 
 
@@ -67,18 +67,18 @@ class Steer:
 
 
 @attrs.frozen
-class AnswerAsk:
+class AnswerApproval:
     approval: str
     answer: str
     reason: str = ""
 
 
-Wish: TypeAlias = Subscribe | Cancel | Steer | AnswerAsk
-WISHES: Final[dict[str, type[Wish]]] = {
+ControlRequest: TypeAlias = Subscribe | Cancel | Steer | AnswerApproval
+REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
     "subscribe": Subscribe,
     "cancel": Cancel,
     "steer": Steer,
-    "answer": AnswerAsk,
+    "answer": AnswerApproval,
 }
 
 
@@ -105,7 +105,7 @@ async def open_control(
     async def serve(stream: trio.SocketStream) -> None:
         await _serve(orchestrator, stream, room)
 
-    with _removing(path), raising_one_error():
+    with _remove_at_exit(path), raising_one_error():
         async with trio.open_nursery() as nursery:
             listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
             nursery.start_soon(trio.serve_listeners, serve, [listener])
@@ -144,7 +144,7 @@ def _require_private(folder: Path) -> None:
 
 
 @contextmanager
-def _removing(path: Path) -> Generator[None]:
+def _remove_at_exit(path: Path) -> Generator[None]:
     """Remove a socket in the end, unless it is another one by then."""
     ours = path.lstat()
     try:
@@ -159,13 +159,17 @@ def _peer(stream: trio.SocketStream) -> tuple[int, int]:
     """Return which process has connected, and of which user, where the system knows."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, os.getuid()  # then the mode of the socket is what keeps others out
-    peer = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-    pid, user, _ = PEER.unpack(peer)
+    peer = stream.socket.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size
+    )
+    pid, user, _ = PEER_CREDENTIALS.unpack(peer)
     return pid, user
 
 
 async def _serve(
-    orchestrator: Orchestrator, stream: trio.SocketStream, room: trio.CapacityLimiter
+    orchestrator: Orchestrator,
+    stream: trio.SocketStream,
+    connections: trio.CapacityLimiter,
 ) -> None:
     await trio.lowlevel.checkpoint()
     # Whoever is at the other end may leave at any time, and in the midst of anything.
@@ -175,15 +179,15 @@ async def _serve(
             if user not in {os.getuid(), 0}:
                 return
             try:
-                room.acquire_on_behalf_of_nowait(stream)
+                connections.acquire_on_behalf_of_nowait(stream)
             except trio.WouldBlock:
-                await stream.send_all(line_of({"error": "too many are connected"}))
+                await stream.send_all(encode_line({"error": "too many are connected"}))
                 return
             try:
-                can_act = not (pid and is_of_a_command(pid))
+                can_act = not (pid and is_started_by_command(pid))
                 await _Connection(orchestrator, stream, can_act=can_act).serve()
             finally:
-                room.release_on_behalf_of(stream)
+                connections.release_on_behalf_of(stream)
 
 
 class _Connection:
@@ -195,8 +199,8 @@ class _Connection:
         self._orchestrator = orchestrator
         self._stream = stream
         self._can_act = can_act
-        self._sending = trio.Lock()
-        self._under_way = 0
+        self._send_lock = trio.Lock()
+        self._in_progress = 0
         self._subscription = trio.CancelScope()
         self._is_subscribed = False
 
@@ -214,68 +218,70 @@ class _Connection:
                         continue
                     if line is None:
                         break
-                    if self._under_way >= MOST_WISHES:
+                    if self._in_progress >= MOST_REQUESTS:
                         await self._send({"error": "too much is under way; wait"})
                         continue
-                    self._under_way += 1
-                    nursery.start_soon(self._obey, line)
+                    self._in_progress += 1
+                    nursery.start_soon(self._handle, line)
                 self._subscription.cancel(reason="nobody listens any more")
 
-    async def _obey(self, line: bytes) -> None:
+    async def _handle(self, line: bytes) -> None:
         id_: object = None
         try:
-            id_, wish = _read(line)
-            await self._send({"id": id_, "ok": True, **await self._do(wish)})
+            id_, wish = _parse_request(line)
+            await self._send({"id": id_, "ok": True, **await self._execute(wish)})
         except (OrchestratorError, DelegationError, ValueError) as exc:
             await self._send({"id": id_, "error": str(exc)})
         else:
             if isinstance(wish, Subscribe):
-                await self._tell_growth(wish.after)
+                await self._send_growth_forever(wish.after)
         finally:
-            self._under_way -= 1
+            self._in_progress -= 1
 
-    async def _do(self, wish: Wish) -> dict[str, Any]:
+    async def _execute(self, request: ControlRequest) -> dict[str, Any]:
         await trio.lowlevel.checkpoint()
-        if not (self._can_act or isinstance(wish, Subscribe)):
+        if not (self._can_act or isinstance(request, Subscribe)):
             raise ValueError("what an agent has started may look, and not act")
-        match wish:
+        match request:
             case Cancel(task):
                 await self._orchestrator.cancel(task, tree=True)
             case Steer(task, text):
                 receipt = await self._orchestrator.steer(task, text)
                 return {"state": receipt.state}
-            case AnswerAsk(approval, answer, reason):
-                await self._orchestrator.answer(approval, answer, reason=reason, by=BY)
+            case AnswerApproval(approval, answer, reason):
+                await self._orchestrator.answer(
+                    approval, answer, reason=reason, by=ANSWERED_BY
+                )
             case Subscribe():
                 if self._is_subscribed:
                     raise ValueError("it has subscribed already")
                 self._is_subscribed = True
         return {}
 
-    async def _tell_growth(self, after: int) -> None:
+    async def _send_growth_forever(self, after: int) -> None:
         await trio.lowlevel.checkpoint()
         with self._subscription, suppress(JournalError):
             while True:
                 await self._orchestrator.wait_changed(after=after)
                 # What nobody waits for is on the disk by then, too: this costs no flush.
-                await trio.sleep(PAUSE_SECONDS)
-                after = await self._orchestrator.wait_kept(after=after)
+                await trio.sleep(BATCH_SECONDS)
+                after = await self._orchestrator.wait_durable(after=after)
                 await self._send({"seq": after})
 
     async def _send(self, message: dict[str, Any]) -> None:
         await trio.lowlevel.checkpoint()
         # Whoever does not listen any more may have said something before that is to be read.
         with suppress(trio.BrokenResourceError):
-            async with self._sending:
-                await self._stream.send_all(line_of(message))
+            async with self._send_lock:
+                await self._stream.send_all(encode_line(message))
 
 
-def _read(line: bytes) -> tuple[object, Wish]:
+def _parse_request(line: bytes) -> tuple[object, ControlRequest]:
     try:
         said = msgspec.json.decode(line, type=dict[str, Any])
-        kind = WISHES.get(str(said.pop("do", "")))
+        kind = REQUEST_TYPES.get(str(said.pop("do", "")))
         if kind is None:
-            raise ValueError(f"say what to do: {', '.join(WISHES)}")
+            raise ValueError(f"say what to do: {', '.join(REQUEST_TYPES)}")
         return said.pop("id", None), msgspec.convert(said, type=kind)
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise ValueError(str(exc)) from exc

@@ -42,7 +42,7 @@ def socket_path(journal: Path) -> Path:
     return Path(f"/tmp/orchestrator-{os.getuid()}") / f"{name}.sock"  # noqa: S108
 
 
-def line_of(message: dict[str, Any]) -> bytes:
+def encode_line(message: dict[str, Any]) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -52,7 +52,7 @@ class LineReader:
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:
         self._stream = stream
         self._unread = bytearray()
-        self._passing_over = False
+        self._is_skipping = False
 
     async def read(self) -> bytes | None:
         """Return the next line, or None at the end.
@@ -66,12 +66,12 @@ class LineReader:
             if end >= 0:
                 line = bytes(self._unread[:end])
                 del self._unread[: end + 1]
-                was_passing_over, self._passing_over = self._passing_over, False
+                was_passing_over, self._is_skipping = self._is_skipping, False
                 if was_passing_over or end > LONGEST_LINE:
                     raise TooLongError
                 return line
             if len(self._unread) > LONGEST_LINE:
-                self._passing_over = True
+                self._is_skipping = True
                 self._unread.clear()
             chunk = await self._stream.receive_some(CHUNK)
             if not chunk:

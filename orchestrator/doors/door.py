@@ -21,6 +21,6 @@ class Door(Protocol):
         """
         ...
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Let go of everybody who waits: nothing will be said any more."""
         ...

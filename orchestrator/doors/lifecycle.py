@@ -2,11 +2,11 @@
 
 from delegation import SessionRecord
 from delegation.events import SessionClosed
-from orchestrator.services import House
+from orchestrator.services import Services
 
 
 async def close_for_good(
-    house: House, session: SessionRecord, *, deleted: bool = False
+    services: Services, session: SessionRecord, *, deleted: bool = False
 ) -> None:
     """Cancel all that a session does, drop what it was not told, and let the journal say so.
 
@@ -16,7 +16,9 @@ async def close_for_good(
         deleted: it is shown to nobody any more.
     """
     if not session.closed or (deleted and not session.deleted):
-        house.book.post(SessionClosed(session.id, tuple(session.mail), deleted=deleted))
-    house.turns.hang_up_on(session.id)
-    await house.delegator.cancel([session.root.id, *session.outstanding])
-    await house.background.end_of(session.root.id, "its session was closed")
+        services.book.post(
+            SessionClosed(session.id, tuple(session.mail), deleted=deleted)
+        )
+    services.turns.disconnect(session.id)
+    await services.delegator.cancel([session.root.id, *session.unsettled_detached])
+    await services.background.end_commands_of(session.root.id, "its session was closed")

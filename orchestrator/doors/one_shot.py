@@ -11,10 +11,14 @@ import attrs
 from agents import Agent, Part, Usage, read_output
 from delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
 from delegation.session_context import session_strings
-from orchestrator.doors.inbound import Asked, enter, message_of
+from orchestrator.doors.inbound import (
+    InboundRequest,
+    goal_message,
+    open_inbound_session,
+)
 from orchestrator.errors import RunFailedError
-from orchestrator.pipelines.runner import performing_nothing
-from orchestrator.services import House
+from orchestrator.pipelines.runner import outside_pipeline
+from orchestrator.services import Services
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -48,7 +52,7 @@ class Run(Generic[OutputT_co]):
 
 
 async def run_once(
-    house: House,
+    services: Services,
     agent: Agent[Any],
     goal: Any,
     parts: tuple[Part, ...],
@@ -56,27 +60,27 @@ async def run_once(
     attended: bool = False,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree has ended."""
-    asked = Asked(
+    asked = InboundRequest(
         agent=agent,
-        message=attrs.evolve(message_of(agent, goal), parts=parts),
+        message=attrs.evolve(goal_message(agent, goal), parts=parts),
         context=session_strings(),
         attended=attended,
     )
-    session = enter(house, asked, house.new_session_id())
-    begin_only_turn(house, session)
-    outcome = await take_only_turn(house, session)
+    session = open_inbound_session(services, asked, services.new_session_id())
+    begin_only_turn(services, session)
+    outcome = await take_only_turn(services, session)
     return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
 
 
-def begin_only_turn(house: House, session: SessionRecord) -> None:
+def begin_only_turn(services: Services, session: SessionRecord) -> None:
     """Begin the turn of a session that nobody can tell anything later."""
-    house.turns.begin(session, CAPABILITY)
+    services.turns.begin(session, CAPABILITY)
 
 
-async def take_only_turn(house: House, session: SessionRecord) -> Outcome:
+async def take_only_turn(services: Services, session: SessionRecord) -> Outcome:
     """See the turn of such a session end."""
     try:
-        with performing_nothing():
-            return await house.turns.take(session)
+        with outside_pipeline():
+            return await services.turns.take(session)
     finally:
-        house.roster.leave(session.id)
+        services.registry.unregister_session(session.id)

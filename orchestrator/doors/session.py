@@ -10,13 +10,13 @@ import trio
 from agents import Agent, Part, UserMessage, well_formed
 from delegation import DeliveryCapability, Reply, SessionId, Tree
 from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
-from delegation.events.approvals import ApprovalId, Ask
+from delegation.events.approvals import ApprovalId, ApprovalQuestion
 from delegation.session_context import session_strings
 from orchestrator.budget_scope import current_grants
-from orchestrator.engine.approvals import answer as answer_ask
-from orchestrator.engine.approvals import open_asks
+from orchestrator.engine.approvals import answer_question as answer_ask
+from orchestrator.engine.approvals import open_questions
 from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
-from orchestrator.services import House
+from orchestrator.services import Services
 
 
 class Session:
@@ -24,14 +24,14 @@ class Session:
 
     capability = DeliveryCapability.PUSH
 
-    def __init__(self, house: House, id: SessionId) -> None:  # noqa: A002 (the word of the domain)
+    def __init__(self, services: Services, id: SessionId) -> None:  # noqa: A002 (the word of the domain)
         self.id = id
-        self._house = house
-        self._record = house.book.ledger.sessions[id]
-        self._questions: dict[int, _Question] = {}
-        self.replies = Replies(house)
+        self._services = services
+        self._record = services.book.ledger.sessions[id]
+        self._pending: dict[int, _PendingReply] = {}
+        self.replies = Replies(services)
         """What the session says without having been asked: the replies of woken turns."""
-        self.asks = Asks(house, self)
+        self.asks = ApprovalQuestions(services, self)
         """What somebody is asked to approve, each once: `answer` it."""
 
     @property
@@ -50,9 +50,9 @@ class Session:
             workspace: the folder that this very message is about, and that tools work in; it may
                 change from one to the next, so it is said with each.
         """
-        book = self._house.book
+        book = self._services.book
         self._require_open()
-        book.require_taking()
+        book.require_accepting()
         said = f"[Workspace: {workspace}]\n{text}" if workspace else text
         message = UserMessage(well_formed(said), parts)
         context = session_strings()
@@ -67,17 +67,17 @@ class Session:
             )
         )
         seq = book.ledger.last_seq
-        question = self._questions[seq] = _Question()
+        question = self._pending[seq] = _PendingReply()
         is_taken = False
         try:
-            reply = await question.wait_answered()
+            reply = await question.wait_reply()
             is_taken = True
         finally:
-            del self._questions[seq]
+            del self._pending[seq]
             if question.reply is not None and not is_taken:
                 # Answered in the very moment in which nobody waits any more.
                 self.replies.put(question.reply)
-        self._house.turns.delivered(reply)
+        self._services.turns.mark_delivered(reply)
         return reply
 
     async def answer(
@@ -94,20 +94,20 @@ class Session:
         """
         self._require_open()
         answer_ask(
-            self._house.book,
+            self._services.book,
             approval,
             answer,
             reason=reason,
             by=by,
             session=self.id,
-            tell=self._house.acting.show_life,
+            on_answered=self._services.executor.note_activity,
         )
-        await self._house.book.wait_durable()
+        await self._services.book.wait_durable()
 
     @property
-    def open_asks(self) -> list[Ask]:
+    def open_asks(self) -> list[ApprovalQuestion]:
         """What somebody is asked to approve now, oldest first."""
-        return open_asks(self._house.book, self.id)
+        return open_questions(self._services.book, self.id)
 
     async def wait_idle(self) -> None:
         """Wait until no turn runs and nothing is outstanding.
@@ -118,30 +118,35 @@ class Session:
             ClosedError: the orchestrator stops, and what is left is for the next time.
         """
         await trio.lowlevel.checkpoint()
-        book = self._house.book
+        book = self._services.book
         while True:
             self._require_open()
-            if self._record.idle and self._house.turns.has_handed_all(self._record):
+            if (
+                self._record.has_nothing_pending
+                and self._services.turns.has_delivered_all(self._record)
+            ):
                 return
-            if book.stopping and not (self._record.idle or book.is_working):
-                book.require_taking()
+            if book.stopping and not (
+                self._record.has_nothing_pending or book.has_running_tasks
+            ):
+                book.require_accepting()
             if book.stopping:
-                await book.wait_stirred()
+                await book.wait_changed()
             else:
-                await book.wait_stirred_in(self.id)
+                await book.wait_session_changed(self.id)
 
     async def deliver(self, reply: Reply) -> None:
-        asked = [self._questions[seq] for seq in reply.read if seq in self._questions]
+        asked = [self._pending[seq] for seq in reply.read if seq in self._pending]
         for question in asked:
-            question.answer(reply)
+            question.set_reply(reply)
         if not asked:
             self.replies.put(reply)
         await trio.lowlevel.checkpoint()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self.replies.close()
-        for question in self._questions.values():
-            question.give_up()
+        for question in self._pending.values():
+            question.close()
 
     def _require_open(self) -> None:
         if self.replies.closed:
@@ -155,8 +160,8 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
     session gives it again when it is opened again.
     """
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._send, self._receive = trio.open_memory_channel[Reply](math.inf)
         self.closed = False
 
@@ -171,14 +176,14 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
                 reply = await self._receive.receive()
             except trio.ClosedResourceError:
                 raise trio.EndOfChannel from None
-            if self._house.turns.delivered(reply):
+            if self._services.turns.mark_delivered(reply):
                 return reply
 
     def receive_nowait(self) -> Reply:
         """Return the next reply, or raise `trio.WouldBlock` if there is none yet."""
         while True:
             reply = self._receive.receive_nowait()
-            if self._house.turns.delivered(reply):
+            if self._services.turns.mark_delivered(reply):
                 return reply
 
     def close(self) -> None:
@@ -192,18 +197,18 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
         await trio.lowlevel.checkpoint()
 
 
-class Asks(trio.abc.ReceiveChannel[Ask]):
+class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
     """What somebody is asked to approve in a session, oldest first.
 
     What was not answered is asked again when the session is opened again.
     """
 
-    def __init__(self, house: House, session: Session) -> None:
-        self._house = house
+    def __init__(self, services: Services, session: Session) -> None:
+        self._services = services
         self._session = session
         self._seen: set[ApprovalId] = set()
 
-    async def receive(self) -> Ask:
+    async def receive(self) -> ApprovalQuestion:
         """Wait for the next question that is still open."""
         await trio.lowlevel.checkpoint()
         while not self._session.replies.closed:
@@ -213,7 +218,7 @@ class Asks(trio.abc.ReceiveChannel[Ask]):
                 if ask.id not in self._seen:
                     self._seen.add(ask.id)
                     return ask
-            await self._house.book.wait_stirred_in(self._session.id)
+            await self._services.book.wait_session_changed(self._session.id)
         raise trio.EndOfChannel
 
     async def aclose(self) -> None:
@@ -221,21 +226,21 @@ class Asks(trio.abc.ReceiveChannel[Ask]):
         await trio.lowlevel.checkpoint()
 
 
-class _Question:
+class _PendingReply:
     """One `ask` that waits for its reply."""
 
     def __init__(self) -> None:
         self.reply: Reply | None = None
         self._over = trio.Event()
 
-    def answer(self, reply: Reply) -> None:
+    def set_reply(self, reply: Reply) -> None:
         self.reply = reply
         self._over.set()
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         self._over.set()
 
-    async def wait_answered(self) -> Reply:
+    async def wait_reply(self) -> Reply:
         await self._over.wait()
         if self.reply is None:
             raise ClosedError("the session was closed before it had answered")
@@ -244,7 +249,7 @@ class _Question:
 
 @asynccontextmanager
 async def open_session(
-    house: House,
+    services: Services,
     agent: Agent[Any],
     id: SessionId | None,  # noqa: A002
 ) -> AsyncGenerator[Session]:
@@ -253,34 +258,34 @@ async def open_session(
     Leaving only closes the door: a turn or a task that runs goes on, and what comes of it is
     told when the session is opened again.
     """
-    book = house.book
-    book.require_taking()
+    book = services.book
+    book.require_accepting()
     is_new = id is None
     if id is not None:
-        await book.recall(id)
-    id = house.new_session_id() if id is None else id  # noqa: A001
+        await book.load_session(id)
+    id = services.new_session_id() if id is None else id  # noqa: A001
     if not is_new:
-        _require_openable(house, id, agent)
+        _require_openable(services, id, agent)
     # Before the first fact: an agent whose model cannot be had leaves no trace.
-    house.roster.enter(id, agent)
+    services.registry.register_session(id, agent)
     if is_new:
         book.post(SessionOpened(id, agent.name, agent.budget, current_grants()))
-    session = Session(house, id)
-    house.turns.attach(id, session)
+    session = Session(services, id)
+    services.turns.attach(id, session)
     book.post(DoorOpened(id, session.capability))
     try:
         await book.wait_durable()
-        await house.turns.deliver(book.ledger.sessions[id])
+        await services.turns.deliver(book.ledger.sessions[id])
         yield session
     finally:
-        session.hang_up()
-        house.turns.detach(id)
+        session.disconnect()
+        services.turns.detach(id)
         if not book.closed:
             book.post(DoorClosed(id))
 
 
-def _require_openable(house: House, id: SessionId, agent: Agent[Any]) -> None:  # noqa: A002
-    record = house.book.ledger.sessions.get(id)
+def _require_openable(services: Services, id: SessionId, agent: Agent[Any]) -> None:  # noqa: A002
+    record = services.book.ledger.sessions.get(id)
     if record is None:
         raise UnknownIdError(f"there is no session {id!r}")
     if record.closed:

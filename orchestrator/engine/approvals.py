@@ -17,24 +17,29 @@ import msgspec
 import trio
 
 from agents import Tool, ToolCall, ToolError, well_formed
-from agents.approval import OPERATORS, ApprovalRule, Subject, Verdict, strictest
+from agents.approval import OPERATORS, ApprovalRule, Subject, Verdict, strictest_rule
 from agents.redaction.redactor import Redactor
 from delegation import SessionId, TaskId, TaskRecord
 from delegation.events import ApprovalAnswered, ApprovalAsked
-from delegation.events.approvals import DEADLINE, Answer, ApprovalId, Ask
+from delegation.events.approvals import (
+    BY_DEADLINE,
+    ApprovalId,
+    ApprovalQuestion,
+    ApprovalVerdict,
+)
 from orchestrator.errors import UnknownIdError
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 SHOWN: Final = 2_000
 """How many characters of a call people are shown."""
-WITH_A_COMMAND: Final = frozenset(
+COMMAND_ARGUMENTS: Final = frozenset(
     [
         *("command", "workdir", "background", "timeout"),
         *("notify_on_complete", "watch_patterns"),
     ]
 )
 """What a call may say besides its command, and is still about that very command."""
-WITH_A_FILE: Final = frozenset(
+FILE_ARGUMENTS: Final = frozenset(
     [
         *("path", "content", "old", "new", "all", "offset", "limit"),
         *("pattern", "glob", "ignore_case", "hidden"),
@@ -51,12 +56,12 @@ def _tell_nobody(task: TaskId) -> None:
 class _Question:
     """What people are asked about a call. It is kept, so there are no secrets in it."""
 
-    words: str
+    subject: str
     """What is approved: this very command, file, or call."""
     details: str
 
 
-class CallGate:
+class TaskApprovalCheck:
     """Where the calls of one task wait until they may be run.
 
     Args:
@@ -82,39 +87,39 @@ class CallGate:
         self._workspace = workspace
         self._defaults = {tool.name: _defaults(tool.parameters) for tool in tools}
 
-    def is_held(self, call: ToolCall) -> bool:
-        ask = self._record.asks.get(call.id)
-        return ask is not None and ask.is_held
+    def is_pending(self, call: ToolCall) -> bool:
+        ask = self._record.questions.get(call.id)
+        return ask is not None and ask.was_not_run
 
-    async def admit(self, call: ToolCall) -> None:
+    async def wait_approved(self, call: ToolCall) -> None:
         await trio.lowlevel.checkpoint()
         subject = self._subject_of(call)
-        rule = strictest(self._policies, subject)
+        rule = strictest_rule(self._policies, subject)
         if rule is None or rule.verdict is Verdict.ALLOW:
             return
         if rule.verdict is Verdict.DENY:
             why = f": {rule.reason}" if rule.reason else " by the rules of this run"
             raise ToolError(f"{call.name} was denied{why}. Do without it.")
-        if call.id not in self._record.asks:
+        if call.id not in self._record.questions:
             question = self._question(call, subject)
-            if self._is_approved(call.name, question.words):
+            if self._is_approved(call.name, question.subject):
                 return
-            self._require_somebody(call)
+            self._require_approver(call)
             self._book.post(
                 ApprovalAsked(
                     self._record.id,
                     ApprovalId(f"a_{secrets.token_hex(8)}"),
                     call.id,
                     call.name,
-                    question.words,
+                    question.subject,
                     self._book.clock() + rule.seconds,
                     question.details,
                 )
             )
-        ask = await self._answered(call)
+        ask = await self._wait_answered(call)
         _require_approved(call, ask)
         # A link may lead elsewhere by now: nobody has approved that.
-        if self._question(call, self._subject_of(call)).words != ask.subject:
+        if self._question(call, self._subject_of(call)).subject != ask.subject:
             raise ToolError(
                 f"{call.name} was approved for {ask.subject!r}, and is about something else by"
                 " now. It was not run; call it again to have that approved."
@@ -126,68 +131,74 @@ class CallGate:
 
     def _question(self, call: ToolCall, subject: Subject) -> _Question:
         redactor = self._book.redactor
-        words = redactor.text(self._words(call, subject, redactor))
-        details = redactor.text(_as_text(redactor.tree(call.arguments)))
+        words = redactor.redact(self._subject_text(call, subject, redactor))
+        details = redactor.redact(_as_text(redactor.redact_tree(call.arguments)))
         # What is cut may look like a secret only now.
-        return _Question(redactor.text(_named(words)), details[:SHOWN])
+        return _Question(redactor.redact(_shortened(words)), details[:SHOWN])
 
-    def _words(self, call: ToolCall, subject: Subject, redactor: Redactor) -> str:
+    def _subject_text(
+        self, call: ToolCall, subject: Subject, redactor: Redactor
+    ) -> str:
         said = call.arguments.keys()
         if subject.command is not None:
-            command = redactor.text(subject.command)
-            _require_seen(call, subject.command, command)
-            if said <= WITH_A_COMMAND:
+            command = redactor.redact(subject.command)
+            _require_visible(call, subject.command, command)
+            if said <= COMMAND_ARGUMENTS:
                 workdir = str(call.arguments.get("workdir", "."))
-                return _in_folder(_names(workdir, self._workspace())[0], command)
-        if subject.path is not None and said <= WITH_A_FILE:
+                return _in_folder(
+                    _relative_and_real(workdir, self._workspace())[0], command
+                )
+        if subject.path is not None and said <= FILE_ARGUMENTS:
             return subject.path
-        return _as_text(redactor.tree(call.arguments))
+        return _as_text(redactor.redact_tree(call.arguments))
 
-    def _require_somebody(self, call: ToolCall) -> None:
-        if not self._book.ledger.can_be_asked(self._record.id):
+    def _require_approver(self, call: ToolCall) -> None:
+        if not self._book.ledger.can_ask_approval(self._record.id):
             raise ToolError(
                 f"{call.name} needs an approval, and nobody can be asked here: it was not run."
                 " Do without it, and say in your answer what you were not allowed to do."
             )
 
-    def _is_approved(self, tool: str, words: str) -> bool:
+    def _is_approved(self, tool: str, subject: str) -> bool:
         """Tell whether the same was approved before, for the session or for a task above."""
-        if (tool, words) in self._book.ledger.sessions[self._record.session].approved:
+        if (tool, subject) in self._book.ledger.sessions[self._record.session].approved:
             return True
         record: TaskRecord | None = self._record
         while record is not None:
-            if (tool, words) in record.approved:
+            if (tool, subject) in record.approved:
                 return True
             record = record.parent
         return False
 
-    async def _answered(self, call: ToolCall) -> Ask:
+    async def _wait_answered(self, call: ToolCall) -> ApprovalQuestion:
         """Wait until somebody has answered, or the time for it is over."""
         book, record = self._book, self._record
         # Whoever is asked has to find the question, also after a crash.
         await book.wait_durable()
-        deadline = record.asks[call.id].deadline
+        deadline = record.questions[call.id].deadline
         with trio.move_on_after(max(0, deadline - book.clock())):
             await trio.lowlevel.checkpoint()
-            while _asked(record, call).is_open:
-                await book.wait_news_of([record.id])
-        ask = _asked(record, call)
+            while _current_ask(record, call).is_open:
+                await book.wait_tasks_changed([record.id])
+        ask = _current_ask(record, call)
         if ask.is_open:
             seconds = ask.deadline - ask.asked_at
             reason = f"nobody has answered within {round(seconds, 1):g} seconds"
             book.post(
-                ApprovalAnswered(record.id, ask.id, Answer.DENY, reason, DEADLINE)
+                ApprovalAnswered(
+                    record.id, ask.id, ApprovalVerdict.DENY, reason, BY_DEADLINE
+                )
             )
-        return _asked(record, call)
+        return _current_ask(record, call)
 
 
-def _asked(record: TaskRecord, call: ToolCall) -> Ask:
-    if call.id not in record.asks:
+def _current_ask(record: TaskRecord, call: ToolCall) -> ApprovalQuestion:
+    if call.id not in record.questions:
         raise ToolError(f"{call.name} was not run: its task has ended")
-    return record.asks[call.id]
+    return record.questions[call.id]
 
 
-def turned_away(tool: str) -> tuple[str, ...]:
+def refusal_prefixes(tool: str) -> tuple[str, ...]:
     """Return how the answers begin to calls that were not let through."""
     return tuple(
         f"{tool} {what}"
@@ -209,7 +220,7 @@ def _in_folder(folder: str, command: str) -> str:
     return command if folder == "." else f"cd {shlex.quote(folder)} && ({command})"
 
 
-def _require_seen(call: ToolCall, command: str, shown: str) -> None:
+def _require_visible(call: ToolCall, command: str, shown: str) -> None:
     """Refuse a command of which more is hidden from people than what is secret."""
     if OPERATORS.findall(command) != OPERATORS.findall(shown):
         raise ToolError(
@@ -219,7 +230,7 @@ def _require_seen(call: ToolCall, command: str, shown: str) -> None:
         )
 
 
-def _named(words: str) -> str:
+def _shortened(words: str) -> str:
     """Return what names a subject and no other, as short as people can read it."""
     if len(words) <= SHOWN:
         return words
@@ -227,8 +238,8 @@ def _named(words: str) -> str:
     return f"{words[:SHOWN]}... ({len(words)} characters, sha256 {digest})"
 
 
-def _require_approved(call: ToolCall, ask: Ask) -> None:
-    if ask.answer is Answer.DENY:
+def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:
+    if ask.answer is ApprovalVerdict.DENY:
         by = f" by {ask.by}" if ask.by else ""
         why = f": {ask.reason}" if ask.reason else ""
         raise ToolError(f"{call.name} was denied{by}{why}. It was not run.")
@@ -237,16 +248,18 @@ def _require_approved(call: ToolCall, ask: Ask) -> None:
 def subject_of(call: ToolCall, workspace: Path) -> Subject:
     """Return what a call is about, as rules look at it."""
     command, path = call.arguments.get("command"), call.arguments.get("path")
-    relative, real = _names(path, workspace) if isinstance(path, str) else (None, None)
+    relative, real = (
+        _relative_and_real(path, workspace) if isinstance(path, str) else (None, None)
+    )
     return Subject(
         tool=call.name,
         command=command if isinstance(command, str) else None,
         path=relative,
-        real=real,
+        real_path=real,
     )
 
 
-def _names(path: str, workspace: Path) -> tuple[str, str]:
+def _relative_and_real(path: str, workspace: Path) -> tuple[str, str]:
     """Return a file by the one name that it has in the workspace, and by its whole name.
 
     That is its own, whatever links lead to it.
@@ -263,7 +276,9 @@ def _as_text(arguments: Mapping[str, Any]) -> str:
     return msgspec.json.encode(arguments, order="deterministic").decode()
 
 
-def open_asks(book: Bookkeeper, session: SessionId | None = None) -> list[Ask]:
+def open_questions(
+    book: Bookkeeper, session: SessionId | None = None
+) -> list[ApprovalQuestion]:
     """Return what somebody may still answer, oldest first.
 
     Args:
@@ -274,13 +289,13 @@ def open_asks(book: Bookkeeper, session: SessionId | None = None) -> list[Ask]:
     now, tasks = book.clock(), book.ledger.tasks
     return [
         ask
-        for ask in book.ledger.asks.values()
+        for ask in book.ledger.open_questions.values()
         if now <= ask.deadline
         and (session is None or tasks[ask.task].session == session)
     ]
 
 
-def answer(
+def answer_question(
     book: Bookkeeper,
     id_: str,
     answer: str,
@@ -288,7 +303,7 @@ def answer(
     reason: str,
     by: str,
     session: SessionId | None = None,
-    tell: Callable[[TaskId], None] = _tell_nobody,
+    on_answered: Callable[[TaskId], None] = _tell_nobody,
 ) -> None:
     """Post what somebody says to a question, once.
 
@@ -302,11 +317,11 @@ def answer(
         tell: is told which task goes on: it has not been silent.
     """
     try:
-        verdict = Answer(answer)
+        verdict = ApprovalVerdict(answer)
     except ValueError:
-        known = ", ".join(Answer)
+        known = ", ".join(ApprovalVerdict)
         raise ValueError(f"{answer!r} is no answer; there are: {known}") from None
-    asks = {ask.id: ask for ask in open_asks(book, session)}
+    asks = {ask.id: ask for ask in open_questions(book, session)}
     if (ask := asks.get(ApprovalId(id_))) is None:
         raise UnknownIdError(
             f"there is no approval {id_!r} to answer: it was answered, its time is over, or"
@@ -317,4 +332,4 @@ def answer(
             ask.task, ask.id, verdict, well_formed(reason), well_formed(by)
         )
     )
-    tell(ask.task)
+    on_answered(ask.task)

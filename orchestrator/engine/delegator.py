@@ -26,7 +26,7 @@ from delegation import (
     call_key,
     dispatched_answer,
     joined_answer,
-    readable,
+    readable_characters,
 )
 from delegation.events import (
     CancelRequested,
@@ -36,25 +36,28 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator.budget_scope import current_grants
-from orchestrator.execution.local import LOST, Acting
+from orchestrator.execution.local import LOST, LocalExecutor
 from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.pipelines.runner import Performance
+from orchestrator.pipelines.runner import PipelineRun
 
 
 class OrchestratorDelegator:
     """Takes the requests of all agents, runs their children, and looks after them."""
 
     def __init__(
-        self, book: Bookkeeper, acting: Acting, new_task_id: Callable[[], TaskId]
+        self,
+        book: Bookkeeper,
+        executor: LocalExecutor,
+        new_task_id: Callable[[], TaskId],
     ) -> None:
         self._book = book
-        self._acting = acting
+        self._executor = executor
         self._new_task_id = new_task_id
-        self.telling = acting.telling
+        self.telling = executor.telling
         self.now = book.clock
-        self.hire = acting.hire
-        self.dismiss = acting.dismiss
-        self.end_below = acting.end_below
+        self.register_child = executor.register_child
+        self.unregister_child = executor.unregister_child
+        self.settle_descendants = executor.settle_descendants
 
     async def delegate(
         self,
@@ -68,7 +71,7 @@ class OrchestratorDelegator:
         """Hand work on, and return what the model reads."""
         ledger = self._book.ledger
         caller = ledger.tasks[parent]
-        agent = self._acting.agent_of(caller)
+        agent = self._executor.agent_of(caller)
         requests = self._requests(
             assignments,
             caller=caller,
@@ -78,10 +81,10 @@ class OrchestratorDelegator:
             background=background,
         )
         # Some may have been asked for before a crash, and be still there.
-        asked = caller.children.asked
+        asked = caller.children.by_call
         new = [request for request in requests if request.call not in asked]
         if new and self._book.stopping:
-            await self._book.wait_taking(parent)
+            await self._book.wait_accepting(parent)
         if new and (refused := self._book.admit(new)) is not None:
             await trio.lowlevel.checkpoint()
             raise ToolError(refused.reason)
@@ -95,17 +98,19 @@ class OrchestratorDelegator:
             # would otherwise be one stack, and end where Python's recursion ends.
             async with trio.open_nursery() as children:
                 for task in tasks:
-                    if task.acting:
+                    if task.is_running:
                         children.start_soon(self.run_child, task.id)
                     elif task.outcome is None:
                         children.start_soon(self.run_joined, task)
-        return joined_answer(tasks, session, readable(agent, caller.transcript))
+        return joined_answer(
+            tasks, session, readable_characters(agent, caller.transcript)
+        )
 
-    async def perform(
+    async def run_pipeline(
         self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
     ) -> str:
         """Run the program of a pipeline, and return what it answers."""
-        return await Performance(record, origin, self._book, self).play(pipeline)
+        return await PipelineRun(record, origin, self._book, self).run(pipeline)
 
     def id_for(self, parent: TaskId, call: str) -> TaskId:
         """Return the id of a task that is asked for. A replay knows it already."""
@@ -121,7 +126,7 @@ class OrchestratorDelegator:
         call: CallId,
         background: bool | None,
     ) -> list[TaskRequest]:
-        asked = caller.children.asked
+        asked = caller.children.by_call
         calls = [call_key(call, index) for index in range(len(assignments))]
         ids = [asked.get(key) or self._new_task_id() for key in calls]
         labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
@@ -150,8 +155,8 @@ class OrchestratorDelegator:
 
     async def run_joined(self, task: TaskRecord) -> None:
         """Run a task that its caller waits for, once there is room."""
-        if not task.acting:
-            await self._book.wait_room(task.id)
+        if not task.is_running:
+            await self._book.wait_slot(task.id)
             if task.outcome is not None or not self.start(task):
                 return
         await self.run_child(task.id)
@@ -160,9 +165,9 @@ class OrchestratorDelegator:
         """Post that a task starts; after a crash, tell whether it does at all."""
         node = self._book.ledger.sessions[task.session].tree[task.id]
         was_begun = task.interrupted and node["started"] is not None
-        on_restart = self._acting.on_restart(task) if was_begun else "resume"
+        on_restart = self._executor.on_restart(task) if was_begun else "resume"
         if on_restart != "resume":
-            self._acting.end_below(task.id, Ending.LOST)
+            self._executor.settle_descendants(task.id, Ending.LOST)
         if on_restart == "lose":
             self._book.post(TaskSettled(task.id, Outcome(Ending.LOST, error=LOST)))
             return False
@@ -177,7 +182,7 @@ class OrchestratorDelegator:
         if origin.capability is not DeliveryCapability.NONE:
             # A child ends with its one turn, so nobody can tell it anything later.
             origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
-        await self._acting.see_through(task, origin=origin, delegator=self)
+        await self._executor.run_task(task, origin=origin, delegator=self)
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
@@ -188,10 +193,10 @@ class OrchestratorDelegator:
             await trio.lowlevel.checkpoint()
             if any_of_them and records:
                 while not any(record.outcome for record in records):
-                    await self._book.wait_news_of(tasks)
+                    await self._book.wait_tasks_changed(tasks)
             for record in () if any_of_them else records:
                 while record.outcome is None:
-                    await self._book.wait_news_of([record.id])
+                    await self._book.wait_tasks_changed([record.id])
 
     async def steer(
         self,
@@ -222,7 +227,7 @@ class OrchestratorDelegator:
             await trio.lowlevel.checkpoint()
             for task in messages:
                 while receipt(task).state == "waiting":
-                    await self._book.wait_news_of([task])
+                    await self._book.wait_tasks_changed([task])
         return {task: receipt(task) for task in messages}
 
     def _receipt(self, record: TaskRecord, message: MessageId) -> Receipt:
@@ -241,7 +246,7 @@ class OrchestratorDelegator:
             self._stop(record)
         for record, turn in zip(records, turns, strict=True):
             while not self._has_ended(record) and self._turn_of(record) == turn:
-                await self._book.wait_news_of([record.id])
+                await self._book.wait_tasks_changed([record.id])
         await self._book.wait_durable()
 
     def _turn_of(self, record: TaskRecord) -> int | None:
@@ -252,12 +257,12 @@ class OrchestratorDelegator:
     def _stop(self, record: TaskRecord) -> None:
         if self._has_ended(record):
             return
-        if not self._book.ledger.nobody_runs(record.id):
+        if not self._book.ledger.has_no_runner(record.id):
             self._book.post(CancelRequested(record.id))
-            self._acting.stop(record.id)
+            self._executor.stop(record.id)
             return
         # There is no agent to tell, so there is nobody but us to say that it has ended.
-        self._acting.end_below(record.id, Ending.CANCELLED)
+        self._executor.settle_descendants(record.id, Ending.CANCELLED)
         outcome = Outcome(
             Ending.CANCELLED, error="it was stopped before it could go on"
         )

@@ -13,12 +13,12 @@ import trio
 from agents import ModelEvent
 from delegation import TaskId
 
-BEHIND: Final = 10_000
+MAX_BUFFERED_EVENTS: Final = 10_000
 """How many events a listener may be behind before it misses some."""
 
 
 @attrs.frozen
-class Heard:
+class TaskModelEvent:
     """Something that happened while a model answered for a task."""
 
     task: TaskId
@@ -27,14 +27,16 @@ class Heard:
     """How many events before this one were dropped, because nobody took them in time."""
 
 
-class _Listener:
+class _Subscriber:
     def __init__(self) -> None:
-        self.send, self.receive = trio.open_memory_channel[Heard](BEHIND)
+        self.send, self.receive = trio.open_memory_channel[TaskModelEvent](
+            MAX_BUFFERED_EVENTS
+        )
         self._missed = 0
 
-    def hear(self, task: TaskId, event: ModelEvent) -> None:
+    def put(self, task: TaskId, event: ModelEvent) -> None:
         try:
-            self.send.send_nowait(Heard(task, event, self._missed))
+            self.send.send_nowait(TaskModelEvent(task, event, self._missed))
             self._missed = 0
         except trio.WouldBlock:
             self._missed += 1
@@ -42,39 +44,41 @@ class _Listener:
             pass  # it has closed its ears before the block has ended
 
 
-class Listeners:
+class ModelEventSubscribers:
     """Everybody who listens now."""
 
     def __init__(self) -> None:
-        self._listeners: set[_Listener] = set()
-        self._attending: list[Callable[[TaskId, ModelEvent], None]] = []
+        self._subscribers: set[_Subscriber] = set()
+        self._callbacks: list[Callable[[TaskId, ModelEvent], None]] = []
 
     @contextmanager
-    def listen(self) -> Generator[trio.MemoryReceiveChannel[Heard]]:
-        listener = _Listener()
-        self._listeners.add(listener)
+    def subscribe(self) -> Generator[trio.MemoryReceiveChannel[TaskModelEvent]]:
+        listener = _Subscriber()
+        self._subscribers.add(listener)
         try:
             yield listener.receive
         finally:
-            self._listeners.remove(listener)
+            self._subscribers.remove(listener)
             listener.send.close()
 
     @contextmanager
-    def attend(self, hear: Callable[[TaskId, ModelEvent], None]) -> Generator[None]:
+    def subscribe_callback(
+        self, callback: Callable[[TaskId, ModelEvent], None]
+    ) -> Generator[None]:
         """Hear everything at once, as long as the block lasts.
 
         Args:
             hear: takes each event, and waits for nothing.
         """
-        self._attending.append(hear)
+        self._callbacks.append(callback)
         try:
             yield
         finally:
-            self._attending.remove(hear)
+            self._callbacks.remove(callback)
 
-    def tell(self, task: TaskId, event: ModelEvent) -> None:
+    def emit(self, task: TaskId, event: ModelEvent) -> None:
         """Tell everybody who listens of a task."""
-        for listener in self._listeners:
-            listener.hear(task, event)
-        for hear in self._attending:
+        for listener in self._subscribers:
+            listener.put(task, event)
+        for hear in self._callbacks:
             hear(task, event)

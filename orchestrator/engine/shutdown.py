@@ -10,7 +10,7 @@ import trio
 
 from delegation import Ending, Mode, Outcome
 from delegation.events import TaskSettled, TurnEnded
-from orchestrator.execution.local import STOPPED, Acting
+from orchestrator.execution.local import STOPPED, LocalExecutor
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 WRITE_SECONDS: Final = 2
@@ -19,38 +19,38 @@ WRITE_SECONDS: Final = 2
 
 async def drain(book: Bookkeeper, seconds: float) -> bool:
     """Begin nothing new, wait for what runs, and tell whether all of it has ended."""
-    book.stop_taking()
+    book.stop_accepting()
     with trio.move_on_after(seconds):
         await trio.lowlevel.checkpoint()
-        while book.is_working:
-            await book.wait_stirred()
-    has_ended = not book.is_working
+        while book.has_running_tasks:
+            await book.wait_changed()
+    has_ended = not book.has_running_tasks
     await book.wait_durable()
     return has_ended
 
 
-def working(book: Bookkeeper) -> int:
+def count_running(book: Bookkeeper) -> int:
     """Return how many tasks an agent works on now."""
     count = 0
-    pending = list(book.working())
+    pending = list(book.running_tasks())
     while pending:
         task = pending.pop()
-        count += task.acting
+        count += task.is_running
         children = task.children.unsettled.values()
         pending += [child for child in children if child.mode is Mode.JOINED]
     return count
 
 
-async def abandon(book: Bookkeeper, acting: Acting) -> None:
+async def abandon(book: Bookkeeper, executor: LocalExecutor) -> None:
     """Say of all that still runs how it ends, and take no more facts.
 
     Whoever hangs cannot say that itself. What can be taken up again is left as it is.
     """
     ledger = book.ledger
-    acting.background.kill_now()
-    for task in list(book.working()):
-        if not book.closed and ledger.ends_for_good(task.id):
-            acting.end_below(task.id, Ending.CANCELLED)
+    executor.background.kill_now()
+    for task in list(book.running_tasks()):
+        if not book.closed and ledger.settles_on_teardown(task.id):
+            executor.settle_descendants(task.id, Ending.CANCELLED)
             outcome = Outcome(Ending.CANCELLED, error=STOPPED)
             turn = ledger.sessions[task.session].turn
             if task.mode is Mode.ROOT and turn is not None:

@@ -19,10 +19,10 @@ from agents import (
 )
 from delegation import Ending, Mode, TaskId, TaskRecord
 from delegation.events import ModelAnswered, SteeringSeen, TaskSettled, ToolAnswered
-from orchestrator.engine.model_events import Listeners
-from orchestrator.engine.reservations import Spending
-from orchestrator.engine.watchdog import Sign
-from orchestrator.execution.outcomes import unfinished
+from orchestrator.engine.model_events import ModelEventSubscribers
+from orchestrator.engine.reservations import Reservations
+from orchestrator.engine.watchdog import TaskActivity
+from orchestrator.execution.outcomes import unfinished_outcome
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 ABANDONED: Final = "the call that asked for it failed when it was made again"
@@ -33,53 +33,53 @@ class Backstage:
     """What all roles share."""
 
     book: Bookkeeper
-    spending: Spending
-    listeners: Listeners
+    spending: Reservations
+    listeners: ModelEventSubscribers
     told: Mapping[TaskId, dict[CallId, Sequence[int]]]
     """The mail that answers tell which are about to be kept."""
     end_below: Callable[[TaskId, Ending], None]
     """Settles what a task had asked for."""
 
 
-class Role:
+class LocalTaskHost:
     """The hands and ears of one task."""
 
-    __slots__ = ("_backstage", "_record", "_sign")
+    __slots__ = ("_activity", "_backstage", "_record")
 
     def __init__(
-        self, backstage: Backstage, record: TaskRecord, sign: Sign | None
+        self, backstage: Backstage, record: TaskRecord, activity: TaskActivity | None
     ) -> None:
         self._backstage = backstage
         self._record = record
-        self._sign = sign
+        self._activity = activity
 
-    def paid(self, model: Model) -> Model:
+    def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of the task."""
-        return self._backstage.spending.paid_by(self._record, model)
+        return self._backstage.spending.budgeted_model(self._record, model)
 
-    def keep(self, step: Step) -> Step:
+    def record_step(self, step: Step) -> Step:
         """Write a step down, and return it as it is kept."""
         record, backstage = self._record, self._backstage
         kept: Step
         if isinstance(step, AssistantMessage):
             kept = backstage.book.post(ModelAnswered(record.id, step)).message
-            backstage.spending.booked(record.id)
+            backstage.spending.call_recorded(record.id)
         else:
             if step.failed and record.children.unsettled:
-                self._end_children_of(step.call)
+                self._settle_children_of(step.call)
             told = self._read(step)
             kept = backstage.book.post(ToolAnswered(record.id, step, told)).message
-        if self._sign is not None:
-            self._sign.step(step)
+        if self._activity is not None:
+            self._activity.on_step(step)
         return kept
 
-    def tell(self, event: ModelEvent) -> None:
+    def emit(self, event: ModelEvent) -> None:
         """Tell everybody who listens what the model does."""
-        if self._sign is not None:
-            self._sign.hear(event)
-        self._backstage.listeners.tell(self._record.id, event)
+        if self._activity is not None:
+            self._activity.on_model_event(event)
+        self._backstage.listeners.emit(self._record.id, event)
 
-    def hear(self) -> Sequence[UserMessage]:
+    def steering(self) -> Sequence[UserMessage]:
         """Let the task read what was said to it meanwhile."""
         record = self._record
         if not record.steering:
@@ -90,15 +90,15 @@ class Role:
         self._backstage.book.post(SteeringSeen(record.id, unseen))
         return cast("Sequence[UserMessage]", record.transcript[-len(unseen) :])
 
-    def _end_children_of(self, call: CallId) -> None:
+    def _settle_children_of(self, call: CallId) -> None:
         """End what a call had asked for before a crash, and that it fails to ask for again."""
         book = self._backstage.book
-        for key, task in list(self._record.children.asked.items()):
+        for key, task in list(self._record.children.by_call.items()):
             child = book.ledger.tasks[task]
             is_joined = child.outcome is None and child.mode is Mode.JOINED
             if is_joined and key.startswith(f"{call}#"):
                 self._backstage.end_below(task, Ending.LOST)
-                outcome = unfinished(child, Ending.LOST, ABANDONED)
+                outcome = unfinished_outcome(child, Ending.LOST, ABANDONED)
                 book.post(TaskSettled(task, outcome))
 
     def _read(self, answer: ToolMessage) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from delegation import (
     Reply,
     SessionId,
     SessionRecord,
-    readable,
+    readable_characters,
     root_of,
 )
 from delegation.events import (
@@ -24,8 +24,8 @@ from delegation.events import (
 )
 from orchestrator.doors.door import Door
 from orchestrator.engine.delegator import OrchestratorDelegator
-from orchestrator.errors import words_of
-from orchestrator.execution.local import LOST, Acting
+from orchestrator.errors import error_text
+from orchestrator.execution.local import LOST, LocalExecutor
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 ATTEMPTS: Final = 8
@@ -38,13 +38,16 @@ class Turns:
     """Takes the turns of all sessions, one at a time for each."""
 
     def __init__(
-        self, book: Bookkeeper, acting: Acting, delegator: OrchestratorDelegator
+        self,
+        book: Bookkeeper,
+        executor: LocalExecutor,
+        delegator: OrchestratorDelegator,
     ) -> None:
         self._book = book
-        self._acting = acting
+        self._executor = executor
         self._delegator = delegator
         self._doors: dict[SessionId, Door] = {}
-        self._handed: dict[SessionId, int] = {}
+        self._last_handed_turn: dict[SessionId, int] = {}
         """The last turn whose reply the door of a session has got."""
         self._pauses: dict[SessionId, trio.CancelScope] = {}
         """Who waits before a door is asked again."""
@@ -54,27 +57,27 @@ class Turns:
     def attach(self, session: SessionId, door: Door) -> None:
         """Have the replies of a session handed to this door from now on."""
         self._doors[session] = door
-        self._handed[session] = 0
+        self._last_handed_turn[session] = 0
         self._end_pause(session)
 
     def detach(self, session: SessionId) -> None:
         del self._doors[session]
-        del self._handed[session]
+        del self._last_handed_turn[session]
         self._end_pause(session)
 
     def _end_pause(self, session: SessionId) -> None:
         if session in self._pauses:
             self._pauses[session].cancel(reason="the door is another one")
 
-    def hang_up(self) -> None:
+    def disconnect_all(self) -> None:
         """Let go of everybody who waits at a door: nothing will be said any more."""
         for door in self._doors.values():
-            door.hang_up()
+            door.disconnect()
 
-    def hang_up_on(self, session: SessionId) -> None:
+    def disconnect(self, session: SessionId) -> None:
         """Let go of everybody who waits at the door of one session."""
         if session in self._doors:
-            self._doors[session].hang_up()
+            self._doors[session].disconnect()
 
     def begin(self, session: SessionRecord, capability: DeliveryCapability) -> bool:
         """Post that a session takes a turn: the one that was interrupted, or a new one.
@@ -84,14 +87,14 @@ class Turns:
         """
         if session.turn is not None:
             return self._resume(session, session.turn.number, capability)
-        agent = self._acting.agent_of(session.root)
+        agent = self._executor.agent_of(session.root)
         self._book.post(
             TurnStarted(
                 session.id,
                 session.turns + 1,
                 capability,
                 tuple(session.mail),
-                readable(agent, session.root.transcript),
+                readable_characters(agent, session.root.transcript),
             )
         )
         return True
@@ -99,9 +102,9 @@ class Turns:
     def _resume(
         self, session: SessionRecord, turn: int, capability: DeliveryCapability
     ) -> bool:
-        on_restart = self._acting.on_restart(session.root)
+        on_restart = self._executor.on_restart(session.root)
         if on_restart != "resume":
-            self._acting.end_below(session.root.id, Ending.LOST)
+            self._executor.settle_descendants(session.root.id, Ending.LOST)
         if on_restart == "lose":
             outcome = Outcome(Ending.LOST, error=LOST)
             self._book.post(TurnEnded(session.id, turn, outcome))
@@ -114,7 +117,7 @@ class Turns:
         """Take the turn that has begun."""
         turn = session.turn
         assert turn is not None, "a turn is posted before it is taken"
-        outcome = await self._acting.see_through(
+        outcome = await self._executor.run_task(
             root_of(session.id),
             origin=Origin(
                 session=session.id, turn=turn.number, capability=turn.capability
@@ -137,18 +140,21 @@ class Turns:
         self._delivering.add(session.id)
         try:
             while (reply := self._next_reply(session)) is not None:
-                await self._hand_over(session, reply)
-                self._book.stir()
+                await self._deliver_reply(session, reply)
+                self._book.wake_waiters()
         finally:
             self._delivering.remove(session.id)
 
     def _next_reply(self, session: SessionRecord) -> Reply | None:
         for reply in session.undelivered.values():
-            if session.id in self._doors and reply.turn > self._handed[session.id]:
+            if (
+                session.id in self._doors
+                and reply.turn > self._last_handed_turn[session.id]
+            ):
                 return reply
         return None
 
-    async def _hand_over(self, session: SessionRecord, reply: Reply) -> None:
+    async def _deliver_reply(self, session: SessionRecord, reply: Reply) -> None:
         """Hand one reply to the door, again and again if it fails.
 
         What it cannot deliver stays in the journal, and is for the next door.
@@ -164,7 +170,7 @@ class Turns:
                     return  # it stays where it is, and is for the next time
                 if self._doors.get(session.id) is not door:
                     return
-                error = f"{type(exc).__name__}: {words_of(exc)}"
+                error = f"{type(exc).__name__}: {error_text(exc)}"
                 if reply.turn in session.undelivered:
                     failed = DeliveryFailed(session.id, reply.turn, attempt, error)
                     self._book.post(failed)
@@ -173,7 +179,7 @@ class Turns:
             if self._doors.get(session.id) is not door:
                 return
         if self._doors.get(session.id) is door:
-            self._handed[session.id] = reply.turn
+            self._last_handed_turn[session.id] = reply.turn
 
     async def _pause(self, session: SessionId, seconds: float) -> None:
         """Wait before the next attempt, unless another door is there before that."""
@@ -183,11 +189,13 @@ class Turns:
         finally:
             del self._pauses[session]
 
-    def has_handed_all(self, session: SessionRecord) -> bool:
+    def has_delivered_all(self, session: SessionRecord) -> bool:
         """Tell whether the door has got everything that the session has said."""
-        return all(turn <= self._handed[session.id] for turn in session.undelivered)
+        return all(
+            turn <= self._last_handed_turn[session.id] for turn in session.undelivered
+        )
 
-    def delivered(self, reply: Reply) -> bool:
+    def mark_delivered(self, reply: Reply) -> bool:
         """Post that somebody has really got a reply, and tell whether they are the first."""
         is_first = reply.turn in self._book.ledger.sessions[reply.session].undelivered
         if is_first:

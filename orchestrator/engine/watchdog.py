@@ -14,9 +14,9 @@ import trio
 
 from agents import (
     AssistantMessage,
-    InLine,
     ModelEvent,
     Patience,
+    Queued,
     Step,
     unanswered_calls,
 )
@@ -25,74 +25,76 @@ from delegation.events import QuietChanged
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 
-class Sign:
+class TaskActivity:
     """The last sign of life of one task."""
 
     __slots__ = (
-        "_watch",
-        "answers_due",
-        "due",
-        "is_in_line",
+        "_watchdog",
         "is_over",
+        "is_queued",
         "is_quiet",
-        "last",
+        "last_active",
+        "next_check",
         "patience",
-        "place",
+        "pending_calls",
         "task",
+        "where",
     )
 
-    def __init__(self, watch: "Watch", task: TaskRecord, patience: Patience) -> None:
-        self._watch = watch
+    def __init__(
+        self, watchdog: "Watchdog", task: TaskRecord, patience: Patience
+    ) -> None:
+        self._watchdog = watchdog
         self.task = task
         self.patience = patience
-        self.last = watch.now()
-        self.due = math.inf
+        self.last_active = watchdog.now()
+        self.next_check = math.inf
         """When it is looked at next."""
-        self.answers_due = len(unanswered_calls(task.transcript))
+        self.pending_calls = len(unanswered_calls(task.transcript))
         """How many of its tools have not answered."""
-        self.is_in_line = False
+        self.is_queued = False
         """It waits for its turn, which is no silence."""
         self.is_quiet = False
         self.is_over = False
-        self.place = "in a tool"
+        self.where = "in a tool"
 
     def enter_program(self) -> None:
         """Say that it runs a program of its own, which is a tool in all but name."""
-        self.answers_due = 1
-        self.place = "in its function"
+        self.pending_calls = 1
+        self.where = "in its function"
 
-    def live(self) -> None:
+    def touch(self) -> None:
         """Show a sign of life."""
         if self.is_over:
             return  # it came too late
-        self.last = self._watch.now()
+        self.last_active = self._watchdog.now()
         if self.is_quiet:
             self.is_quiet = False
-            self._watch.tell(self)
-        elif self.due < math.inf:
+            self._watchdog.post_quiet(self)
+        elif self.next_check < math.inf:
             return
-        self._watch.look_later(self, self.last)
+        self._watchdog.schedule_check(self, self.last_active)
 
-    def hear(self, event: ModelEvent) -> None:
+    def on_model_event(self, event: ModelEvent) -> None:
         """Show a sign of life: its model does something."""
-        if isinstance(event, InLine):
-            self.is_in_line = event.waiting
-        self.live()
+        if isinstance(event, Queued):
+            self.is_queued = event.waiting
+        self.touch()
 
-    def step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         """Show a sign of life: a model or a tool has answered."""
         if isinstance(step, AssistantMessage):
-            self.answers_due = len(step.calls)
+            self.pending_calls = len(step.calls)
         else:
-            self.answers_due -= 1
-        self.live()
+            self.pending_calls -= 1
+        self.touch()
 
     @property
     def seconds_to_stall(self) -> float:
-        return self.patience.until_stalled(in_tool=self.answers_due > 0)
+        return self.patience.until_stalled(in_tool=self.pending_calls > 0)
 
 
-class Watch:
+class Watchdog:
     """Everybody who acts for another, and when to look at each of them next."""
 
     def __init__(
@@ -101,79 +103,86 @@ class Watch:
         self.now = trio.lowlevel.current_clock().current_time
         self._book = book
         self._stop = stop
-        self._looks: list[tuple[float, int, Sign]] = []
+        self._checks: list[tuple[float, int, TaskActivity]] = []
         """A heap: when, in which order, at whom."""
         self._count = 0
         self._over = 0
         self._wakes_at = math.inf
         self._is_early = trio.Event()
 
-    def begin(self, task: TaskRecord, patience: Patience) -> Sign:
+    def watch(self, task: TaskRecord, patience: Patience) -> TaskActivity:
         """Watch a task from now on."""
-        sign = Sign(self, task, patience)
-        self.look_later(sign, sign.last)
+        sign = TaskActivity(self, task, patience)
+        self.schedule_check(sign, sign.last_active)
         return sign
 
-    def end(self, sign: Sign) -> None:
+    def unwatch(self, activity: TaskActivity) -> None:
         """Watch a task no more."""
-        sign.is_over = True
+        activity.is_over = True
         self._over += 1
         # Those that are over stay until their time has come, unless they are too many.
-        if self._over > 1_000 and self._over * 2 > len(self._looks):
-            self._looks = [look for look in self._looks if not look[2].is_over]
-            heapq.heapify(self._looks)
+        if self._over > 1_000 and self._over * 2 > len(self._checks):
+            self._checks = [look for look in self._checks if not look[2].is_over]
+            heapq.heapify(self._checks)
             self._over = 0
 
-    def tell(self, sign: Sign) -> None:
+    def post_quiet(self, activity: TaskActivity) -> None:
         if not self._book.closed:
-            self._book.post(QuietChanged(sign.task.id, sign.is_quiet))
+            self._book.post(QuietChanged(activity.task.id, activity.is_quiet))
 
     async def watch_forever(self) -> NoReturn:
         """Look at each task when it may have become quiet or stalled."""
         while True:
             now = self.now()
-            while self._looks and self._looks[0][0] <= now:
-                due, _, sign = heapq.heappop(self._looks)
+            while self._checks and self._checks[0][0] <= now:
+                due, _, sign = heapq.heappop(self._checks)
                 if sign.is_over:
                     self._over -= 1
-                elif due == sign.due:
-                    sign.due = math.inf
-                    self._look(sign, now)
-            self._wakes_at = self._looks[0][0] if self._looks else math.inf
+                elif due == sign.next_check:
+                    sign.next_check = math.inf
+                    self._check(sign, now)
+            self._wakes_at = self._checks[0][0] if self._checks else math.inf
             self._is_early = trio.Event()
             with trio.move_on_at(self._wakes_at):
                 await self._is_early.wait()
 
-    def _look(self, sign: Sign, now: float) -> None:
-        children = sign.task.children.unsettled.values()
-        is_waiting = sign.is_in_line or sign.task.is_asking
+    def _check(self, activity: TaskActivity, now: float) -> None:
+        children = activity.task.children.unsettled.values()
+        is_waiting = activity.is_queued or activity.task.awaits_approval
         if is_waiting or any(child.mode is Mode.JOINED for child in children):
-            sign.live()
-        silent = now - sign.last
-        if silent >= sign.seconds_to_stall:
-            where = sign.place if sign.answers_due > 0 else "waiting for its model"
+            activity.touch()
+        silent = now - activity.last_active
+        if silent >= activity.seconds_to_stall:
+            where = (
+                activity.where
+                if activity.pending_calls > 0
+                else "waiting for its model"
+            )
             self._stop(
-                sign.task,
+                activity.task,
                 f"stalled: no sign of life for {_plain(silent)} seconds, {where}",
             )
             return
-        if silent >= sign.patience.until_quiet and not sign.is_quiet:
-            sign.is_quiet = True
-            self.tell(sign)
-        self.look_later(sign, now)
+        if silent >= activity.patience.until_quiet and not activity.is_quiet:
+            activity.is_quiet = True
+            self.post_quiet(activity)
+        self.schedule_check(activity, now)
 
-    def look_later(self, sign: Sign, now: float) -> None:
+    def schedule_check(self, activity: TaskActivity, now: float) -> None:
         """Look at a task again when it could next have become quiet or stalled."""
-        patience = sign.patience
+        patience = activity.patience
         due = math.inf
         for seconds in (patience.quiet, patience.stalled, patience.stalled_in_tool):
-            if seconds is not None and now < (later := sign.last + seconds) < due:
+            if (
+                seconds is not None
+                and now < (later := activity.last_active + seconds) < due
+            ):
                 due = later
-        if due >= sign.due:
+        if due >= activity.next_check:
             return
-        sign.due = due
+        activity.next_check = due
         self._count += 1
-        heapq.heappush(self._looks, (due, self._count, sign))
+        heapq.heappush(self._checks, (due, self._count, activity))
         if due < self._wakes_at:
             self._is_early.set()
 

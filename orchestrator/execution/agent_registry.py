@@ -13,12 +13,12 @@ from agents.approval import ApprovalRule
 from delegation import SessionId, TaskId, TaskRecord
 
 if TYPE_CHECKING:
-    from agents.models.registry import NamedModel
+    from agents.models.registry import CloseableModel
     from agents.models.wrappers.prices import PriceTable
     from agents.models.wrappers.rate_limit import Limiter
 
 
-def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+def _reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
     """Yield an agent and all who may work for it, each once."""
     seen: set[int] = set()
     pending = [agent]
@@ -30,7 +30,7 @@ def _team(agent: Agent[Any]) -> Iterator[Agent[Any]]:
             yield one
 
 
-class Roster:
+class AgentRegistry:
     """The agents that this process knows."""
 
     runs_tools = True
@@ -45,58 +45,58 @@ class Roster:
         self._environ = environ
         self._limiters = limiters or {}
         self._prices = prices
-        self._agents: dict[SessionId, Agent[Any]] = {}
-        self._hired: dict[TaskId, Agent[Any]] = {}
+        self._session_agents: dict[SessionId, Agent[Any]] = {}
+        self._child_agents: dict[TaskId, Agent[Any]] = {}
         """Who does what a pipeline has delegated: it may be anybody."""
-        self._at_work: dict[TaskId, Agent[Any]] = {}
+        self._running_agents: dict[TaskId, Agent[Any]] = {}
         """Who acts now: whoever works for them need not look further up."""
-        self._leaves: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
+        self._leaf_copies: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
         """Agents, and the same without anybody to hand work to."""
         self._models: dict[str, Model] = {}
         # One for each agent and its model, so that summaries are made once.
         self._compacting: dict[tuple[str, int, int, int, int], Model] = {}
-        self._open: list[NamedModel] = []
+        self._open: list[CloseableModel] = []
         self._has_rules = False
 
-    def enter(self, session: SessionId, agent: Agent[Any]) -> None:
+    def register_session(self, session: SessionId, agent: Agent[Any]) -> None:
         """Say who a session talks to. Everybody's model must be there before a cent is spent."""
         self._require_models(agent)
-        self._agents[session] = agent
+        self._session_agents[session] = agent
 
-    def leave(self, session: SessionId) -> None:
-        del self._agents[session]
+    def unregister_session(self, session: SessionId) -> None:
+        del self._session_agents[session]
 
-    def hire(self, task: TaskId, agent: Agent[Any]) -> None:
+    def register_child(self, task: TaskId, agent: Agent[Any]) -> None:
         """Say who does a task that a pipeline delegates."""
         self._require_models(agent)
-        self._hired[task] = agent
+        self._child_agents[task] = agent
 
-    def dismiss(self, tasks: Iterable[TaskId]) -> None:
+    def unregister_child(self, tasks: Iterable[TaskId]) -> None:
         """Forget who did tasks."""
         for task in tasks:
-            self._hired.pop(task, None)
+            self._child_agents.pop(task, None)
 
     def _require_models(self, agent: Agent[Any]) -> None:
-        for everybody in _team(agent):
+        for everybody in _reachable_agents(agent):
             self.model_of(everybody)
             self._has_rules |= bool(everybody.approve)
 
-    def cast(self, task: TaskRecord) -> Agent[Any]:
+    def assign(self, task: TaskRecord) -> Agent[Any]:
         """Return who acts for a task, and remember it until that is over."""
-        agent = self._at_work[task.id] = self.agent_of(task)
+        agent = self._running_agents[task.id] = self.agent_of(task)
         return agent
 
     def release(self, task: TaskId) -> None:
         """Forget who has acted for a task."""
-        self._at_work.pop(task, None)
+        self._running_agents.pop(task, None)
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
-        if (agent := self._at_work.get(task.id)) is not None:
+        if (agent := self._running_agents.get(task.id)) is not None:
             return agent
         if task.parent is None:
-            return self._agents[task.session]
-        if task.id in self._hired:
-            return self._hired[task.id]
+            return self._session_agents[task.session]
+        if task.id in self._child_agents:
+            return self._child_agents[task.id]
         parent = self.agent_of(task.parent)
         if task.request is not None and task.request.copy:
             return self._copy_of(parent)
@@ -111,9 +111,12 @@ class Roster:
         """Return who does the work that an agent hands to itself."""
         if agent.copies:
             return agent
-        if agent.name not in self._leaves or self._leaves[agent.name][0] is not agent:
-            self._leaves[agent.name] = (agent, agent.leaf())
-        return self._leaves[agent.name][1]
+        if (
+            agent.name not in self._leaf_copies
+            or self._leaf_copies[agent.name][0] is not agent
+        ):
+            self._leaf_copies[agent.name] = (agent, agent.leaf())
+        return self._leaf_copies[agent.name][1]
 
     def model_for(
         self, task: TaskRecord, agent: Agent[Any], paid: Callable[[Model], Model]
@@ -194,7 +197,7 @@ class Roster:
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
             model = limited(model, limiter)
         model = retrying(model)
-        elsewhere = provider in PROVIDERS and PROVIDERS[provider].is_elsewhere(
+        elsewhere = provider in PROVIDERS and PROVIDERS[provider].has_custom_url(
             self._environ
         )
         if self._prices is None and elsewhere:

@@ -40,23 +40,26 @@ from delegation.events import (
     TurnEnded,
 )
 from delegation.session_context import bind_session
-from orchestrator.budget_scope import paying_from
-from orchestrator.engine.approvals import CallGate
-from orchestrator.engine.model_events import Listeners
-from orchestrator.engine.reservations import Spending
-from orchestrator.engine.task_host import Backstage, Role
-from orchestrator.engine.watchdog import Sign, Watch
-from orchestrator.errors import ClosedError, JournalError, words_of
-from orchestrator.execution.agent_registry import Roster
+from orchestrator.budget_scope import charge_to
+from orchestrator.engine.approvals import TaskApprovalCheck
+from orchestrator.engine.model_events import ModelEventSubscribers
+from orchestrator.engine.reservations import Reservations
+from orchestrator.engine.task_host import Backstage, LocalTaskHost
+from orchestrator.engine.watchdog import TaskActivity, Watchdog
+from orchestrator.errors import ClosedError, JournalError, error_text
+from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.outcomes import (
-    FORESEEN,
-    described,
-    failure,
+    EXPECTED_ERRORS,
+    describe_error,
     outcome_of,
-    unfinished,
+    unfinished_outcome,
+    without_cancellations,
 )
-from orchestrator.execution.workspace.background_commands import Background
-from orchestrator.execution.workspace.task_workspace import Stage, Surroundings
+from orchestrator.execution.workspace.background_commands import BackgroundRunner
+from orchestrator.execution.workspace.task_workspace import (
+    TaskWorkspaces,
+    WorkspaceSettings,
+)
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 STOPPED: Final = "it was stopped"
@@ -64,45 +67,50 @@ ENDED_FIRST: Final = "the task that asked for it ended first"
 LOST: Final = "its process died before it had ended"
 
 
-class Attendant(Delegator, Controller, Protocol):
+class TaskDelegator(Delegator, Controller, Protocol):
     """Whoever takes the requests of an agent and looks after them."""
 
-    async def perform(
+    async def run_pipeline(
         self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
     ) -> str:
         """Run the program of a pipeline, and return what it answers."""
         ...
 
 
-class Acting:
+class LocalExecutor:
     """Runs agents, and holds the scope of each one that runs."""
 
     def __init__(
-        self, book: Bookkeeper, roster: Roster, surroundings: Surroundings
+        self,
+        book: Bookkeeper,
+        registry: AgentRegistry,
+        workspace_settings: WorkspaceSettings,
     ) -> None:
         self._book = book
-        self._roster = roster
-        self.background = Background(book, self.telling)
-        self._stage = Stage(book, roster, self.background, surroundings)
-        self._spending = Spending(book)
-        self.hire = roster.hire
-        self.dismiss = roster.dismiss
-        self.listeners = Listeners()
-        self.watch = Watch(book, self._stop_stalled)
+        self._registry = registry
+        self.background = BackgroundRunner(book, self.telling)
+        self._workspaces = TaskWorkspaces(
+            book, registry, self.background, workspace_settings
+        )
+        self._reservations = Reservations(book)
+        self.register_child = registry.register_child
+        self.unregister_child = registry.unregister_child
+        self.model_subscribers = ModelEventSubscribers()
+        self.watchdog = Watchdog(book, self._stop_stalled)
         self._scopes: dict[TaskId, trio.CancelScope] = {}
-        self._signs: dict[TaskId, Sign] = {}
+        self._activities: dict[TaskId, TaskActivity] = {}
         self._stalled: dict[TaskId, str] = {}
         """Why those are stopped that have shown no sign of life."""
         self._told: dict[TaskId, dict[CallId, Sequence[int]]] = {}
         """The mail that answers tell which are about to be kept."""
         # One for all tasks: to take a method from its object makes another object.
-        self._ready = book.wait_durable
+        self._wait_durable = book.wait_durable
         self._backstage = Backstage(
             book=book,
-            spending=self._spending,
-            listeners=self.listeners,
+            spending=self._reservations,
+            listeners=self.model_subscribers,
             told=self._told,
-            end_below=self.end_below,
+            end_below=self.settle_descendants,
         )
 
     def stop(self, task: TaskId) -> None:
@@ -122,19 +130,19 @@ class Acting:
     def on_restart(self, task: TaskRecord) -> str:
         """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
         try:
-            return self._roster.agent_of(task).on_restart
+            return self._registry.agent_of(task).on_restart
         except DefinitionError:
             return "resume"  # whoever runs it finds that its agent is gone, and says so
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
-        return self._roster.agent_of(task)
+        return self._registry.agent_of(task)
 
-    async def see_through(
+    async def run_task(
         self,
         task: TaskId,
         *,
         origin: Origin,
-        delegator: Attendant,
+        delegator: TaskDelegator,
     ) -> Outcome:
         """Let the agent of a task act until it has an outcome, and record that.
 
@@ -146,47 +154,47 @@ class Acting:
         record = self._book.ledger.tasks[task]
         outcome: Outcome | None = None
         try:
-            outcome = await self._act(record, origin, delegator)
+            outcome = await self._run(record, origin, delegator)
         finally:
             # Without an outcome this is a cancellation from outside. A task that nobody could
             # take up again has ended with it; any other is only interrupted.
-            if outcome is None and self._book.ledger.ends_for_good(task):
-                outcome = unfinished(record, Ending.CANCELLED, STOPPED)
+            if outcome is None and self._book.ledger.settles_on_teardown(task):
+                outcome = unfinished_outcome(record, Ending.CANCELLED, STOPPED)
             if outcome is not None:
-                if left := self._stage.left_below(task):
-                    await self._stage.close(left)  # noqa: ASYNC102 (shielded and bounded there)
+                if left := self._workspaces.tasks_with_worktree_below(task):
+                    await self._workspaces.close_worktrees(left)  # noqa: ASYNC102 (shielded and bounded there)
                 if record.children.unsettled:
-                    self.end_below(task, Ending.CANCELLED)
-                outcome = self._noted(task, outcome)
+                    self.settle_descendants(task, Ending.CANCELLED)
+                outcome = self._with_note(task, outcome)
                 if record.parent is None:
                     ended = TurnEnded(record.session, origin.turn, outcome)
                     outcome = self._book.post(ended).outcome
                 else:
                     outcome = self._book.post(TaskSettled(task, outcome)).outcome
-                    self.show_life(record.parent.id)
+                    self.note_activity(record.parent.id)
         assert outcome is not None, "whoever has none was torn down"
         return outcome
 
-    def show_life(self, task: TaskId) -> None:
+    def note_activity(self, task: TaskId) -> None:
         """Let a task be seen to go on: it has waited, and was not silent."""
-        if task in self._signs:
-            self._signs[task].live()
+        if task in self._activities:
+            self._activities[task].touch()
 
-    def end_below(self, task: TaskId, ending: Ending) -> None:
+    def settle_descendants(self, task: TaskId, ending: Ending) -> None:
         """Settle what a task had asked for, and what cannot go on any more without it."""
         for child in list(self._book.ledger.unsettled_below(task)):
             # Who needed one of the others has been refused meanwhile.
             if child.outcome is None:
-                ended = unfinished(child, ending, ENDED_FIRST)
-                outcome = self._noted(child.id, ended)
+                ended = unfinished_outcome(child, ending, ENDED_FIRST)
+                outcome = self._with_note(child.id, ended)
                 self._book.post(TaskSettled(child.id, outcome))
 
-    def _noted(self, task: TaskId, outcome: Outcome) -> Outcome:
-        note = self._stage.note_of(task)
+    def _with_note(self, task: TaskId, outcome: Outcome) -> Outcome:
+        note = self._workspaces.pop_note(task)
         return replace(outcome, note=note) if note else outcome
 
-    async def _act(
-        self, record: TaskRecord, origin: Origin, delegator: Attendant
+    async def _run(
+        self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
     ) -> Outcome:
         task = record.id
         ending, error, kind = Ending.CANCELLED, STOPPED, ""
@@ -194,10 +202,10 @@ class Acting:
         if self._book.ledger.is_cancelled(task):
             self.stop(task)
         try:
-            agent = self._roster.cast(record)
+            agent = self._registry.assign(record)
             over_time = self._limit_time(scope, agent, record)
             with scope:
-                return await self._answer(agent, record, origin, delegator)
+                return await self._run_in_context(agent, record, origin, delegator)
             if not self._book.ledger.is_cancelled(task):
                 ending, kind = Ending.TIMED_OUT, "seconds"
                 error = self._stalled.get(task, over_time)
@@ -205,32 +213,32 @@ class Acting:
             # Somebody else's, which a tool has met, is an error like any other.
             if self._book.closed or self._book.is_broken:
                 raise
-            return unfinished(record, Ending.FAILED, described(exc))  # noqa: ASYNC910
-        except FORESEEN as exc:
-            self._spending.book_unheard(task)
+            return unfinished_outcome(record, Ending.FAILED, describe_error(exc))  # noqa: ASYNC910
+        except EXPECTED_ERRORS as exc:
+            self._reservations.record_lost_answer(task)
             if isinstance(exc, ModelError):
                 usage = exc.usage or Usage(calls=1)
-                self._book.post(ModelFailed(task, words_of(exc), usage))
+                self._book.post(ModelFailed(task, error_text(exc), usage))
             outcome = outcome_of(exc, record)
             if self._book.ledger.is_cancelled(task):
                 error = f"{STOPPED}, and then {outcome.error}"
                 outcome = replace(outcome, ending=Ending.CANCELLED, error=error)
             return outcome  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
-            self._spending.book_unheard(task)
-            ending, error = Ending.FAILED, described(failure(exc))
+            self._reservations.record_lost_answer(task)
+            ending, error = Ending.FAILED, describe_error(without_cancellations(exc))
             if self._book.ledger.is_cancelled(task):
                 ending, error = Ending.CANCELLED, f"{STOPPED}, and then {error}"
             # An error while it is torn down from outside is part of being torn down.
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             del self._scopes[task]
-            self._roster.release(task)
-            self._spending.booked(task)
+            self._registry.release(task)
+            self._reservations.call_recorded(task)
             self._stalled.pop(task, None)
             self._told.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
-        return replace(unfinished(record, ending, error), kind=kind)  # noqa: ASYNC910
+        return replace(unfinished_outcome(record, ending, error), kind=kind)  # noqa: ASYNC910
 
     def _limit_time(
         self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord
@@ -248,89 +256,97 @@ class Acting:
             scope.relative_deadline = seconds
         return over_time
 
-    async def _answer(
+    async def _run_in_context(
         self,
         agent: Agent[Any],
         record: TaskRecord,
         origin: Origin,
-        delegator: Attendant,
+        delegator: TaskDelegator,
     ) -> Outcome:
         # Nobody but those who act for another is watched: a session is somebody's own.
         sign = None
         if record.request is not None:
-            sign = self.watch.begin(record, agent.patience)
-            self._signs[record.id] = sign
+            sign = self.watchdog.watch(record, agent.patience)
+            self._activities[record.id] = sign
         try:
             with (
-                paying_from(record.accounts),
+                charge_to(record.accounts),
                 bind_session(
                     **{**record.context, "session_id": record.session},
                     async_delivery=origin.capability is not DeliveryCapability.NONE,
                 ),
             ):
-                if self._roster.runs_tools and (agent.tools or agent.workspace):
+                if self._registry.runs_tools and (agent.tools or agent.workspace):
                     scope = self._scopes[record.id]
-                    async with self._stage.set_for(record, agent, origin, scope):
-                        text = await self._say(agent, record, origin, delegator, sign)
+                    async with self._workspaces.open_for(record, agent, origin, scope):
+                        text = await self._take_turn(
+                            agent, record, origin, delegator, sign
+                        )
                 else:
-                    text = await self._say(agent, record, origin, delegator, sign)
+                    text = await self._take_turn(agent, record, origin, delegator, sign)
         finally:
             if sign is not None:
-                del self._signs[record.id]
-                self.watch.end(sign)
+                del self._activities[record.id]
+                self.watchdog.unwatch(sign)
         return Outcome(Ending.SUCCEEDED, text)
 
-    def _say(
+    def _take_turn(
         self,
         agent: Agent[Any],
         record: TaskRecord,
         origin: Origin,
-        delegator: Attendant,
-        sign: Sign | None,
+        delegator: TaskDelegator,
+        activity: TaskActivity | None,
     ) -> Awaitable[str]:
         """Let an agent, or the program of a pipeline, give its answer."""
         if isinstance(agent, Pipeline):
-            if sign is not None:
-                sign.enter_program()
-            return delegator.perform(agent, record, origin)
-        role = Role(self._backstage, record, sign)
+            if activity is not None:
+                activity.enter_program()
+            return delegator.run_pipeline(agent, record, origin)
+        role = LocalTaskHost(self._backstage, record, activity)
         return take_turn(
             agent,
             record.transcript,
-            model=self._roster.model_for(record, agent, role.paid),
-            tools=self._roster.tools_for(
+            model=self._registry.model_for(record, agent, role.budgeted_model),
+            tools=self._registry.tools_for(
                 record, self._tools(agent, record, origin, delegator)
             ),
-            record=role.keep,
-            ready=self._ready,
-            tell=role.tell,
-            hear=role.hear,
-            gate=self._gate_of(record, agent),
-            wanted=None if record.request is None else record.request.output_schema,
-            besides=record.instructions,
-            task=record.name,
+            record=role.record_step,
+            wait_durable=self._wait_durable,
+            emit=role.emit,
+            steering=role.steering,
+            approvals=self._approval_check(record, agent),
+            requested_schema=None
+            if record.request is None
+            else record.request.output_schema,
+            extra_instructions=record.instructions,
+            task=record.call_prefix,
             path=record.path,
         )
 
-    def _gate_of(self, record: TaskRecord, agent: Agent[Any]) -> CallGate | None:
+    def _approval_check(
+        self, record: TaskRecord, agent: Agent[Any]
+    ) -> TaskApprovalCheck | None:
         """Return where the calls of a task wait for approval, if there is any rule about that."""
-        policies = self._roster.policies_of(record)
-        if not (policies and self._roster.runs_tools):
+        policies = self._registry.policies_of(record)
+        if not (policies and self._registry.runs_tools):
             return None
-        workspace = partial(self._stage.workspace_of, record)
-        return CallGate(self._book, record, policies, workspace, tools=agent.tools)
+        workspace = partial(self._workspaces.workspace_of, record)
+        return TaskApprovalCheck(
+            self._book, record, policies, workspace, tools=agent.tools
+        )
 
     def _tools(
         self,
         agent: Agent[Any],
         record: TaskRecord,
         origin: Origin,
-        delegator: Attendant,
+        delegator: TaskDelegator,
     ) -> Sequence[Tool]:
         tools = agent.tools
         # Whoever asked runs theirs for the session they talk to, and for no copy of its agent.
-        if record.parent is not None and any(it.elsewhere for it in tools):
-            tools = tuple(it for it in tools if not it.elsewhere)
+        if record.parent is not None and any(it.runs_at_caller for it in tools):
+            tools = tuple(it for it in tools if not it.runs_at_caller)
         if not agent.may_delegate:
             return tools
         ledger = self._book.ledger

@@ -27,9 +27,9 @@ from delegation import (
     TaskRecord,
     UnwritableFactError,
 )
-from orchestrator.errors import TaskFailedError, words_of
+from orchestrator.errors import TaskFailedError, error_text
 
-FORESEEN: Final = (
+EXPECTED_ERRORS: Final = (
     AgentError,
     DefinitionError,
     OverBudgetError,
@@ -43,26 +43,26 @@ def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
     """Return how a task ends by an error that was foreseen."""
     match exc:
         case ModelError():
-            ended = unfinished(
-                record, Ending.FAILED, words_of(exc), partial=exc.partial
+            ended = unfinished_outcome(
+                record, Ending.FAILED, error_text(exc), partial=exc.partial
             )
             return replace(ended, kind=exc.kind.value, retry_after=exc.retry_after)
         case OverBudgetError():
-            ended = unfinished(
-                record, Ending.OVER_BUDGET, words_of(exc), partial=exc.partial
+            ended = unfinished_outcome(
+                record, Ending.OVER_BUDGET, error_text(exc), partial=exc.partial
             )
             return replace(ended, kind=exc.ran_out)
         case LimitExceededError():
-            ended = unfinished(record, Ending.OVER_BUDGET, words_of(exc))
+            ended = unfinished_outcome(record, Ending.OVER_BUDGET, error_text(exc))
             return replace(ended, kind=exc.ran_out)
         case OutputError():
-            ended = unfinished(record, Ending.FAILED, words_of(exc))
+            ended = unfinished_outcome(record, Ending.FAILED, error_text(exc))
             return replace(ended, schema_errors=exc.problems)
         case TaskFailedError():
-            ended = unfinished(record, _ending_by(exc, record), words_of(exc))
+            ended = unfinished_outcome(record, _ending_by(exc, record), error_text(exc))
             return replace(ended, kind=exc.outcome.kind)
         case _:
-            return unfinished(record, Ending.FAILED, words_of(exc))
+            return unfinished_outcome(record, Ending.FAILED, error_text(exc))
 
 
 def _ending_by(exc: TaskFailedError, record: TaskRecord) -> Ending:
@@ -75,7 +75,7 @@ def _ending_by(exc: TaskFailedError, record: TaskRecord) -> Ending:
     return Ending.FAILED
 
 
-def unfinished(
+def unfinished_outcome(
     record: TaskRecord, ending: Ending, error: str, *, partial: str = ""
 ) -> Outcome:
     """Return the outcome of a task that gave no final answer, with the last thing it said."""
@@ -88,7 +88,7 @@ def unfinished(
     return Outcome(ending, well_formed(partial or last), error)
 
 
-def failure(exc: BaseException) -> BaseException:
+def without_cancellations(exc: BaseException) -> BaseException:
     """Return what failed: without the cancellations that the nursery of a tool adds to it."""
     leaves = list(_leaves(exc))
     for leaf in leaves:
@@ -101,23 +101,23 @@ def failure(exc: BaseException) -> BaseException:
 
 
 def _leaves(exc: BaseException) -> Iterator[BaseException]:
-    if isinstance(exc, BaseExceptionGroup) and not isinstance(exc, FORESEEN):
+    if isinstance(exc, BaseExceptionGroup) and not isinstance(exc, EXPECTED_ERRORS):
         for part in cast("BaseExceptionGroup[BaseException]", exc).exceptions:
             yield from _leaves(part)
     else:
         yield exc
 
 
-def described(exc: BaseException) -> str:
+def describe_error(exc: BaseException) -> str:
     """Return an error that nobody foresaw, with the line of code it comes from."""
-    if isinstance(exc, FORESEEN):
-        return words_of(exc)
+    if isinstance(exc, EXPECTED_ERRORS):
+        return error_text(exc)
     if isinstance(exc, BaseExceptionGroup):
         leaves = _leaves(cast("BaseException", exc))
         errors = [leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)]
-        return f"{len(errors)} errors: {'; '.join(map(described, errors))}"
+        return f"{len(errors)} errors: {'; '.join(map(describe_error, errors))}"
     frames = traceback.extract_tb(exc.__traceback__)
     place = (
         f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     )
-    return f"{type(exc).__name__}: {words_of(exc)}{place}"
+    return f"{type(exc).__name__}: {error_text(exc)}{place}"

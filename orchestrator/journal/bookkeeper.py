@@ -25,12 +25,12 @@ from delegation import (
     TaskRecord,
     TaskRequest,
     decide,
-    forget,
-    in_order,
-    recall,
+    encode_shared_use,
+    evict_session,
+    in_dependency_order,
+    restore_session,
     root_of,
-    unmet,
-    used_by,
+    unmet_dependency,
 )
 from delegation.events import (
     ApprovalAnswered,
@@ -45,17 +45,17 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator.errors import ClosedError, JournalError
-from orchestrator.journal.fact_redaction import EventT, written_down
-from orchestrator.journal.journal import Journal, folded
+from orchestrator.journal.fact_redaction import EventT, redact_and_encode
+from orchestrator.journal.journal import Journal, fold_entries
 
 REMEMBERED_TASKS: Final = 10_000
 """How many tasks of sessions at rest stay in memory: some 20 MB."""
-NOTHING: Final[Mapping[SessionId, str | None]] = {}
+NO_CHANGES: Final[Mapping[SessionId, str | None]] = {}
 STOPPING: Final = "the orchestrator is stopping"
 
 
 @attrs.define
-class _Reading:
+class _SessionRead:
     """A session that is being read back: by how many, and how often it was forgotten again."""
 
     readers: int = 0
@@ -81,23 +81,23 @@ class Bookkeeper:
         self.stopping = False
         """Nothing new is begun: what runs may finish, and all else is for the next process."""
         self.redactor = Redactor() if redactor is None else redactor
-        self.followers: list[Callable[[Entry, Encoded], None]] = []
+        self.subscribers: list[Callable[[Entry, Encoded], None]] = []
         """Who is told of every fact."""
         self._journal = journal
-        self._posted = trio.lowlevel.ParkingLot()
-        self._stirred: dict[SessionId, trio.lowlevel.ParkingLot] = {}
+        self._post_waiters = trio.lowlevel.ParkingLot()
+        self._session_waiters: dict[SessionId, trio.lowlevel.ParkingLot] = {}
         """Who waits for anything to happen in a session."""
         self._startable = trio.lowlevel.ParkingLot()
         self._wakeable = trio.lowlevel.ParkingLot()
-        self._resting: dict[SessionId, int] = {}
+        self._idle_sizes: dict[SessionId, int] = {}
         """The sessions at rest that are still remembered, oldest first, with their size."""
-        self._resting_tasks = 0
-        self._reading: dict[SessionId, _Reading] = {}
+        self._idle_tasks = 0
+        self._reads: dict[SessionId, _SessionRead] = {}
         """The sessions that are being read back."""
-        self._awake = set(ledger.sessions)
-        self._joining: dict[TaskId, trio.Event] = {}
+        self._active = set(ledger.sessions)
+        self._slot_waiters: dict[TaskId, trio.Event] = {}
         """Who waits for room for a joined task."""
-        self._following: dict[TaskId, set[trio.Event]] = {}
+        self._task_waiters: dict[TaskId, set[trio.Event]] = {}
         """Who waits for news of a task."""
 
     def post(self, event: EventT) -> EventT:
@@ -106,9 +106,9 @@ class Bookkeeper:
         It is not durable yet.
         """
         kept = self._post(event)
-        while self.ledger.hopeless:
-            task, need = next(iter(self.ledger.hopeless.items()))
-            outcome = Outcome(Ending.REFUSED, error=unmet(need))
+        while self.ledger.unstartable:
+            task, need = next(iter(self.ledger.unstartable.items()))
+            outcome = Outcome(Ending.REFUSED, error=unmet_dependency(need))
             self._post(TaskSettled(task, outcome))
         return kept
 
@@ -117,106 +117,111 @@ class Bookkeeper:
             raise ClosedError("the orchestrator is closed")
         ledger = self.ledger
         # What cannot be written down must not become true.
-        event, encoded = written_down(event, self.redactor)
+        event, encoded = redact_and_encode(event, self.redactor)
         entry = Entry(
             ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
         )
-        ledger.post(entry)
-        self._journal.append(entry, encoded, self._rest(entry))
-        for tell in self.followers:
+        ledger.fold(entry)
+        self._journal.append(entry, encoded, self._idle_changes(entry))
+        for tell in self.subscribers:
             tell(entry, encoded)
-        if self._posted:
-            self._posted.unpark_all()
-        if self._stirred and (lot := self._stirred.get(entry.session)) is not None:
+        if self._post_waiters:
+            self._post_waiters.unpark_all()
+        if (
+            self._session_waiters
+            and (lot := self._session_waiters.get(entry.session)) is not None
+        ):
             lot.unpark_all()
         if ledger.startable and self._startable:
             self._startable.unpark_all()
         if ledger.wakeable and self._wakeable:
             self._wakeable.unpark_all()
-        if self._joining:
-            self._let_in(event)
-        if self._following:
-            self._tell_followers(event)
+        if self._slot_waiters:
+            self._wake_slot_waiters(event)
+        if self._task_waiters:
+            self._wake_task_waiters(event)
         return event
 
-    def _rest(self, entry: Entry) -> Mapping[SessionId, str | None]:
+    def _idle_changes(self, entry: Entry) -> Mapping[SessionId, str | None]:
         """Return the sessions that a fact has laid to rest, or woken."""
         session = self.ledger.sessions.get(entry.session)
         if session is not None:
-            if session.turn is not None and entry.session in self._awake:
-                return NOTHING  # most facts: it is known that it has something to do
+            if session.turn is not None and entry.session in self._active:
+                return NO_CHANGES  # most facts: it is known that it has something to do
             # Whoever is new is about to have something to do.
             is_new = isinstance(entry.event, SessionOpened)
-            changed = self._wake(session) if is_new else self._look_at(session)
+            changed = (
+                self._mark_active(session) if is_new else self._update_idle(session)
+            )
         elif isinstance(entry.event, JournalOpened):
             changed = dict[SessionId, str | None]()
             for session in list(self.ledger.sessions.values()):
-                changed |= self._look_at(session)
+                changed |= self._update_idle(session)
         else:
-            return NOTHING
-        self._forget_oldest(but=entry.session)
+            return NO_CHANGES
+        self._evict_oldest(but=entry.session)
         return changed
 
-    def _look_at(self, session: SessionRecord) -> dict[SessionId, str | None]:
-        if not session.at_rest:
-            return {} if session.id in self._awake else self._wake(session)
-        if session.id not in self._awake:
+    def _update_idle(self, session: SessionRecord) -> dict[SessionId, str | None]:
+        if not session.is_idle:
+            return {} if session.id in self._active else self._mark_active(session)
+        if session.id not in self._active:
             return {}
-        self._awake.remove(session.id)
-        self._lay_to_rest(session)
-        return {session.id: used_by(session)}
+        self._active.remove(session.id)
+        self._mark_idle(session)
+        return {session.id: encode_shared_use(session)}
 
-    def _wake(self, session: SessionRecord) -> dict[SessionId, str | None]:
-        self._awake.add(session.id)
-        self._resting_tasks -= self._resting.pop(session.id, 0)
+    def _mark_active(self, session: SessionRecord) -> dict[SessionId, str | None]:
+        self._active.add(session.id)
+        self._idle_tasks -= self._idle_sizes.pop(session.id, 0)
         return {session.id: None}
 
-    def _lay_to_rest(self, session: SessionRecord) -> None:
-        self._resting[session.id] = len(session.tree)
-        self._resting_tasks += len(session.tree)
+    def _mark_idle(self, session: SessionRecord) -> None:
+        self._idle_sizes[session.id] = len(session.tree)
+        self._idle_tasks += len(session.tree)
 
-    def _forget_oldest(self, *, but: SessionId) -> None:
+    def _evict_oldest(self, *, but: SessionId) -> None:
         """Remember only so many of the tasks that nobody has to remember."""
         # The newest stays, however large it is: whoever asked for it may look at it now. So does
         # the one that a fact is about: whoever posts that works with it.
-        while self._resting_tasks > REMEMBERED_TASKS and len(self._resting) > 1:
-            session = next(iter(self._resting))
+        while self._idle_tasks > REMEMBERED_TASKS and len(self._idle_sizes) > 1:
+            session = next(iter(self._idle_sizes))
             if session == but:
-                self._resting[session] = self._resting.pop(session)
+                self._idle_sizes[session] = self._idle_sizes.pop(session)
                 return
-            self._resting_tasks -= self._resting.pop(session)
-            if session in self._reading:
-                self._reading[session].forgotten += 1
-            forget(self.ledger, session)
+            self._idle_tasks -= self._idle_sizes.pop(session)
+            if session in self._reads:
+                self._reads[session].forgotten += 1
+            evict_session(self.ledger, session)
 
-    async def recall(self, session: SessionId) -> None:
+    async def load_session(self, session: SessionId) -> None:
         """Remember a session at rest again."""
-        reading = self._reading.setdefault(session, _Reading())
+        reading = self._reads.setdefault(session, _SessionRead())
         reading.readers += 1
         try:
             while True:
                 forgotten = reading.forgotten
-                past = await self.read_past(session)
+                past = await self.read_evicted(session)
                 # What somebody else has recalled, used and let go meanwhile is out of date.
                 if forgotten == reading.forgotten:
                     break
         finally:
             reading.readers -= 1
             if not reading.readers:
-                del self._reading[session]
-        if past is not None and self.ledger.is_forgotten(session):
-            recall(self.ledger, session, past)
-            self._lay_to_rest(self.ledger.sessions[session])
-            self._forget_oldest(but=session)
+                del self._reads[session]
+        if past is not None and self.ledger.is_evicted(session):
+            restore_session(self.ledger, session, past)
+            self._mark_idle(self.ledger.sessions[session])
+            self._evict_oldest(but=session)
 
-    async def read_past(self, session: SessionId) -> Ledger | None:
+    async def read_evicted(self, session: SessionId) -> Ledger | None:
         """Return the fold of a session that is not remembered; None if it is."""
         # What was just written is not on the disk yet.
         await self.wait_durable()
-        if not self.ledger.is_forgotten(session):
+        if not self.ledger.is_evicted(session):
             return None
         entries = await self._journal.read_session(session)
-        return folded(entries, type(self._journal).__name__, self.ledger.rules)
+        return fold_entries(entries, type(self._journal).__name__, self.ledger.rules)
 
     async def read_entries(self, session: SessionId) -> Sequence[Entry]:
         """Return what the journal has of a session, and of none."""
@@ -228,23 +233,23 @@ class Bookkeeper:
         await self.wait_durable()
         return await self._journal.read_naming(kind.__name__, id_)
 
-    def _let_in(self, event: Event) -> None:
+    def _wake_slot_waiters(self, event: Event) -> None:
         """Wake those who wait for room, and whose task has it now or has ended."""
         for task in reversed(self.ledger.joinable):
-            if (waiting := self._joining.get(task)) is None:
+            if (waiting := self._slot_waiters.get(task)) is None:
                 continue
             if waiting.is_set():
                 break  # the newest come last: those before it were woken with it
             waiting.set()
-        if isinstance(event, TaskSettled) and event.task in self._joining:
-            self._joining[event.task].set()
+        if isinstance(event, TaskSettled) and event.task in self._slot_waiters:
+            self._slot_waiters[event.task].set()
 
-    def _tell_followers(self, event: Event) -> None:
+    def _wake_task_waiters(self, event: Event) -> None:
         match event:
             case TaskSettled(task) | SteeringSeen(task) | ApprovalAnswered(task):
-                following = self._following.get(task, ())
+                following = self._task_waiters.get(task, ())
             case TurnEnded(session):
-                following = self._following.get(root_of(session), ())
+                following = self._task_waiters.get(root_of(session), ())
             case _:
                 return
         for follower in following:
@@ -263,35 +268,35 @@ class Bookkeeper:
         if isinstance(verdict, Refuse):
             return verdict
         mode = Mode.DETACHED if isinstance(verdict, Detach) else Mode.JOINED
-        for request in in_order(requests):
+        for request in in_dependency_order(requests):
             self.post(TaskRequested(request, mode, verdict.reason))
             if request.id in self.ledger.joinable:
                 self.post(TaskStarted(request.id))
         return None
 
-    async def wait_room(self, task: TaskId) -> None:
+    async def wait_slot(self, task: TaskId) -> None:
         """Wait until a joined task has room, or has ended without it."""
         await trio.lowlevel.checkpoint()
         record = self.ledger.tasks[task]
-        while not (record.has_room or record.outcome):
-            waiting = self._joining[task] = trio.Event()
+        while not (record.has_slot or record.outcome):
+            waiting = self._slot_waiters[task] = trio.Event()
             try:
                 await waiting.wait()
             finally:
-                del self._joining[task]
+                del self._slot_waiters[task]
 
-    async def wait_news_of(self, tasks: Collection[TaskId]) -> None:
+    async def wait_tasks_changed(self, tasks: Collection[TaskId]) -> None:
         """Wait until one of these has ended, has seen what it was told, or may go on."""
         news = trio.Event()
         for task in tasks:
-            self._following.setdefault(task, set()).add(news)
+            self._task_waiters.setdefault(task, set()).add(news)
         try:
             await news.wait()
         finally:
             for task in tasks:
-                self._following[task].remove(news)
-                if not self._following[task]:
-                    del self._following[task]
+                self._task_waiters[task].remove(news)
+                if not self._task_waiters[task]:
+                    del self._task_waiters[task]
 
     async def wait_durable(self) -> None:
         """Wait until everything posted so far survives a crash."""
@@ -305,69 +310,71 @@ class Bookkeeper:
         """Wait until there are more facts than this."""
         await trio.lowlevel.checkpoint()
         while self.ledger.last_seq <= after:
-            await self._posted.park()
+            await self._post_waiters.park()
 
-    async def wait_stirred(self) -> None:
+    async def wait_changed(self) -> None:
         """Wait until something happens, whatever it is."""
-        await self._posted.park()
+        await self._post_waiters.park()
 
-    async def wait_stirred_in(self, session: SessionId) -> None:
+    async def wait_session_changed(self, session: SessionId) -> None:
         """Wait until something happens in one session."""
-        lot = self._stirred.setdefault(session, trio.lowlevel.ParkingLot())
+        lot = self._session_waiters.setdefault(session, trio.lowlevel.ParkingLot())
         try:
             await lot.park()
         finally:
             # Another may wait by now, at this one or at a new one.
-            if not lot and self._stirred.get(session) is lot:
-                del self._stirred[session]
+            if not lot and self._session_waiters.get(session) is lot:
+                del self._session_waiters[session]
 
-    def stir(self) -> None:
+    def wake_waiters(self) -> None:
         """Let whoever waits look again: something has changed that is no fact."""
-        self._posted.unpark_all()
-        for lot in self._stirred.values():
+        self._post_waiters.unpark_all()
+        for lot in self._session_waiters.values():
             lot.unpark_all()
 
-    def stop_taking(self) -> None:
+    def stop_accepting(self) -> None:
         """Begin nothing new from now on."""
         self.stopping = True
-        self.stir()
+        self.wake_waiters()
 
-    def require_taking(self) -> None:
+    def require_accepting(self) -> None:
         """Refuse to begin something where nothing new is begun."""
         if self.stopping:
             raise ClosedError(
                 f"{STOPPING} and begins nothing new; open it again to go on"
             )
 
-    async def wait_taking(self, task: TaskId) -> None:
+    async def wait_accepting(self, task: TaskId) -> None:
         """Wait until a task may hand work on, or be told that it may not.
 
         While the orchestrator stops, whoever can go on later waits for that: a refusal would spoil
         what it does for ever. Whoever cannot is better off with what it has.
         """
         await trio.lowlevel.checkpoint()
-        if self.stopping and not self.ledger.ends_for_good(task):
+        if self.stopping and not self.ledger.settles_on_teardown(task):
             await trio.sleep_forever()
 
-    def working(self) -> Iterator[TaskRecord]:
+    def running_tasks(self) -> Iterator[TaskRecord]:
         """Yield everybody who works now: sessions in a turn, and detached tasks.
 
         What is joined works within one of these.
         """
-        for id_ in self._awake:
+        for id_ in self._active:
             session = self.ledger.sessions[id_]
-            if session.root.acting:
+            if session.root.is_running:
                 yield session.root
-            yield from (task for task in session.outstanding.values() if task.acting)
+            yield from (
+                task for task in session.unsettled_detached.values() if task.is_running
+            )
 
     @property
-    def is_working(self) -> bool:
-        return next(self.working(), None) is not None
+    def has_running_tasks(self) -> bool:
+        return next(self.running_tasks(), None) is not None
 
     def close(self) -> None:
         """Take no more facts."""
         self.closed = True
-        self.stir()
+        self.wake_waiters()
 
     async def wait_startable(self) -> None:
         """Wait until a detached task is due."""

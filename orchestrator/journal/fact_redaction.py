@@ -39,7 +39,7 @@ WITHOUT_TEXT: Final = frozenset[type[Event]](
     ]
 )
 """Facts in which nobody can have let a secret slip: nothing is said in them."""
-OURS: Final = frozenset(
+UNREDACTED_FIELDS: Final = frozenset(
     [
         *("session", "task", "id", "call", "parent", "needs", "forked_from"),
         *("agent", "tool", "kind", "media_type", "version"),
@@ -48,21 +48,21 @@ OURS: Final = frozenset(
 """The fields of facts that name something in the house, or are words of our own."""
 
 
-def written_down(event: EventT, redactor: Redactor) -> tuple[EventT, Encoded]:
+def redact_and_encode(event: EventT, redactor: Redactor) -> tuple[EventT, Encoded]:
     """Return a fact as it may be kept, and as it is stored."""
     encoded = encode(event)
-    if type(event) in WITHOUT_TEXT or _is_said_again(event, redactor.last_clean):
+    if type(event) in WITHOUT_TEXT or _repeats_clean_answer(event, redactor.last_clean):
         return event, encoded
-    if not (redactor.suspects(encoded.body) or _has_files(event)):
+    if not (redactor.may_hold_secret(encoded.body) or _has_files(event)):
         if isinstance(event, ModelAnswered):
             redactor.last_clean = event.message.text
         return event, encoded
-    kept = cast("EventT", _cleaned(event, redactor))
+    kept = cast("EventT", _redacted(event, redactor))
     again = encode(kept)
     return (event, encoded) if again.body == encoded.body else (kept, again)
 
 
-def _is_said_again(event: Event, answer: str) -> bool:
+def _repeats_clean_answer(event: Event, answer: str) -> bool:
     """Tell whether a fact says nothing but an answer that was looked through just before."""
     return (
         isinstance(event, TaskSettled)
@@ -76,34 +76,37 @@ def _has_files(event: Event) -> bool:
     return isinstance(event, MessageReceived) and any(it.data for it in event.parts)
 
 
-def _cleaned(value: object, redactor: Redactor) -> object:
+def _redacted(value: object, redactor: Redactor) -> object:
     match value:
         case enum.Enum():
             pass
         case str():
-            return redactor.text(value)
+            return redactor.redact(value)
         case Mapping() | list():
             # A model of somebody's own may put anything there that JSON can carry.
-            return redactor.tree(msgspec.to_builtins(value, str_keys=True))
+            return redactor.redact_tree(msgspec.to_builtins(value, str_keys=True))
         case tuple():
-            return tuple(_cleaned(it, redactor) for it in cast("Any", value))
+            return tuple(_redacted(it, redactor) for it in cast("Any", value))
         case bytes():
-            return _cleaned_file(value, redactor)
+            return _redacted_file(value, redactor)
         case _ if isinstance(value, msgspec.Struct) or attrs.has(type(value)):
-            return _cleaned_fields(value, redactor)
+            return _redacted_fields(value, redactor)
         case _:
             pass
     return value
 
 
-def _cleaned_fields(value: Any, redactor: Redactor) -> object:
+def _redacted_fields(value: Any, redactor: Redactor) -> object:
     is_struct = hasattr(value, "__struct_fields__")
     kind = value.__class__
     fields = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind)
     changed: dict[str, object] = {}
     for field in fields:
         was = getattr(value, field.name)
-        if field.name not in OURS and (now := _cleaned(was, redactor)) != was:
+        if (
+            field.name not in UNREDACTED_FIELDS
+            and (now := _redacted(was, redactor)) != was
+        ):
             changed[field.name] = now
     if not changed:
         return value
@@ -111,9 +114,9 @@ def _cleaned_fields(value: Any, redactor: Redactor) -> object:
     return replace(value, **changed)
 
 
-def _cleaned_file(data: bytes, redactor: Redactor) -> bytes:
+def _redacted_file(data: bytes, redactor: Redactor) -> bytes:
     """Return the bytes of a file, without its secrets if it can be read as text."""
     try:
-        return redactor.text(data.decode()).encode()
+        return redactor.redact(data.decode()).encode()
     except UnicodeDecodeError:
         return data

@@ -12,7 +12,7 @@ import trio
 
 RowT = TypeVar("RowT")
 
-UNWANTED_SECONDS: Final = 0.05
+MAX_DELAY_SECONDS: Final = 0.05
 """How long rows stay in memory that nobody waits for."""
 
 
@@ -64,7 +64,7 @@ class GroupCommit(Generic[RowT]):
             with scope:
                 while True:
                     await self._appended.wait()
-                    with trio.move_on_after(UNWANTED_SECONDS):
+                    with trio.move_on_after(MAX_DELAY_SECONDS):
                         await self._wanted.wait()
                     self._appended, self._wanted = trio.Event(), trio.Event()
                     self._taken_seq = seq = self._appended_seq

@@ -12,17 +12,17 @@ from delegation import (
     Rules,
     SessionId,
     UnreadableFactError,
-    remember_used,
+    register_idle_session,
 )
 from delegation.events import Entry
 from orchestrator.errors import JournalError
 
-NOBODY: Final = SessionId("")
+PRUNED_SESSION: Final = SessionId("")
 """In whose name is remembered what sessions that are gone have used."""
 
 
 @attrs.frozen(kw_only=True)
-class Kept:
+class JournalContents:
     """What a journal has kept, as far as anybody has to know it."""
 
     entries: Sequence[Entry]
@@ -40,7 +40,10 @@ class Journal(Protocol):
     """Keeps entries, in order, for ever. One orchestrator writes it at a time."""
 
     def append(
-        self, entry: Entry, encoded: Encoded, rest: Mapping[SessionId, str | None]
+        self,
+        entry: Entry,
+        encoded: Encoded,
+        idle_changes: Mapping[SessionId, str | None],
     ) -> None:
         """Take the next entry, and its fact as it is written down.
 
@@ -58,7 +61,7 @@ class Journal(Protocol):
         """Wait until the entry of this number, and all before it, survive a crash."""
         ...
 
-    async def read(self) -> Kept:
+    async def read(self) -> JournalContents:
         """Return what was kept so far."""
         ...
 
@@ -71,23 +74,25 @@ class Journal(Protocol):
         ...
 
 
-def opened(kept: Kept, name: object, rules: Rules | None = None) -> Ledger:
+def restore_ledger(
+    contents: JournalContents, name: object, rules: Rules | None = None
+) -> Ledger:
     """Return what is true after all that the journal of this name has kept."""
     ledger = Ledger(rules)
     try:
-        for used in kept.pruned:
-            remember_used(ledger, NOBODY, used)
-        ledger.known.pop(NOBODY, None)
-        for session, used_by_it in kept.sessions.items():
-            remember_used(ledger, session, used_by_it or "")
+        for used in contents.pruned:
+            register_idle_session(ledger, PRUNED_SESSION, used)
+        ledger.all_sessions.pop(PRUNED_SESSION, None)
+        for session, used_by_it in contents.sessions.items():
+            register_idle_session(ledger, session, used_by_it or "")
     except UnreadableFactError as exc:
         raise JournalError(name, str(exc)) from exc
-    fold(ledger, kept.entries, name)
-    ledger.last_seq = kept.last_seq
+    fold(ledger, contents.entries, name)
+    ledger.last_seq = contents.last_seq
     return ledger
 
 
-def folded(
+def fold_entries(
     entries: Sequence[Entry], name: object, rules: Rules | None = None
 ) -> Ledger:
     """Return what is true after these entries: all of a journal, or all of one session."""
@@ -99,7 +104,7 @@ def folded(
 def fold(ledger: Ledger, entries: Sequence[Entry], name: object) -> None:
     for entry in entries:
         try:
-            ledger.post(entry)
+            ledger.fold(entry)
         except ImpossibleEventError as exc:
             problem = f"entry {entry.seq} contradicts those before it: {exc.because}"
             raise JournalError(name, problem) from exc

@@ -6,7 +6,7 @@ import trio
 
 from delegation import Encoded, SessionId, encode
 from delegation.events import Entry
-from orchestrator.journal.journal import Kept
+from orchestrator.journal.journal import JournalContents
 
 
 class MemoryJournal:
@@ -16,7 +16,10 @@ class MemoryJournal:
         self.entries = list(entries)
 
     def append(
-        self, entry: Entry, encoded: Encoded, rest: Mapping[SessionId, str | None]
+        self,
+        entry: Entry,
+        encoded: Encoded,
+        idle_changes: Mapping[SessionId, str | None],
     ) -> None:
         self.entries.append(entry)
 
@@ -24,10 +27,10 @@ class MemoryJournal:
         # There is nothing to wait for, and whoever waits is about to act, which gives way.
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def read(self) -> Kept:
+    async def read(self) -> JournalContents:
         await trio.lowlevel.checkpoint()
         last = self.entries[-1].seq if self.entries else 0
-        return Kept(entries=tuple(self.entries), last_seq=last)
+        return JournalContents(entries=tuple(self.entries), last_seq=last)
 
     async def read_session(self, session: SessionId) -> Sequence[Entry]:
         await trio.lowlevel.checkpoint()

@@ -12,7 +12,7 @@ from delegation import Encoded
 from delegation.events import Entry
 
 
-def line_of(entry: Entry, encoded: Encoded) -> bytes:
+def fact_line(entry: Entry, encoded: Encoded) -> bytes:
     """Return a fact as one line of JSON, without a line end."""
     line = {
         "seq": entry.seq,
@@ -25,7 +25,7 @@ def line_of(entry: Entry, encoded: Encoded) -> bytes:
     return msgspec.json.encode(line)
 
 
-class Facts:
+class FactSubscription:
     """The facts since somebody began to follow, each once. `Orchestrator.follow` gives them."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class Child(Generic[OutputT_co]):
         self._book = book
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
-        self._given_up = trio.Event()
+        self._cancelled = trio.Event()
 
     @property
     def path(self) -> str:
@@ -41,9 +41,9 @@ class Child(Generic[OutputT_co]):
         return self._record.outcome
 
     @property
-    def was_given_up(self) -> bool:
+    def was_not_awaited(self) -> bool:
         """It was ended because nobody waited for it any more."""
-        return _was_given_up(self._record)
+        return _was_not_awaited(self._record)
 
     @property
     def has_ended(self) -> bool:
@@ -64,9 +64,9 @@ class Child(Generic[OutputT_co]):
     async def wait(self) -> Outcome:
         """Wait until it has ended, and return how."""
         await self._ended.wait()
-        if _was_given_up(self._record):
+        if _was_not_awaited(self._record):
             # Whoever had stopped waiting before a crash will do so again.
-            await self._given_up.wait()
+            await self._cancelled.wait()
         # Nobody is told what a crash could still make untrue. If all of this is being torn
         # down, here is where that is noticed.
         await self._book.wait_durable()
@@ -76,7 +76,7 @@ class Child(Generic[OutputT_co]):
 
     async def cancel(self) -> None:
         """End it and all below it, and return when every one of them has ended."""
-        self._given_up.set()
+        self._cancelled.set()
         self._scope.cancel(reason=NOT_AWAITED)
         await self._ended.wait()
 
@@ -103,12 +103,12 @@ class Child(Generic[OutputT_co]):
         outcomes = {
             it.path: it.outcome
             for it in below
-            if it.outcome is not None and not _was_given_up(it)
+            if it.outcome is not None and not _was_not_awaited(it)
         }
         return fan_out_failure(self.path, outcome, outcomes)
 
-    async def see_through(
-        self, run: Callable[[TaskRecord], Awaitable[None]], give_up: Callable[[], None]
+    async def run_until_ended(
+        self, run: Callable[[TaskRecord], Awaitable[None]], settle: Callable[[], None]
     ) -> None:
         """Run it until it has ended, or until nobody waits for it any more."""
         try:
@@ -118,7 +118,7 @@ class Child(Generic[OutputT_co]):
                     await run(self._record)
                 # Not if all of this is torn down: then it goes on another time.
                 if self._scope.cancelled_caught and self._record.outcome is None:
-                    give_up()
+                    settle()
         finally:
             self._ended.set()
 
@@ -137,7 +137,7 @@ def fan_out_failure(
     return FanOutFailedError(path, outcome, failures, outcomes)
 
 
-def failed_together(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedError:
+def combined_failure(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedError:
     """Return why a task cannot go on of which several children have failed.
 
     Args:
@@ -156,7 +156,7 @@ def failed_together(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedErr
     return fan_out_failure(path, outcome, outcomes)
 
 
-def _was_given_up(record: TaskRecord) -> bool:
+def _was_not_awaited(record: TaskRecord) -> bool:
     """Tell whether a task has ended because the program that asked for it stopped waiting."""
     outcome = record.outcome
     return (

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from agents import Agent
 from orchestrator.pipelines.child import Child
-from orchestrator.pipelines.runner import current_performance
+from orchestrator.pipelines.runner import current_pipeline_run
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -23,7 +23,7 @@ async def delegate(agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
     Raises:
         TaskFailedError: it did not succeed, or was not allowed.
     """
-    return await current_performance("delegate").delegate(agent, value)
+    return await current_pipeline_run("delegate").delegate(agent, value)
 
 
 async def detach(agent: Agent[OutputT, InputT], value: InputT, /) -> Child[OutputT]:
@@ -39,4 +39,4 @@ async def detach(agent: Agent[OutputT, InputT], value: InputT, /) -> Child[Outpu
     Raises:
         TaskFailedError: it was not allowed.
     """
-    return await current_performance("detach").begin(agent, value)
+    return await current_pipeline_run("detach").start_child(agent, value)

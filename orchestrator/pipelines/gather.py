@@ -13,8 +13,8 @@ import trio
 from agents import Agent, InputError, raising_one_error
 from delegation import Ending, Outcome
 from orchestrator.errors import TaskFailedError
-from orchestrator.pipelines.child import Child, failed_together
-from orchestrator.pipelines.runner import current_performance
+from orchestrator.pipelines.child import Child, combined_failure
+from orchestrator.pipelines.runner import current_pipeline_run
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -47,7 +47,7 @@ class Settled(Generic[OutputT_co]):
 
 
 @attrs.frozen
-class Ask:
+class ChildRequest:
     """Something to be delegated together with others."""
 
     agent: Agent[Any]
@@ -61,13 +61,15 @@ class _Ended:
     output: Any = None
 
 
-class Gathering:
+class ChildGroup:
     """Several tasks that are asked for at once."""
 
-    def __init__(self, asks: Sequence[Ask], *, limit: int | None = None) -> None:
-        self._asks = asks
-        self._limit = len(asks) if limit is None else limit
-        self._performance = current_performance("delegate")
+    def __init__(
+        self, requests: Sequence[ChildRequest], *, limit: int | None = None
+    ) -> None:
+        self._requests = requests
+        self._limit = len(requests) if limit is None else limit
+        self._pipeline_run = current_pipeline_run("delegate")
         self._begun = 0
         self._in_turn = trio.Lock()
         self._children: dict[int, Child[Any]] = {}
@@ -81,50 +83,50 @@ class Gathering:
         Args:
             needed: how many must succeed; None is to wait for all, however they end.
         """
-        if needed is not None and needed > len(self._asks):
+        if needed is not None and needed > len(self._requests):
             raise InputError(
-                f"{needed} must succeed, and there are {len(self._asks)} to be asked"
+                f"{needed} must succeed, and there are {len(self._requests)} to be asked"
             )
         await trio.lowlevel.checkpoint()
         with raising_one_error():
             async with trio.open_nursery() as nursery:
-                for _ in range(min(self._limit, len(self._asks))):
-                    nursery.start_soon(self._work, needed, nursery.cancel_scope)
+                for _ in range(min(self._limit, len(self._requests))):
+                    nursery.start_soon(self._run_requests, needed, nursery.cancel_scope)
         for at, child in self._children.items():
             # It had ended in the very moment in which it was not needed any more.
-            if at not in self._ended and not child.was_given_up:
+            if at not in self._ended and not child.was_not_awaited:
                 self._note(at, self._end_of(child, child.outcome))
 
-    async def _begin_next(self) -> tuple[int, Child[Any] | TaskFailedError] | None:
+    async def _start_next(self) -> tuple[int, Child[Any] | TaskFailedError] | None:
         """Ask for the first that nobody has asked for; return None if there is none."""
         # One after the other, so that they are numbered in the tree as they are in the list.
         async with self._in_turn:
-            if self._begun == len(self._asks):
+            if self._begun == len(self._requests):
                 return None
             at = self._begun
             self._begun += 1
-            ask = self._asks[at]
+            ask = self._requests[at]
             try:
-                child = await self._performance.begin(ask.agent, ask.value)
+                child = await self._pipeline_run.start_child(ask.agent, ask.value)
             except TaskFailedError as exc:
                 return at, exc
             self._children[at] = child
             return at, child
 
-    async def _work(self, needed: int | None, scope: trio.CancelScope) -> None:
+    async def _run_requests(self, needed: int | None, scope: trio.CancelScope) -> None:
         """See one after the other to its end, as long as there are any."""
-        while (begun := await self._begin_next()) is not None:
+        while (begun := await self._start_next()) is not None:
             at, child = begun
-            self._note(at, await self._seen_through(child))
+            self._note(at, await self._wait_ended(child))
             if needed is not None and self._is_decided(needed):
                 scope.cancel(reason="enough have ended")
 
-    async def _seen_through(self, child: Child[Any] | TaskFailedError) -> _Ended:
+    async def _wait_ended(self, child: Child[Any] | TaskFailedError) -> _Ended:
         if isinstance(child, TaskFailedError):
             await trio.lowlevel.checkpoint()
             return _Ended(child.path, child.outcome)
         # No checkpoint before this: whoever has begun a child must be there to give it up.
-        return self._end_of(child, await self._performance.settled(child))
+        return self._end_of(child, await self._pipeline_run.wait_settled(child))
 
     def _end_of(self, child: Child[Any], outcome: Outcome | None) -> _Ended:
         assert outcome is not None, "it has ended, or we would have been torn down"
@@ -137,7 +139,7 @@ class Gathering:
 
     def _is_decided(self, needed: int) -> bool:
         failed = len(self._ended) - self._successes
-        return self._successes >= needed or failed > len(self._asks) - needed
+        return self._successes >= needed or failed > len(self._requests) - needed
 
     def _note(self, at: int, ended: _Ended) -> None:
         self._ended[at] = ended
@@ -157,8 +159,8 @@ class Gathering:
             for it in self._in_order()
         ]
 
-    def require(self, needed: int) -> None:
+    def require_successes(self, needed: int) -> None:
         """Raise every failure, with its path, unless so many have succeeded."""
         if self._successes < needed:
             outcomes = {it.path: it.outcome for it in self._in_order()}
-            raise failed_together(self._performance.path, outcomes)
+            raise combined_failure(self._pipeline_run.path, outcomes)

@@ -36,24 +36,24 @@ from delegation import (
     call_key,
 )
 from delegation.events import TaskSettled
-from orchestrator.budget_scope import current_grants, naming_budgets
+from orchestrator.budget_scope import current_grants, use_budget_names
 from orchestrator.errors import TaskFailedError
-from orchestrator.execution.outcomes import unfinished
+from orchestrator.execution.outcomes import unfinished_outcome
 from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.pipelines.child import NOT_AWAITED, Child, failed_together
+from orchestrator.pipelines.child import NOT_AWAITED, Child, combined_failure
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 
-class Employer(Protocol):
+class ChildRunner(Protocol):
     """Whoever can really have a task done."""
 
-    def hire(self, task: TaskId, agent: Agent[Any]) -> None:
+    def register_child(self, task: TaskId, agent: Agent[Any]) -> None:
         """Say who does a task."""
         ...
 
-    def dismiss(self, tasks: list[TaskId]) -> None:
+    def unregister_child(self, tasks: list[TaskId]) -> None:
         """Forget who did tasks."""
         ...
 
@@ -65,12 +65,12 @@ class Employer(Protocol):
         """Run a task as soon as there is room."""
         ...
 
-    def end_below(self, task: TaskId, ending: Ending) -> None:
+    def settle_descendants(self, task: TaskId, ending: Ending) -> None:
         """Settle what a task had asked for."""
         ...
 
 
-class Performance:
+class PipelineRun:
     """A pipeline that runs."""
 
     def __init__(
@@ -78,15 +78,15 @@ class Performance:
         record: TaskRecord,
         origin: Origin,
         book: Bookkeeper,
-        employer: Employer,
+        runner: ChildRunner,
     ) -> None:
         self._record = record
         self._origin = origin
         self._book = book
-        self._employer = employer
-        self._asked: Counter[str] = Counter()
+        self._runner = runner
+        self._request_counts: Counter[str] = Counter()
         """How often the same was asked of the same."""
-        self._budgets: Counter[str] = Counter()
+        self._budget_counts: Counter[str] = Counter()
         self._children: list[TaskId] = []
         self._nursery: trio.Nursery | None = None
 
@@ -94,21 +94,21 @@ class Performance:
     def path(self) -> str:
         return self._record.path
 
-    async def play(self, pipeline: Pipeline[Any, Any]) -> str:
+    async def run(self, pipeline: Pipeline[Any, Any]) -> str:
         """Run the program to its end, and return what it answers."""
         request = self._record.request
         wanted = None if request is None else request.output_schema
         try:
-            given = pipeline.read(self._goal(pipeline))
-            with raising_one_error(), naming_budgets(self._budget_name):
+            given = pipeline.parse_goal(self._goal(pipeline))
+            with raising_one_error(), use_budget_names(self._budget_name):
                 # Owns whatever the program asks for, also what it does not wait for.
                 async with trio.open_nursery() as self._nursery:
-                    with _performing(self):
+                    with _use_run(self):
                         value = await self._run(pipeline, given, self._nursery)
         finally:
             self._nursery = None
-            self._employer.dismiss(self._children)
-        return pipeline.written(value, wanted)
+            self._runner.unregister_child(self._children)
+        return pipeline.encode_output(value, wanted)
 
     async def _run(
         self, pipeline: Pipeline[Any, Any], given: Any, nursery: trio.Nursery
@@ -118,7 +118,7 @@ class Performance:
             value = await pipeline.program(self, given)
             is_done = True
         except BaseExceptionGroup as group:
-            raise self._plain(group)  # noqa: B904 (it is what the group says)
+            raise self._unwrapped(group)  # noqa: B904 (it is what the group says)
         finally:
             if not is_done:
                 nursery.cancel_scope.cancel(reason="the pipeline has failed")
@@ -126,7 +126,7 @@ class Performance:
         await trio.lowlevel.checkpoint()
         return value
 
-    def _plain(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
+    def _unwrapped(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
         """Return what a nursery of the program has raised as what it would be without one."""
         exc: BaseException = group
         while _is_group(exc) and len(exc.exceptions) == 1:
@@ -136,15 +136,15 @@ class Performance:
         failed = [it for it in exc.exceptions if isinstance(it, TaskFailedError)]
         if len(failed) < len(exc.exceptions):
             return group
-        return failed_together(self.path, {it.path: it.outcome for it in failed})
+        return combined_failure(self.path, {it.path: it.outcome for it in failed})
 
     def _goal(self, pipeline: Pipeline[Any, Any]) -> str:
         record = self._record
         turn = self._book.ledger.sessions[record.session].turn
         if record.request is None:
             assert turn is not None, "a session acts in its turns"
-            begins = turn.begins - len(turn.read)
-            read = record.transcript[begins : turn.begins]
+            begins = turn.transcript_start - len(turn.read)
+            read = record.transcript[begins : turn.transcript_start]
             if any(isinstance(said, UserMessage) and said.parts for said in read):
                 raise DefinitionError(
                     f"{pipeline.name} is a pipeline, and takes neither images nor files"
@@ -162,16 +162,16 @@ class Performance:
 
         Cancelling this ends the task and all below it, and returns when all have ended.
         """
-        return await self.result_of(await self.begin(agent, value))
+        return await self.wait_result(await self.start_child(agent, value))
 
-    async def result_of(self, child: Child[OutputT]) -> OutputT:
+    async def wait_result(self, child: Child[OutputT]) -> OutputT:
         """Return what a child answers that is given up with this very call."""
-        outcome = await self.settled(child)
+        outcome = await self.wait_settled(child)
         if not outcome.succeeded:
             raise child.failure(outcome)
         return child.output(outcome)
 
-    async def settled(self, child: Child[Any]) -> Outcome:
+    async def wait_settled(self, child: Child[Any]) -> Outcome:
         """Return how a child ends that is given up with this very call."""
         try:
             return await child.wait()
@@ -181,7 +181,9 @@ class Performance:
                 with trio.CancelScope(shield=True):
                     await child.cancel()
 
-    async def begin(self, agent: Agent[OutputT, Any], value: Any) -> Child[OutputT]:
+    async def start_child(
+        self, agent: Agent[OutputT, Any], value: Any
+    ) -> Child[OutputT]:
         """Have an agent do something, and go on.
 
         Raises:
@@ -195,8 +197,8 @@ class Performance:
                 " with @agent"
             )
         goal = well_formed(agent.as_goal(value))
-        call = self._call(agent, goal)
-        known = self._record.children.asked.get(call)
+        call = self._child_call_key(agent, goal)
+        known = self._record.children.by_call.get(call)
         if known is None and self._book.stopping:
             # A program cannot end with what it has: it goes on another time, or is cancelled.
             await trio.sleep_forever()
@@ -204,15 +206,15 @@ class Performance:
             raise DefinitionError(
                 f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
             )
-        task = known or self._employer.id_for(self._record.id, call)
+        task = known or self._runner.id_for(self._record.id, call)
         # Before it is asked for: somebody without a model cannot be.
-        self._employer.hire(task, agent)
+        self._runner.register_child(task, agent)
         self._children.append(task)
         if known is None:
             self._request(task, agent, goal, call)
         record = self._book.ledger.tasks[task]
         child = Child(agent, record, self._book)
-        self._nursery.start_soon(self._see_to, child, record)
+        self._nursery.start_soon(self._run_child, child, record)
         return child
 
     def _request(self, task: TaskId, agent: Agent[Any], goal: str, call: str) -> None:
@@ -234,35 +236,35 @@ class Performance:
             ended = Outcome(Ending.REFUSED, error=refused.reason, kind=refused.ran_out)
             raise TaskFailedError(path, ended)
 
-    async def _see_to(self, child: Child[Any], record: TaskRecord) -> None:
+    async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
         # What the child does is its own: it hands work on by itself, or not at all.
-        with performing_nothing(), naming_budgets():
-            await child.see_through(
-                self._employer.run_joined, partial(self._give_up, record)
+        with outside_pipeline(), use_budget_names():
+            await child.run_until_ended(
+                self._runner.run_joined, partial(self._settle_not_awaited, record)
             )
 
-    def _give_up(self, record: TaskRecord) -> None:
+    def _settle_not_awaited(self, record: TaskRecord) -> None:
         """Settle a task that nobody waits for any more."""
         if self._book.closed:
             return
-        self._employer.end_below(record.id, Ending.CANCELLED)
-        outcome = unfinished(record, Ending.CANCELLED, NOT_AWAITED)
+        self._runner.settle_descendants(record.id, Ending.CANCELLED)
+        outcome = unfinished_outcome(record, Ending.CANCELLED, NOT_AWAITED)
         self._book.post(TaskSettled(record.id, outcome))
 
-    def _call(self, agent: Agent[Any], goal: str) -> str:
+    def _child_call_key(self, agent: Agent[Any], goal: str) -> str:
         """Return the name of what is asked for: the same when the program runs again."""
         # Two agents of one name are told apart by who they are.
         about = agent.instructions if isinstance(agent.instructions, str) else ""
         what = _digest(agent.name, about, str(agent.output), goal)
-        self._asked[what] += 1
-        call = f"{self._origin.turn}.{agent.name}.{what}.{self._asked[what]}"
+        self._request_counts[what] += 1
+        call = f"{self._origin.turn}.{agent.name}.{what}.{self._request_counts[what]}"
         return call_key(CallId(call), 0)
 
     def _budget_name(self, budget: Budget) -> str:
-        self._budgets[str(budget)] += 1
-        count = self._budgets[str(budget)]
+        self._budget_counts[str(budget)] += 1
+        count = self._budget_counts[str(budget)]
         turn = self._origin.turn
-        return _digest(self._record.name, str(turn), str(budget), str(count))
+        return _digest(self._record.call_prefix, str(turn), str(budget), str(count))
 
 
 def _digest(*words: str) -> str:
@@ -278,37 +280,37 @@ def _is_group(
     return isinstance(exc, BaseExceptionGroup) and not is_failure
 
 
-_PERFORMANCE: Final[ContextVar[Performance | None]] = ContextVar(
+_CURRENT_RUN: Final[ContextVar[PipelineRun | None]] = ContextVar(
     "performance", default=None
 )
 
 
 @contextmanager
-def _performing(performance: Performance) -> Generator[None]:
-    token = _PERFORMANCE.set(performance)
+def _use_run(run: PipelineRun) -> Generator[None]:
+    token = _CURRENT_RUN.set(run)
     try:
         yield
     finally:
-        _PERFORMANCE.reset(token)
+        _CURRENT_RUN.reset(token)
 
 
 @contextmanager
-def performing_nothing() -> Generator[None]:
+def outside_pipeline() -> Generator[None]:
     """Let nothing inside hand work on for a pipeline around it."""
-    token = _PERFORMANCE.set(None)
+    token = _CURRENT_RUN.set(None)
     try:
         yield
     finally:
-        _PERFORMANCE.reset(token)
+        _CURRENT_RUN.reset(token)
 
 
-def current_performance(verb: str) -> Performance:
+def current_pipeline_run(verb: str) -> PipelineRun:
     """Return the pipeline that runs here.
 
     Args:
         verb: what somebody wants to do, for the sentence if there is none.
     """
-    performance = _PERFORMANCE.get()
+    performance = _CURRENT_RUN.get()
     if performance is None:
         raise DefinitionError(
             f"{verb}() hands work on for a pipeline that runs, and none does here: call it"

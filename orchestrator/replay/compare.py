@@ -25,11 +25,11 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.replay.record import OURS, Record
+from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun
 
-CLOSE: Final = 0.01
+SECONDS_TOLERANCE: Final = 0.01
 """By how many seconds two durations may differ: what was shown is rounded."""
-UNSURE: Final = (
+VARIABLE_TEXTS: Final = (
     # How long exactly, and what else went wrong while it ended.
     (re.compile(r"no sign of life for [\d.e+]+ seconds"), "no sign of life"),
     (
@@ -59,7 +59,7 @@ class Difference:
 
 
 @attrs.frozen(kw_only=True)
-class Replay:
+class ReplayResult:
     """A run that was done again, and what came of it."""
 
     run: SessionId
@@ -80,9 +80,9 @@ class Step:
 
     what: str
     detail: str
-    place: float
+    position: float
     """Where in the record it happened, or while what of it was replayed."""
-    answers: str = ""
+    tool: str = ""
     """The tool that answered."""
 
     def __str__(self) -> str:
@@ -96,18 +96,18 @@ _STATUS: Final[Mapping[str, str]] = {Status.QUIET: Status.RUNNING}
 
 
 @attrs.frozen
-class Likeness:
+class Equivalence:
     """When two texts say the same: apart from how long something took."""
 
-    ignored: frozenset[str] = frozenset()
+    ignored_keys: frozenset[str] = frozenset()
     """What else does not matter of what our own tools answer."""
 
-    def steps(self, one: Step, other: Step) -> bool:
-        if (one.what, one.answers) != (other.what, other.answers):
+    def same_steps(self, one: Step, other: Step) -> bool:
+        if (one.what, one.tool) != (other.what, other.tool):
             return False
-        return self.texts(one.detail, other.detail, by=one.answers)
+        return self.same_texts(one.detail, other.detail, by=one.tool)
 
-    def texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
+    def same_texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
         """Tell whether two texts are alike.
 
         Args:
@@ -117,62 +117,62 @@ class Likeness:
         """
         if recorded == replayed:
             return True
-        if by in OURS:
+        if by in DELEGATION_TOOLS:
             try:
                 answers = msgspec.json.decode(recorded), msgspec.json.decode(replayed)
             except msgspec.DecodeError:
                 pass
             else:
-                return self._values(*answers)
-        return _sure(recorded) == _sure(replayed)
+                return self._same_values(*answers)
+        return _normalized(recorded) == _normalized(replayed)
 
-    def _values(self, one: Any, other: Any, key: str = "") -> bool:
+    def _same_values(self, one: Any, other: Any, key: str = "") -> bool:
         match one, other:
-            case _ if key in self.ignored:
+            case _ if key in self.ignored_keys:
                 return True
             case dict(), dict():
                 ones = cast("dict[str, Any]", one)
                 others = cast("dict[str, Any]", other)
                 return ones.keys() == others.keys() and all(
-                    self._values(value, others[name], name)
+                    self._same_values(value, others[name], name)
                     for name, value in ones.items()
                 )
             case list(), list():
                 pairs = zip_longest(cast("Any", one), cast("Any", other))
-                return all(self._values(*pair) for pair in pairs)
+                return all(self._same_values(*pair) for pair in pairs)
             case ((int() | float()), (int() | float())) if key == "seconds":
-                return abs(one - other) <= CLOSE
+                return abs(one - other) <= SECONDS_TOLERANCE
             case str(), str():
                 # Whether a model was silent for a while is not recorded in full.
                 if key == "status":
                     one, other = _STATUS.get(one, one), _STATUS.get(other, other)
-                return _sure(one) == _sure(other)
+                return _normalized(one) == _normalized(other)
             case _:
                 return bool(one == other)
 
 
 # How many are before somebody in line changes from one moment to the next.
-EXACTLY: Final = Likeness(frozenset({"position"}))
+STRICT: Final = Equivalence(frozenset({"position"}))
 # What a fork has copied was used, and took its time, elsewhere.
-IN_A_FORK: Final = Likeness(EXACTLY.ignored | {"tokens", "cost_usd", "seconds"})
+FOR_FORKS: Final = Equivalence(STRICT.ignored_keys | {"tokens", "cost_usd", "seconds"})
 
 
-def likeness_in(record: Record) -> Likeness:
-    return IN_A_FORK if record.copied else EXACTLY
+def equivalence_for(record: RecordedRun) -> Equivalence:
+    return FOR_FORKS if record.copied_messages else STRICT
 
 
-def _sure(text: str) -> str:
-    for pattern, instead in UNSURE:
+def _normalized(text: str) -> str:
+    for pattern, instead in VARIABLE_TEXTS:
         text = pattern.sub(instead, text)
     return text
 
 
 def compare(
-    record: Record,
+    record: RecordedRun,
     replayed: Sequence[tuple[Entry, float]],
     ledger: Ledger,
-    waiting: Mapping[TaskId, str],
-) -> Replay:
+    unrecorded_waits: Mapping[TaskId, str],
+) -> ReplayResult:
     """Return how much of a run is the same, and the first difference.
 
     Args:
@@ -181,15 +181,15 @@ def compare(
         ledger: what was true at its end.
         waiting: what tasks wait for that the record does not have.
     """
-    before = _steps((entry, entry.seq) for entry in record.entries)
-    after = _steps(replayed)
+    before = _steps_by_task((entry, entry.seq) for entry in record.entries)
+    after = _steps_by_task(replayed)
     tasks = steps = 0
     found: list[tuple[float, bool, Difference]] = []
     for task in {**before, **after}:
         was, now = before.get(task, []), list(after.get(task, ()))
-        if task in waiting:
-            now.append(Step(waiting[task], "", was[-1].place if was else 0))
-        same = _same(was, now, likeness_in(record))
+        if task in unrecorded_waits:
+            now.append(Step(unrecorded_waits[task], "", was[-1].position if was else 0))
+        same = _common_steps(was, now, equivalence_for(record))
         steps += same
         if same == len(was) == len(now):
             tasks += 1
@@ -200,17 +200,19 @@ def compare(
         difference = Difference(
             path, same + 1, str(one or NOTHING), str(other or NOTHING)
         )
-        place = min(step.place for step in (one, other) if step is not None)
+        place = min(step.position for step in (one, other) if step is not None)
         # What is missing is a consequence of whatever happened instead.
         found.append((place + (other is None), other is None, difference))
     first = min(found, key=lambda it: it[:2])[2] if found else None
-    return Replay(run=record.run, tasks=tasks, steps=steps, difference=first)
+    return ReplayResult(run=record.run, tasks=tasks, steps=steps, difference=first)
 
 
-def _same(was: Sequence[Step], now: Sequence[Step], likeness: Likeness) -> int:
+def _common_steps(
+    was: Sequence[Step], now: Sequence[Step], equivalence: Equivalence
+) -> int:
     """Return with how many steps that are the same two tasks begin."""
     for at, (one, other) in enumerate(zip(was, now, strict=False)):
-        if not likeness.steps(one, other):
+        if not equivalence.same_steps(one, other):
             return at
     return min(len(was), len(now))
 
@@ -219,7 +221,7 @@ def _at(steps: Sequence[Step], index: int) -> Step | None:
     return steps[index] if index < len(steps) else None
 
 
-def _steps(  # noqa: C901 (a case a fact)
+def _steps_by_task(  # noqa: C901 (a case a fact)
     entries: Iterable[tuple[Entry, float]],
 ) -> dict[TaskId, list[Step]]:
     """Return what happened to each task."""
@@ -246,18 +248,21 @@ def _steps(  # noqa: C901 (a case a fact)
                     Step(f"turn {event.turn} begins", f"it reads {read}", place),
                 )
             case TaskRequested() as event:
-                add(event.request.id, Step("is asked for", _asked(event), place))
+                add(
+                    event.request.id,
+                    Step("is asked for", _describe_request(event), place),
+                )
             case ModelAnswered(task, message):
                 names |= {(task, call.id): call.name for call in message.calls}
-                add(task, Step("its model answers", _said(message), place))
+                add(task, Step("its model answers", _describe_message(message), place))
             case ToolAnswered(task, message):
-                answer = _answer(message, names.get((task, message.call), ""), place)
+                answer = _tool_step(message, names.get((task, message.call), ""), place)
                 answers.setdefault(task, []).append((message.call, answer))
             case TaskSettled(task, outcome):
                 mail[entry.seq] = f"news of {task}"
-                add(task, Step("it ends", _ended(outcome), place))
+                add(task, Step("it ends", _describe_outcome(outcome), place))
             case TurnEnded(session, turn, outcome):
-                step = Step(f"turn {turn} ends", _ended(outcome), place)
+                step = Step(f"turn {turn} ends", _describe_outcome(outcome), place)
                 add(root_of(session), step)
             case _:
                 pass
@@ -270,7 +275,7 @@ def _call(answer: tuple[CallId, Step]) -> CallId:
     return answer[0]
 
 
-def _asked(event: TaskRequested) -> str:
+def _describe_request(event: TaskRequested) -> str:
     request = event.request
     asked = {
         "agent": request.agent,
@@ -287,17 +292,17 @@ def _asked(event: TaskRequested) -> str:
     return "; ".join(f"{name} {value}" for name, value in asked.items() if value)
 
 
-def _said(message: AssistantMessage) -> str:
+def _describe_message(message: AssistantMessage) -> str:
     calls = [f"{call.name}({call.arguments})" for call in message.calls]
     return " ".join([message.text, *calls]).strip()
 
 
-def _answer(message: ToolMessage, name: str, place: float) -> Step:
+def _tool_step(message: ToolMessage, name: str, place: float) -> Step:
     verb = "refuses" if message.failed else "answers"
     return Step(f"{name or 'a tool'} {verb}", message.text, place, name)
 
 
-def _ended(outcome: Outcome) -> str:
+def _describe_outcome(outcome: Outcome) -> str:
     schema = f" {list(outcome.schema_errors)}" if outcome.schema_errors else ""
     said = [f"{outcome.ending}{schema}", outcome.kind, outcome.error, outcome.output]
     return ": ".join(part for part in said if part)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from agents import Agent, CallId, Usage, raising_one_error
 from delegation import (
-    SHARED,
+    SHARED_BUDGET_PREFIX,
     DeliveryCapability,
     Encoded,
     SessionId,
@@ -46,13 +46,13 @@ from orchestrator.budget_scope import current_grants
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import open_session
 from orchestrator.errors import UnknownIdError
-from orchestrator.replay.record import OURS, Record
-from orchestrator.services import House
+from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun
+from orchestrator.services import Services
 
 OutputT = TypeVar("OutputT")
 
-IDS: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")
-COPIED: Final = (
+ID_PATTERN: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")
+COPIED_FACTS: Final = (
     MessageReceived,
     TurnStarted,
     TurnEnded,
@@ -70,25 +70,25 @@ COPIED: Final = (
     TaskSettled,
 )
 """What is true of the fork, too. Doors, approvals and broken calls were the other run's own."""
-NOT_HERE: Final = (
+PROCESS_NOT_COPIED: Final = (
     "it belongs to the run that this one goes on from, and does not run here"
 )
 
 
 async def fork_run(
-    house: House, agent: Agent[OutputT], run: str, task: str
+    services: Services, agent: Agent[OutputT], run: str, task: str
 ) -> Run[OutputT]:
     """Copy a run up to where a task was asked for, and go on from there."""
-    book = house.book
-    book.require_taking()
+    book = services.book
+    book.require_accepting()
     entries = await book.read_entries(SessionId(run))
-    record = Record(entries, run)
-    record.require_repeatable(agent)
+    record = RecordedRun(entries, run)
+    record.require_replayable(agent)
     parting = find_task(record, task)
-    id_ = house.new_session_id()
-    house.roster.enter(id_, agent)
+    id_ = services.new_session_id()
+    services.registry.register_session(id_, agent)
     # In one step: nobody begins anything before all of it is there.
-    _Copy(house, record, id_).post(agent, parting)
+    _SessionCopy(services, record, id_).post(agent, parting)
     session = book.ledger.sessions[id_]
     is_awaited = (
         record.is_one_shot
@@ -96,19 +96,19 @@ async def fork_run(
         else session.turn.capability is DeliveryCapability.NONE
     )
     if not is_awaited:
-        await _talk(house, agent, session)
+        await _run_until_idle(services, agent, session)
     else:
         if session.turn is None:
-            house.turns.begin(session, DeliveryCapability.NONE)
+            services.turns.begin(session, DeliveryCapability.NONE)
         try:
-            await house.turns.take(session)
+            await services.turns.take(session)
         finally:
-            house.roster.leave(id_)
+            services.registry.unregister_session(id_)
     assert session.last_outcome is not None, "a turn has ended"
     return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree)
 
 
-def find_task(record: Record, task: str) -> TaskId:
+def find_task(record: RecordedRun, task: str) -> TaskId:
     """Return the task of a run that an id or a path means."""
     tasks = record.ledger.tasks
     if task in tasks:
@@ -119,40 +119,44 @@ def find_task(record: Record, task: str) -> TaskId:
     return found[0]
 
 
-async def _talk(house: House, agent: Agent[Any], session: SessionRecord) -> None:
+async def _run_until_idle(
+    services: Services, agent: Agent[Any], session: SessionRecord
+) -> None:
     """Let a session go on until nothing of it is left to be done."""
-    running = [task.id for task in session.outstanding.values() if task.acting]
+    running = [
+        task.id for task in session.unsettled_detached.values() if task.is_running
+    ]
     is_in_turn = session.turn is not None
     with raising_one_error():
         # Owns what ran when the other run came to where they part.
         async with trio.open_nursery() as nursery:
-            async with open_session(house, agent, session.id) as door:
+            async with open_session(services, agent, session.id) as door:
                 for task in running:
-                    nursery.start_soon(house.delegator.run_child, task)
+                    nursery.start_soon(services.delegator.run_child, task)
                 if is_in_turn:
-                    nursery.start_soon(house.turns.take_and_reply, session)
+                    nursery.start_soon(services.turns.take_and_reply, session)
                 await door.wait_idle()
 
 
-class _Copy:
+class _SessionCopy:
     """The facts of a run, for another one."""
 
-    def __init__(self, house: House, record: Record, id_: SessionId) -> None:
-        self._book = house.book
+    def __init__(self, services: Services, record: RecordedRun, id_: SessionId) -> None:
+        self._book = services.book
         self._record = record
         self._id = id_
-        self._ids: dict[bytes, bytes] = {record.run.encode(): id_.encode()}
-        self._new_id: Callable[[], str] = house.new_task_id
-        self._seqs: dict[int, int] = {}
+        self._id_map: dict[bytes, bytes] = {record.run.encode(): id_.encode()}
+        self._new_id: Callable[[], str] = services.new_task_id
+        self._seq_map: dict[int, int] = {}
         self._ended: set[TaskId] = set()
 
-    def post(self, agent: Agent[Any], parting: TaskId) -> None:
+    def post(self, agent: Agent[Any], fork_point: TaskId) -> None:
         """Post all that happened before a task was asked for."""
         record = self._record
-        until = self._until(parting)
-        opened = self._translated(record.opened)
+        until = self._fork_seq(fork_point)
+        opened = self._with_new_ids(record.session_opened)
         assert isinstance(opened, SessionOpened), "it is still the same fact"
-        link = f"{record.run}/{parting}"
+        link = f"{record.run}/{fork_point}"
         known = {grant.id for grant in opened.grants}
         around = tuple(it for it in current_grants() if it.id not in known)
         self._book.post(
@@ -166,24 +170,24 @@ class _Copy:
             )
         )
         for entry in record.entries:
-            if entry.seq < until and isinstance(entry.event, COPIED):
+            if entry.seq < until and isinstance(entry.event, COPIED_FACTS):
                 self._copy(entry.seq, entry.event)
-        for seq, event in self._answers_under_way(until):
+        for seq, event in self._pending_tool_answers(until):
             self._copy(seq, event)
         for process in list(self._book.ledger.sessions[self._id].processes.values()):
-            self._book.post(ProcessEnded(process.task, process.id, NOT_HERE))
+            self._book.post(ProcessEnded(process.task, process.id, PROCESS_NOT_COPIED))
 
-    def _until(self, parting: TaskId) -> int:
+    def _fork_seq(self, fork_point: TaskId) -> int:
         record = self._record
-        if parting == record.root:
+        if fork_point == record.root:
             if not record.turns:
                 raise UnknownIdError(f"nothing was asked in run {record.run}")
             return min(entry.seq for entry in record.turns.values())
-        request = record.ledger.tasks[parting].request
+        request = record.ledger.tasks[fork_point].request
         assert request is not None, "all but the root were asked for"
         return record.requests[request.parent, request.call].seq
 
-    def _answers_under_way(self, until: int) -> Iterator[tuple[int, Event]]:
+    def _pending_tool_answers(self, until: int) -> Iterator[tuple[int, Event]]:
         """Yield what tools answered that were called before: they are not run twice."""
         names: dict[tuple[TaskId, CallId], str] = {}
         for entry in self._record.entries:
@@ -201,41 +205,41 @@ class _Copy:
                     }
                 case ToolAnswered(task, message) if entry.seq > until:
                     name = names.get((task, message.call), "delegate_task")
-                    if name not in OURS and task not in self._ended:
+                    if name not in DELEGATION_TOOLS and task not in self._ended:
                         yield entry.seq, attrs.evolve(entry.event, mail=())
                 case _:
                     pass
 
     def _copy(self, seq: int, event: Event) -> None:
         tasks = self._book.ledger.tasks
-        event = self._translated(event)
+        event = self._with_new_ids(event)
         match event:
             case ModelAnswered(message=message):
                 free = attrs.evolve(message, usage=Usage())
                 event = replace(event, message=free, copied=True)
             case TurnStarted() | ToolAnswered():
-                mail = tuple(self._seqs[it] for it in event.mail)
+                mail = tuple(self._seq_map[it] for it in event.mail)
                 event = attrs.evolve(event, mail=mail)
             # A crash makes it start again; here there was none.
-            case TaskStarted(task) if tasks[task].acting:
+            case TaskStarted(task) if tasks[task].is_running:
                 return
             # It needed another that did not succeed, and that is known already.
             case TaskSettled(task) if tasks[task].outcome is not None:
                 session = self._book.ledger.sessions[self._id]
-                news = {about: at for at, about in session.completions()}
+                news = {about: at for at, about in session.task_notices()}
                 if task in news:
-                    self._seqs[seq] = news[task]
+                    self._seq_map[seq] = news[task]
                 return
             case _:
                 pass
-        self._seqs[seq] = self._book.ledger.last_seq + 1
+        self._seq_map[seq] = self._book.ledger.last_seq + 1
         self._book.post(event)
 
-    def _translated(self, event: Event) -> Event:
+    def _with_new_ids(self, event: Event) -> Event:
         """Return a fact with the ids of the fork, wherever it names one."""
         encoded = encode(event)
         if isinstance(event, TaskRequested):
-            self._ids[event.request.id.encode()] = self._new_id().encode()
+            self._id_map[event.request.id.encode()] = self._new_id().encode()
         if isinstance(event, SessionOpened | MessageReceived | TaskRequested):
             grants = (
                 event.request.grants
@@ -243,10 +247,10 @@ class _Copy:
                 else event.grants
             )
             for grant in grants:
-                fresh = f"{SHARED}{self._new_id().removeprefix('t_')}".encode()
-                self._ids.setdefault(grant.id.encode(), fresh)
-        body = IDS.sub(
-            lambda found: self._ids.get(found[0], found[0]),
+                fresh = f"{SHARED_BUDGET_PREFIX}{self._new_id().removeprefix('t_')}".encode()
+                self._id_map.setdefault(grant.id.encode(), fresh)
+        body = ID_PATTERN.sub(
+            lambda found: self._id_map.get(found[0], found[0]),
             encoded.body,
         )
         return decode(Encoded(encoded.kind, encoded.version, body))

@@ -42,14 +42,14 @@ from delegation.events import (
 )
 from delegation.events.processes import ProcessId
 from orchestrator.errors import OrchestratorError, UnknownIdError
-from orchestrator.journal.journal import fold, folded
+from orchestrator.journal.journal import fold, fold_entries
 
-OURS: Final = frozenset({"delegate_task", "task"})
+DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
 """The tools that are run when a run is done again."""
 BROKEN_OFF: Final = "it was broken off"
 """What is said of a model that was not waited for: it is no answer."""
 
-Stretch: TypeAlias = tuple[TaskId, int]
+TaskTurn: TypeAlias = tuple[TaskId, int]
 """A task, and which turn of it if it is a session: 0 of any other."""
 
 
@@ -58,7 +58,7 @@ class ReplayError(OrchestratorError):
 
 
 @attrs.frozen
-class End:
+class RecordedOutcome:
     """How a task, or a turn of a session, ended."""
 
     seq: int
@@ -66,7 +66,7 @@ class End:
 
 
 @attrs.frozen
-class Booking:
+class OtherRunUsage:
     """What another run has used of a budget."""
 
     seq: int
@@ -76,7 +76,7 @@ class Booking:
     cost: int
     tasks: int
 
-    def book(self, ledger: Ledger) -> None:
+    def apply(self, ledger: Ledger) -> None:
         """Let it be used here, too."""
         theirs = self.account
         if theirs.id not in ledger.accounts:
@@ -88,7 +88,7 @@ class Booking:
         account.tasks += self.tasks
 
 
-class Record:
+class RecordedRun:
     """The facts of one run."""
 
     def __init__(self, entries: Sequence[Entry], run: str | None = None) -> None:
@@ -108,41 +108,41 @@ class Record:
         whole = [entry for entry in entries if entry.session in {self.run, ""}]
         own = [place for place, entry in enumerate(whole) if entry.session]
         self.entries = whole[own[0] : own[-1] + 1]
-        self.ledger = folded(self.entries, f"run {self.run}")
+        self.ledger = fold_entries(self.entries, f"run {self.run}")
         self.session = self.ledger.sessions[self.run]
-        self.models: dict[Stretch, list[Entry]] = {}
+        self.model_answers: dict[TaskTurn, list[Entry]] = {}
         """What the model of a task said, or how it failed."""
-        self.broken: set[Stretch] = set()
+        self.abandoned_calls: set[TaskTurn] = set()
         """Where a model was asked, and nobody waited for its answer."""
-        self.tools: dict[tuple[TaskId, CallId], Entry] = {}
-        self.controls: set[tuple[TaskId, CallId]] = set()
+        self.tool_answers: dict[tuple[TaskId, CallId], Entry] = {}
+        self.task_tool_calls: set[tuple[TaskId, CallId]] = set()
         """The calls by which a task looked after others: they may have waited for so long."""
         self.requests: dict[tuple[TaskId, str], Entry] = {}
         """The tasks that were asked for, by who asked and in which call."""
-        self.asked: dict[tuple[TaskId, str], int] = {}
+        self.first_request_seqs: dict[tuple[TaskId, str], int] = {}
         """Where a call asked for its first task."""
-        self.said: dict[MessageId, int] = {}
+        self.steering_seqs: dict[MessageId, int] = {}
         """Where something was said to a task."""
-        self.commands: dict[int, ProcessId] = {}
+        self.processes_by_seq: dict[int, ProcessId] = {}
         """Where commands in the background did something, and which."""
-        self.ends: dict[Stretch, End] = {}
+        self.outcomes: dict[TaskTurn, RecordedOutcome] = {}
         self.turns: dict[int, Entry] = {}
-        self.started: dict[TaskId, int] = {}
-        self.stopped: dict[TaskId, list[int]] = {}
+        self.start_seqs: dict[TaskId, int] = {}
+        self.cancel_seqs: dict[TaskId, list[int]] = {}
         """When somebody wanted a task to end."""
-        self.copied: set[MessageId] = set()
+        self.copied_messages: set[MessageId] = set()
         """The answers that come from the run that this one is forked from."""
         self._dates: dict[Hashable, float] = {}
-        self._failed: dict[Stretch, Entry] = {}
+        self._failed: dict[TaskTurn, Entry] = {}
         self._turn = 0
         for entry in self.entries:
-            self._learn(entry)
-        self.late = dict(self._answers_before_a_crash())
+            self._index(entry)
+        self.ends_after_crash = dict(self._answers_before_a_crash())
         """Final answers after which a crash came before the end, and where that end is."""
-        self.booked = list(self._booked_by_others(entries))
+        self.other_runs_usage = list(self._find_other_runs_usage(entries))
         """What other runs have used of budgets that this one shares."""
 
-    def _learn(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
+    def _index(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
         event = entry.event
         if (what := _key(event)) is not None:
             self._dates.setdefault(what, entry.at)
@@ -151,47 +151,54 @@ class Record:
                 self._turn = event.turn
                 self.turns[event.turn] = entry
             case TaskStarted():
-                self.started.setdefault(event.task, entry.seq)
+                self.start_seqs.setdefault(event.task, entry.seq)
             case ModelAnswered():
-                self.models.setdefault(self.stretch(event.task), []).append(entry)
-                self.controls.update(
+                self.model_answers.setdefault(self.task_turn(event.task), []).append(
+                    entry
+                )
+                self.task_tool_calls.update(
                     (event.task, call.id)
                     for call in event.message.calls
                     if call.name == "task"
                 )
                 if event.copied:
-                    self.copied.add(event.message.id)
+                    self.copied_messages.add(event.message.id)
             case ModelFailed():
-                stretch = self.stretch(event.task)
+                stretch = self.task_turn(event.task)
                 if event.error == BROKEN_OFF:
-                    self.broken.add(stretch)
+                    self.abandoned_calls.add(stretch)
                 else:
                     self._failed[stretch] = entry
             case ToolAnswered():
-                self.tools[event.task, event.message.call] = entry
+                self.tool_answers[event.task, event.message.call] = entry
             case TaskRequested(request):
                 self.requests[request.parent, request.call] = entry
                 call, _, _ = request.call.rpartition("#")
-                self.asked.setdefault((request.parent, call), entry.seq)
+                self.first_request_seqs.setdefault((request.parent, call), entry.seq)
             case Steered():
-                self.said[event.id] = entry.seq
+                self.steering_seqs[event.id] = entry.seq
             case ProcessMatched() | ProcessEnded():
-                self.commands[entry.seq] = event.id
+                self.processes_by_seq[entry.seq] = event.id
             case CancelRequested():
-                self.stopped.setdefault(event.task, []).append(entry.seq)
+                self.cancel_seqs.setdefault(event.task, []).append(entry.seq)
             case TaskSettled():
-                self._end(self.stretch(event.task), End(entry.seq, event.outcome))
+                self._add_outcome(
+                    self.task_turn(event.task),
+                    RecordedOutcome(entry.seq, event.outcome),
+                )
                 if event.outcome.ending is Ending.CANCELLED:
-                    self.stopped.setdefault(event.task, []).append(entry.seq)
+                    self.cancel_seqs.setdefault(event.task, []).append(entry.seq)
             case TurnEnded():
-                self._end((self.root, event.turn), End(entry.seq, event.outcome))
+                self._add_outcome(
+                    (self.root, event.turn), RecordedOutcome(entry.seq, event.outcome)
+                )
             case _:
                 pass
 
     def _answers_before_a_crash(self) -> Iterator[tuple[int, int]]:
         crashes = [it.seq for it in self.entries if isinstance(it.event, JournalOpened)]
-        for stretch, end in self.ends.items() if crashes else ():
-            last = self.models.get(stretch, [])[-1:]
+        for stretch, end in self.outcomes.items() if crashes else ():
+            last = self.model_answers.get(stretch, [])[-1:]
             for entry in last:
                 event = entry.event
                 is_final = not (
@@ -200,7 +207,9 @@ class Record:
                 if is_final and any(entry.seq < it < end.seq for it in crashes):
                     yield entry.seq, end.seq
 
-    def _booked_by_others(self, entries: Sequence[Entry]) -> Iterator["Booking"]:
+    def _find_other_runs_usage(
+        self, entries: Sequence[Entry]
+    ) -> Iterator["OtherRunUsage"]:
         shared = {grant.id: grant for it in self.entries for grant in _grants(it.event)}
         if not shared or all(it.session in {self.run, ""} for it in entries):
             return
@@ -216,32 +225,32 @@ class Record:
                 if entry.session != self.run and used != known[id_]:
                     before = known[id_] or (0, 0, 0, 0)
                     more = [now - then for now, then in zip(used, before, strict=True)]
-                    yield Booking(entry.seq, account, *more)
+                    yield OtherRunUsage(entry.seq, account, *more)
                 known[id_] = used
 
-    def _end(self, stretch: Stretch, end: End) -> None:
-        self.ends[stretch] = end
+    def _add_outcome(self, stretch: TaskTurn, end: RecordedOutcome) -> None:
+        self.outcomes[stretch] = end
         failed = self._failed.pop(stretch, None)
-        if failed is not None and has_failed(failed.event, end.outcome):
-            self.models.setdefault(stretch, []).append(failed)
+        if failed is not None and is_fatal_failure(failed.event, end.outcome):
+            self.model_answers.setdefault(stretch, []).append(failed)
 
-    def stretch(self, task: TaskId, turn: int | None = None) -> Stretch:
+    def task_turn(self, task: TaskId, turn: int | None = None) -> TaskTurn:
         """Return what answers are counted by. Of a session, by default its latest turn."""
         if task != self.root:
             return task, 0
         return task, self._turn if turn is None else turn
 
-    def stops(self, task: TaskId) -> Sequence[int]:
+    def cancel_seqs_of(self, task: TaskId) -> Sequence[int]:
         """Return where somebody wanted a task to end."""
-        return self.stopped.get(task, ())
+        return self.cancel_seqs.get(task, ())
 
-    def date(self, event: Event) -> float | None:
+    def recorded_at(self, event: Event) -> float | None:
         """Return when a fact like this was recorded."""
         return self._dates.get(_key(event))
 
-    def require_repeatable(self, agent: Agent[Any]) -> None:
+    def require_replayable(self, agent: Agent[Any]) -> None:
         """Refuse a run that cannot be done again."""
-        if not self.session.idle:
+        if not self.session.has_nothing_pending:
             raise ReplayError(
                 f"run {self.run} has not ended, and only what has ended can be replayed"
             )
@@ -275,13 +284,13 @@ class Record:
             if isinstance(entry.event, TurnStarted)
         )
 
-    def torn_down(self, turn: int) -> int | None:
+    def caller_cancelled_seq(self, turn: int) -> int | None:
         """Return where whoever waited for a turn was cancelled: the first fact after that."""
-        end = self.ends.get((self.root, turn))
+        end = self.outcomes.get((self.root, turn))
         if (
             end is None
             or end.outcome.ending is not Ending.CANCELLED
-            or self.root in self.stopped
+            or self.root in self.cancel_seqs
         ):
             return None
         first = end.seq
@@ -294,7 +303,7 @@ class Record:
         return first
 
     @property
-    def opened(self) -> SessionOpened:
+    def session_opened(self) -> SessionOpened:
         event = self.entries[0].event
         assert isinstance(event, SessionOpened), "a run begins with this"
         return event
@@ -308,7 +317,7 @@ class Record:
         }
 
 
-def has_failed(event: Event, outcome: Outcome) -> bool:
+def is_fatal_failure(event: Event, outcome: Outcome) -> bool:
     """Tell whether it is this failure of a model by which a task ended.
 
     What was broken off, or could not be kept, or was asked again after a crash, is none.

@@ -20,11 +20,11 @@ from agents import (
     CallId,
     DefinitionError,
     Failure,
-    InLine,
     Model,
     ModelError,
     ModelRequest,
     Price,
+    Queued,
     Tool,
     ToolCall,
     ToolError,
@@ -33,48 +33,48 @@ from agents import (
 from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
 from delegation.events import ModelAnswered, ModelFailed, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId
-from orchestrator.engine.approvals import turned_away
-from orchestrator.execution.agent_registry import Roster
+from orchestrator.engine.approvals import refusal_prefixes
+from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.journal.bookkeeper import STOPPING
-from orchestrator.replay.compare import likeness_in
-from orchestrator.replay.record import Record, Stretch
+from orchestrator.replay.compare import equivalence_for
+from orchestrator.replay.record import RecordedRun, TaskTurn
 
 
-class Walk:
+class ReplayPosition:
     """Where in the record we are."""
 
     def __init__(self) -> None:
-        self.position: float = 0
+        self.seq: float = 0
         self._waiting: dict[float, trio.Event] = {}
 
-    async def reach(self, seq: float) -> None:
+    async def wait_reached(self, seq: float) -> None:
         """Wait until the record is at this fact, or past it."""
         await trio.lowlevel.checkpoint()
-        if seq > self.position:
+        if seq > self.seq:
             await self._waiting.setdefault(seq, trio.Event()).wait()
 
-    def go_to(self, seq: int) -> None:
-        self.position = seq
+    def advance_to(self, seq: int) -> None:
+        self.seq = seq
         if (waiting := self._waiting.pop(seq, None)) is not None:
             waiting.set()
 
     def finish(self) -> None:
         """Let everybody go on who waits for what the record does not have."""
-        self.position = math.inf
+        self.seq = math.inf
         for waiting in self._waiting.values():
             waiting.set()
 
 
 @attrs.frozen
-class Call:
+class CurrentCall:
     """A call of one of our tools that is being made."""
 
-    answered_at: float
-    ids: Iterator[TaskId]
+    answered_seq: float
+    task_ids: Iterator[TaskId]
     """The ids of the tasks that it asked for."""
 
 
-CALL: Final[ContextVar[Call]] = ContextVar("call")
+CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("call")
 
 
 Telling: TypeAlias = Callable[[TaskId, CallId, Sequence[int]], None]
@@ -84,7 +84,7 @@ def _tell_nobody(task: TaskId, call: CallId, mail: Sequence[int]) -> None:
     """Tell nobody which mail an answer tells."""
 
 
-class PromptedRoster(Roster):
+class RecordedAgentRegistry(AgentRegistry):
     """Lets the record speak for models and tools."""
 
     runs_tools = False
@@ -92,24 +92,24 @@ class PromptedRoster(Roster):
     def __init__(
         self,
         ledger: Ledger,
-        record: Record,
-        walk: Walk,
+        record: RecordedRun,
+        position: ReplayPosition,
         environ: Mapping[str, str],
     ) -> None:
         super().__init__(environ)
         self._ledger = ledger
         self._record = record
-        self._walk = walk
-        self._likeness = likeness_in(record)
-        self._parts: dict[Stretch, _Part] = {}
+        self._position = position
+        self._equivalence = equivalence_for(record)
+        self._answers_by_turn: dict[TaskTurn, _RecordedAnswers] = {}
         self._new_ids = map(TaskId, map("t_new{}".format, itertools.count(1)))
-        self.waiting: dict[TaskId, str] = {}
+        self.unrecorded_waits: dict[TaskId, str] = {}
         """What tasks wait for that the record does not have."""
         self.telling: Telling = _tell_nobody
         """Is told which mail an answer tells."""
 
     def new_task_id(self) -> TaskId:
-        return next(CALL.get().ids, None) or next(self._new_ids)
+        return next(CURRENT_CALL.get().task_ids, None) or next(self._new_ids)
 
     def id_for(self, parent: TaskId, call: str) -> TaskId:
         """Return the id of what a pipeline delegates: the one that it had."""
@@ -120,51 +120,55 @@ class PromptedRoster(Roster):
         return entry.event.request.id
 
     def _bare(self, name: str) -> Model:
-        return _Nobody(name)
+        return _UnusedModel(name)
 
     def model_for(
         self, task: TaskRecord, agent: Agent[Any], paid: Callable[[Model], Model]
     ) -> Model:
-        part = self._part(task)
-        return _InTurn(part, paid(_Prompted(part, self.model_of(agent))))
+        part = self._answers_for(task)
+        return _TimedModel(part, paid(_RecordedModel(part, self.model_of(agent))))
 
     def tools_for(self, task: TaskRecord, tools: Sequence[Tool]) -> Sequence[Tool]:
         own = self.agent_of(task).tools
         return [
             attrs.evolve(
                 tool,
-                run=partial(self._answered, task, tool)
+                run=partial(self._answer_from_record, task, tool)
                 if tool in own
-                else partial(self._run, task, tool),
+                else partial(self._run_delegation_tool, task, tool),
             )
             for tool in tools
         ]
 
-    def _part(self, task: TaskRecord) -> "_Part":
+    def _answers_for(self, task: TaskRecord) -> "_RecordedAnswers":
         turn = self._ledger.sessions[task.session].turns
-        stretch = self._record.stretch(task.id, turn)
-        if stretch not in self._parts:
-            self._parts[stretch] = _Part(
-                self._record, self._walk, stretch, self.waiting
+        stretch = self._record.task_turn(task.id, turn)
+        if stretch not in self._answers_by_turn:
+            self._answers_by_turn[stretch] = _RecordedAnswers(
+                self._record, self._position, stretch, self.unrecorded_waits
             )
-        return self._parts[stretch]
+        return self._answers_by_turn[stretch]
 
     def _answer_to(
         self, task: TaskRecord, call: ToolCall
     ) -> tuple[float, ToolMessage | None]:
         """Return where a call was answered, and what."""
-        entry = self._record.tools.get((task.id, call.id))
+        entry = self._record.tool_answers.get((task.id, call.id))
         if entry is None:
             return math.inf, None
         assert isinstance(entry.event, ToolAnswered), "that is what these are"
         return entry.seq, entry.event.message
 
-    async def _answered(self, task: TaskRecord, tool: Tool, call: ToolCall) -> str:
+    async def _answer_from_record(
+        self, task: TaskRecord, tool: Tool, call: ToolCall
+    ) -> str:
         """Answer for a tool that is not run."""
         answered_at, answer = self._answer_to(task, call)
         if answer is None:
-            await self._part(task).end(f"{tool.name} is called once more")
-        await self._walk.reach(answered_at)
+            await self._answers_for(task).end_unanswered(
+                f"{tool.name} is called once more"
+            )
+        await self._position.wait_reached(answered_at)
         assert answer is not None, "without one it does not come to its end"
         self._tell_of_commands(task, call)
         if not answer.failed:
@@ -175,46 +179,50 @@ class PromptedRoster(Roster):
 
     def _tell_of_commands(self, task: TaskRecord, call: ToolCall) -> None:
         """Let an answer tell how commands ended, if it did."""
-        event = self._record.tools[task.id, call.id].event
+        event = self._record.tool_answers[task.id, call.id].event
         assert isinstance(event, ToolAnswered), "that is what these are"
-        commands = self._record.commands
+        commands = self._record.processes_by_seq
         told = Counter(commands[seq] for seq in event.mail if seq in commands)
         unread: dict[ProcessId, list[int]] = {}
-        for seq, process in self._ledger.sessions[task.session].ended_processes():
+        for seq, process in self._ledger.sessions[task.session].process_notices():
             unread.setdefault(process, []).append(seq)
         # Older records tell the end alone, which is the last of it.
         news = [unread.get(process, [])[-many:] for process, many in told.items()]
         self.telling(task.id, call.id, list(itertools.chain(*news)))
 
-    async def _run(self, task: TaskRecord, tool: Tool, call: ToolCall) -> str:
+    async def _run_delegation_tool(
+        self, task: TaskRecord, tool: Tool, call: ToolCall
+    ) -> str:
         """Run a tool of ours: from where it began to where it answered."""
         answered_at, answer = self._answer_to(task, call)
-        begins = self._begins(task, call, answered_at)
+        begins = self._start_seq(task, call, answered_at)
         if math.isinf(begins):
-            await self._part(task).reach_end()
-        await self._walk.reach(begins)
-        refusals = (STOPPING, *turned_away(tool.name))
+            await self._answers_for(task).wait_end()
+        await self._position.wait_reached(begins)
+        refusals = (STOPPING, *refusal_prefixes(tool.name))
         if answer is not None and answer.failed and answer.text.startswith(refusals):
-            await self._walk.reach(answered_at)
+            await self._position.wait_reached(answered_at)
             raise ToolError(answer.text)
-        CALL.set(Call(answered_at, self._ids(task, call)))
+        CURRENT_CALL.set(CurrentCall(answered_at, self._task_ids(task, call)))
         refused: ToolError | None = None
         try:
             said = await tool.run(call)
         except ToolError as exc:
             said, refused = str(exc), exc
         if answer is None:
-            await self._part(task).reach_end()
-        elif self._likeness.texts(answer.text, said, by=tool.name):
-            await self._walk.reach(answered_at)
+            await self._answers_for(task).wait_end()
+        elif self._equivalence.same_texts(answer.text, said, by=tool.name):
+            await self._position.wait_reached(answered_at)
         if refused is not None:
             raise refused
         return said
 
-    def _begins(self, task: TaskRecord, call: ToolCall, answered_at: float) -> float:
+    def _start_seq(
+        self, task: TaskRecord, call: ToolCall, answered_seq: float
+    ) -> float:
         """Return where a call of ours began to do something."""
         record = self._record
-        if (asked := record.asked.get((task.id, call.id))) is not None:
+        if (asked := record.first_request_seqs.get((task.id, call.id))) is not None:
             return asked
         ids: Any = call.arguments.get("ids", ())
         tasks = [id_ for id_ in ids if isinstance(id_, str)] if ids else []
@@ -223,94 +231,106 @@ class PromptedRoster(Roster):
                 return 0
             case "steer":
                 named = [f"m_{task.id}_{call.id}_{id_}" for id_ in tasks]
-                said = [record.said[id_] for id_ in record.said if id_ in named]
-                return min(said, default=answered_at)
+                said = [
+                    record.steering_seqs[id_]
+                    for id_ in record.steering_seqs
+                    if id_ in named
+                ]
+                return min(said, default=answered_seq)
             case "cancel":
-                stopped = [at for id_ in tasks for at in record.stops(TaskId(id_))]
-                here = self._walk.position
+                stopped = [
+                    at for id_ in tasks for at in record.cancel_seqs_of(TaskId(id_))
+                ]
+                here = self._position.seq
                 return min(
-                    (at for at in stopped if here <= at <= answered_at),
-                    default=answered_at,
+                    (at for at in stopped if here <= at <= answered_seq),
+                    default=answered_seq,
                 )
             case _:
-                return answered_at
+                return answered_seq
 
-    def _ids(self, task: TaskRecord, call: ToolCall) -> Iterator[TaskId]:
+    def _task_ids(self, task: TaskRecord, call: ToolCall) -> Iterator[TaskId]:
         for index in itertools.count():
             yield self.id_for(task.id, f"{call.id}#{index}")
 
 
-class _Part:
+class _RecordedAnswers:
     """What the model of a task says in one turn."""
 
     def __init__(
-        self, record: Record, walk: Walk, stretch: Stretch, waiting: dict[TaskId, str]
+        self,
+        record: RecordedRun,
+        position: ReplayPosition,
+        task_turn: TaskTurn,
+        unrecorded_waits: dict[TaskId, str],
     ) -> None:
-        self._answers = iter(record.models.get(stretch, ()))
-        self._walk = walk
-        self._late = record.late
-        self._task, _ = stretch
-        self._waiting = waiting
-        self._end = record.ends.get(stretch)
+        self._answers = iter(record.model_answers.get(task_turn, ()))
+        self._position = position
+        self._ends_after_crash = record.ends_after_crash
+        self._task, _ = task_turn
+        self._unrecorded_waits = unrecorded_waits
+        self._end = record.outcomes.get(task_turn)
         self.next = next(self._answers, None)
         """The answer that comes next."""
-        self.is_broken_off = stretch in record.broken
+        self.has_abandoned_call = task_turn in record.abandoned_calls
         """Its model was asked once more, and not waited for."""
 
     @property
     def outcome(self) -> Outcome:
         return Outcome(Ending.LOST) if self._end is None else self._end.outcome
 
-    def take(self) -> None:
+    def advance(self) -> None:
         self.next = next(self._answers, None)
 
-    async def reach_next(self, seq: int) -> None:
-        await self._walk.reach(self._late.get(seq, seq))
+    async def wait_next(self, seq: int) -> None:
+        await self._position.wait_reached(self._ends_after_crash.get(seq, seq))
 
-    async def reach_end(self) -> None:
+    async def wait_end(self) -> None:
         """Wait for the end that is recorded. It is then that a cancelled call gives up."""
         with trio.CancelScope(shield=True):
-            await self._walk.reach(math.inf if self._end is None else self._end.seq)
+            await self._position.wait_reached(
+                math.inf if self._end is None else self._end.seq
+            )
         await trio.lowlevel.checkpoint()
 
-    async def end(self, what: str) -> None:
+    async def end_unanswered(self, what: str) -> None:
         """Do what a call did that was never answered: fail, or be cancelled."""
-        await self.reach_end()
+        await self.wait_end()
         if self.outcome.ending is Ending.FAILED:
             raise DefinitionError(self.outcome.error)
-        self._waiting[self._task] = what
+        self._unrecorded_waits[self._task] = what
         try:
             await trio.sleep_forever()
         finally:
-            del self._waiting[self._task]
+            del self._unrecorded_waits[self._task]
 
 
-class _InTurn:
+class _TimedModel:
     """Lets a model be asked, and paid for, when its answer came."""
 
-    def __init__(self, part: _Part, model: Model) -> None:
+    def __init__(self, answers: _RecordedAnswers, model: Model) -> None:
         self.name = model.name
-        self._part = part
+        self._answers = answers
         self._model = model
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        part = self._part
+        part = self._answers
         if part.next is not None:
             # It may have said a word now and then, which is not recorded.
-            request.tell(InLine(True))
-            await part.reach_next(part.next.seq)
-            request.tell(InLine(False))
-        elif not part.is_broken_off:
-            await part.reach_end()
+            request.tell(Queued(True))
+            await part.wait_next(part.next.seq)
+            request.tell(Queued(False))
+        elif not part.has_abandoned_call:
+            await part.wait_end()
         return await self._model.answer(request)
 
 
-class _Prompted:
+class _RecordedModel:
     """Says what a model said."""
 
-    def __init__(self, part: _Part, model: Model) -> None:
+    def __init__(self, answers: _RecordedAnswers, model: Model) -> None:
         self.name = model.name
-        self._part = part
+        self._answers = answers
         self._model = model
 
     @property
@@ -322,11 +342,11 @@ class _Prompted:
         return None if count is None else count(request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        part, entry = self._part, self._part.next
+        part, entry = self._answers, self._answers.next
         await trio.lowlevel.checkpoint()
         if entry is None:
-            await part.end("its model is asked once more")
-        part.take()
+            await part.end_unanswered("its model is asked once more")
+        part.advance()
         match entry and entry.event:
             case ModelAnswered(_, message):
                 return message
@@ -340,7 +360,7 @@ class _Prompted:
 
 
 @attrs.frozen
-class _Nobody:
+class _UnusedModel:
     """A model that is only known by its name."""
 
     name: str

@@ -57,21 +57,25 @@ from delegation.events import (
 )
 from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.engine.turns import Turns
-from orchestrator.execution.local import Acting
-from orchestrator.execution.workspace.task_workspace import NOWHERE
+from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_redaction import EventT
 from orchestrator.journal.memory import MemoryJournal
-from orchestrator.replay.compare import Replay, compare
-from orchestrator.replay.record import Record
-from orchestrator.replay.recorded_models import CALL, PromptedRoster, Walk
-from orchestrator.services import House, open_house
+from orchestrator.replay.compare import ReplayResult, compare
+from orchestrator.replay.record import RecordedRun
+from orchestrator.replay.recorded_models import (
+    CURRENT_CALL,
+    RecordedAgentRegistry,
+    ReplayPosition,
+)
+from orchestrator.services import Services, open_services
 
-SLACK: Final = 0.25
+FACT_AFTER_LIMIT_SECONDS: Final = 0.25
 """By how many seconds a recorded fact may come after a time limit that it came before: a limit
 begins a little earlier here than it did."""
-MOMENT: Final = 1e-6
-LATE: Final = 1e-3
+CLOCK_STEP_SECONDS: Final = 1e-6
+LIMIT_AFTER_FACT_SECONDS: Final = 1e-3
 """By how many seconds a time limit may come after the fact that is there because of it: we go
 past each by a moment, and another may begin there."""
 STOPPED_EARLY: Final = "it was stopped before it could go on"
@@ -84,7 +88,7 @@ async def replay(
     run: str | None = None,
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Replay:
+) -> ReplayResult:
     """Do a run again from its record, in a thread with a clock of its own.
 
     Args:
@@ -98,62 +102,67 @@ async def replay(
         UnknownIdError: there is no such run.
         ReplayError: it has not ended, is another agent's, or was lost in a crash.
     """
-    again = partial(replay_now, entries, agent, run=run, rules=rules, environ=environ)
+    again = partial(replay_sync, entries, agent, run=run, rules=rules, environ=environ)
     return await trio.to_thread.run_sync(again, abandon_on_cancel=True)
 
 
-def replay_now(
+def replay_sync(
     entries: Sequence[Entry],
     agent: Agent[Any],
     *,
     run: str | None = None,
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Replay:
+) -> ReplayResult:
     """Do the same as `replay` where no event loop runs."""
-    record = Record(entries, run)
-    record.require_repeatable(agent)
+    record = RecordedRun(entries, run)
+    record.require_replayable(agent)
     clock = trio.testing.MockClock()
-    stage = _Stage(
+    stage = _Replayer(
         record, agent, rules, os.environ if environ is None else environ, clock
     )
     # Budgets around whoever replays are not those around the run.
-    return contextvars.Context().run(partial(trio.run, stage.play, clock=clock))
+    return contextvars.Context().run(partial(trio.run, stage.run, clock=clock))
 
 
-class _Book(Bookkeeper):
+class _ReplayBookkeeper(Bookkeeper):
     """Dates facts as they were dated, and begins turns when they began."""
 
-    def __init__(self, ledger: Ledger, record: Record, walk: Walk) -> None:
+    def __init__(
+        self, ledger: Ledger, record: RecordedRun, position: ReplayPosition
+    ) -> None:
         self.journal = MemoryJournal()
-        self.places: list[float] = []
+        self.positions: list[float] = []
         """Where in the record we were when each fact was posted."""
         self.now = record.entries[0].at
         self._record = record
-        self._walk = walk
-        self._date: float | None = None
-        super().__init__(self.journal, ledger, clock=self._dated)
+        self._position = position
+        self._event_time: float | None = None
+        super().__init__(self.journal, ledger, clock=self._current_time)
 
-    def _dated(self) -> float:
-        return self.now if self._date is None else self._date
+    def _current_time(self) -> float:
+        return self.now if self._event_time is None else self._event_time
 
     def _post(self, event: EventT) -> EventT:
-        self._date = self._record.date(event)
-        if isinstance(event, ModelAnswered) and event.message.id in self._record.copied:
+        self._event_time = self._record.recorded_at(event)
+        if (
+            isinstance(event, ModelAnswered)
+            and event.message.id in self._record.copied_messages
+        ):
             event = replace(event, copied=True)
         try:
             kept = super()._post(event)
         finally:
-            self._date = None
-        self.places.append(self._walk.position)
+            self._event_time = None
+        self.positions.append(self._position.seq)
         return kept
 
     async def wait_startable(self) -> None:
         await super().wait_startable()
         while True:
-            started = self._record.started
+            started = self._record.start_seqs
             due = (started.get(task, math.inf) for task in self.ledger.startable)
-            await self._walk.reach(min(due, default=0))
+            await self._position.wait_reached(min(due, default=0))
             if self.ledger.startable:
                 return
             await super().wait_startable()
@@ -163,38 +172,40 @@ class _Book(Bookkeeper):
         while True:
             turns = [session.turns + 1 for session in self.ledger.wakeable.values()]
             recorded = self._record.turns.get(min(turns, default=0))
-            await self._walk.reach(math.inf if recorded is None else recorded.seq)
+            await self._position.wait_reached(
+                math.inf if recorded is None else recorded.seq
+            )
             if self.ledger.wakeable:
                 return
             await super().wait_wakeable()
 
 
-class _Delegator(OrchestratorDelegator):
+class _ReplayDelegator(OrchestratorDelegator):
     """Returns from waiting when it did: by then others may have ended, too."""
 
     def __init__(
         self,
-        walk: Walk,
-        roster: PromptedRoster,
+        position: ReplayPosition,
+        registry: RecordedAgentRegistry,
         book: Bookkeeper,
-        acting: Acting,
+        executor: LocalExecutor,
         new_task_id: Callable[[], TaskId],
     ) -> None:
-        super().__init__(book, acting, new_task_id)
-        self._walk = walk
-        self._roster = roster
+        super().__init__(book, executor, new_task_id)
+        self._position = position
+        self._registry = registry
 
     def id_for(self, parent: TaskId, call: str) -> TaskId:
-        return self._roster.id_for(parent, call)
+        return self._registry.id_for(parent, call)
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
     ) -> None:
         await super().wait(tasks, any_of_them=any_of_them, seconds=seconds)
-        await self._walk.reach(CALL.get().answered_at)
+        await self._position.wait_reached(CURRENT_CALL.get().answered_seq)
 
 
-class _Door:
+class _DiscardingDoor:
     """Takes what a session says, and keeps nothing of it."""
 
     def __init__(self, capability: DeliveryCapability, turns: Turns) -> None:
@@ -203,18 +214,18 @@ class _Door:
 
     async def deliver(self, reply: Reply) -> None:
         await trio.lowlevel.checkpoint()
-        self._turns.delivered(reply)
+        self._turns.mark_delivered(reply)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Let go of nobody: nobody waits here."""
 
 
-class _Stage:
+class _Replayer:
     """An orchestrator on which a record is played."""
 
     def __init__(
         self,
-        record: Record,
+        record: RecordedRun,
         agent: Agent[Any],
         rules: Rules | None,
         environ: Mapping[str, str],
@@ -223,108 +234,116 @@ class _Stage:
         self._record = record
         self._agent = agent
         self._clock = clock
-        self._walk = Walk()
-        self._book = _Book(Ledger(rules), record, self._walk)
-        self._roster = PromptedRoster(self._book.ledger, record, self._walk, environ)
+        self._position = ReplayPosition()
+        self._book = _ReplayBookkeeper(Ledger(rules), record, self._position)
+        self._registry = RecordedAgentRegistry(
+            self._book.ledger, record, self._position, environ
+        )
         self._downtime = record.downtime()
         self._began = record.entries[0].at
-        self._booked = deque(record.booked)
-        self._asking = trio.CancelScope()
-        self._torn_down = {record.torn_down(turn) for turn in record.turns}
+        self._other_runs_usage = deque(record.other_runs_usage)
+        self._turn_scope = trio.CancelScope()
+        self._caller_cancelled_seqs = {
+            record.caller_cancelled_seq(turn) for turn in record.turns
+        }
 
-    async def play(self) -> Replay:
+    async def run(self) -> ReplayResult:
         async with AsyncExitStack() as stack:
             house = await stack.enter_async_context(
-                open_house(
+                open_services(
                     self._book,
-                    self._roster,
-                    NOWHERE,
-                    delegating=partial(_Delegator, self._walk, self._roster),
-                    new_task_id=self._roster.new_task_id,
+                    self._registry,
+                    NO_WORKSPACE,
+                    make_delegator=partial(
+                        _ReplayDelegator, self._position, self._registry
+                    ),
+                    new_task_id=self._registry.new_task_id,
                 )
             )
-            self._roster.telling = house.acting.telling
+            self._registry.telling = house.executor.telling
             # Whoever calls from outside is here.
             callers = await stack.enter_async_context(trio.open_nursery())
             for entry in self._record.entries:
-                await self._let_time_pass(entry)
-                self._walk.go_to(entry.seq)
-                self._come_in(house, callers, entry)
+                await self._advance_clock(entry)
+                self._position.advance_to(entry.seq)
+                self._repeat_external_action(house, callers, entry)
                 await trio.testing.wait_all_tasks_blocked()
-                self._cancel(house, callers, entry)
+                self._repeat_cancel(house, callers, entry)
             await trio.testing.wait_all_tasks_blocked()
-            self._walk.finish()
+            self._position.finish()
             await trio.testing.wait_all_tasks_blocked()
             result = self._compared()
             callers.cancel_scope.cancel(reason="the record has ended")
         return result
 
-    def _compared(self) -> Replay:
+    def _compared(self) -> ReplayResult:
         # Facts that were posted at one place in the record stay in their order.
-        count = len(self._book.places) + 1
-        places = (place + at / count for at, place in enumerate(self._book.places))
+        count = len(self._book.positions) + 1
+        places = (place + at / count for at, place in enumerate(self._book.positions))
         entries = list(zip(self._book.journal.entries, places, strict=True))
-        return compare(self._record, entries, self._book.ledger, self._roster.waiting)
+        return compare(
+            self._record, entries, self._book.ledger, self._registry.unrecorded_waits
+        )
 
-    async def _let_time_pass(self, entry: Entry) -> None:
+    async def _advance_clock(self, entry: Entry) -> None:
         """Let the clock jump to when a fact was recorded, one time limit after the other."""
-        while self._booked and self._booked[0].seq < entry.seq:
-            self._booked.popleft().book(self._book.ledger)
+        while self._other_runs_usage and self._other_runs_usage[0].seq < entry.seq:
+            self._other_runs_usage.popleft().apply(self._book.ledger)
         self._began += self._downtime.get(entry.seq, 0)
         self._book.now = entry.at
         while True:
             await trio.testing.wait_all_tasks_blocked()
             left = max(0.0, entry.at - self._began - trio.current_time())
             limit = trio.lowlevel.current_statistics().seconds_to_next_deadline
-            is_late = self._may_be_late(entry.event)
-            if limit > left + LATE * is_late:
+            is_late = self._may_follow_deadline(entry.event)
+            if limit > left + LIMIT_AFTER_FACT_SECONDS * is_late:
                 self._clock.jump(left)
                 return
-            if limit > left - SLACK and not is_late:
-                self._clock.jump(max(0.0, limit - MOMENT))
+            if limit > left - FACT_AFTER_LIMIT_SECONDS and not is_late:
+                self._clock.jump(max(0.0, limit - CLOCK_STEP_SECONDS))
                 return
-            self._clock.jump(max(0.0, limit) + MOMENT)
+            self._clock.jump(max(0.0, limit) + CLOCK_STEP_SECONDS)
 
-    def _may_be_late(self, event: Event) -> bool:
+    def _may_follow_deadline(self, event: Event) -> bool:
         """Tell whether a fact may be there because of a time limit."""
         match event:
             case TaskRequested(request):
-                return self._is_program(request.parent)
+                return self._is_pipeline_task(request.parent)
             case TaskSettled(task, outcome):
                 # A program may have stopped waiting for it, after so many seconds.
                 by_time = {Ending.TIMED_OUT, Ending.CANCELLED}
-                return outcome.ending in by_time or self._is_program(task)
+                return outcome.ending in by_time or self._is_pipeline_task(task)
             case TurnEnded(_, _, outcome):
                 is_limit = outcome.ending is Ending.TIMED_OUT
                 return is_limit or isinstance(self._agent, Pipeline)
             case ToolAnswered(task, message):
-                return (task, message.call) in self._record.controls
+                return (task, message.call) in self._record.task_tool_calls
             case _:
                 return False
 
-    def _is_program(self, task: TaskId) -> bool:
+    def _is_pipeline_task(self, task: TaskId) -> bool:
         """Tell whether a task has time limits of its own: those of a program."""
         record = self._book.ledger.tasks.get(task)
         if record is None or record.outcome is not None:
             return False
         with suppress(DefinitionError):
-            return isinstance(self._roster.agent_of(record), Pipeline)
+            return isinstance(self._registry.agent_of(record), Pipeline)
         return False
 
     @property
     def _session(self) -> SessionRecord:
         return self._book.ledger.sessions[self._record.run]
 
-    def _come_in(  # noqa: C901, PLR0912 (a case a fact)
-        self, house: House, callers: trio.Nursery, entry: Entry
+    def _repeat_external_action(  # noqa: C901, PLR0912 (a case a fact)
+        self, services: Services, callers: trio.Nursery, entry: Entry
     ) -> None:
         """Do what somebody outside did."""
-        if entry.seq in self._torn_down:
-            self._asking.cancel(reason="whoever asked was cancelled")
+        if entry.seq in self._caller_cancelled_seqs:
+            self._turn_scope.cancel(reason="whoever asked was cancelled")
         match entry.event:
             case SessionOpened(id_) as event:
                 agent = self._agent
-                self._roster.enter(id_, agent)
+                self._registry.register_session(id_, agent)
                 self._book.post(
                     attrs.evolve(
                         event,
@@ -335,12 +354,12 @@ class _Stage:
                     )
                 )
             case DoorOpened() as event:
-                door = _Door(event.capability, house.turns)
-                house.turns.attach(event.session, door)
+                door = _DiscardingDoor(event.capability, services.turns)
+                services.turns.attach(event.session, door)
                 self._book.post(event)
-                callers.start_soon(house.turns.deliver, self._session)
+                callers.start_soon(services.turns.deliver, self._session)
             case DoorClosed() | JournalOpened() if self._session.door is not None:
-                house.turns.detach(self._session.id)
+                services.turns.detach(self._session.id)
                 self._book.post(DoorClosed(self._session.id))
             case SessionClosed(id_) if not self._session.closed:
                 self._book.post(SessionClosed(id_, tuple(self._session.mail)))
@@ -348,11 +367,15 @@ class _Stage:
                 self._book.post(event)
             case TurnStarted(capability=DeliveryCapability.NONE):
                 if self._session.turn is None:
-                    house.turns.begin(self._session, DeliveryCapability.NONE)
-                    callers.start_soon(self._take_turn, house)
+                    services.turns.begin(self._session, DeliveryCapability.NONE)
+                    callers.start_soon(self._take_turn, services)
             case Steered(task, id_) as event if not event.by.startswith("/"):
                 told = self._book.ledger.tasks.get(task)
-                if told is not None and _hears(told) and id_ not in told.steering:
+                if (
+                    told is not None
+                    and _can_be_steered(told)
+                    and id_ not in told.steering
+                ):
                     self._book.post(event)
             case (
                 ProcessStarted()
@@ -368,12 +391,14 @@ class _Stage:
             case _:
                 pass
 
-    async def _take_turn(self, house: House) -> None:
-        self._asking = trio.CancelScope()
-        with self._asking:
-            await house.turns.take(self._session)
+    async def _take_turn(self, services: Services) -> None:
+        self._turn_scope = trio.CancelScope()
+        with self._turn_scope:
+            await services.turns.take(self._session)
 
-    def _cancel(self, house: House, callers: trio.Nursery, entry: Entry) -> None:
+    def _repeat_cancel(
+        self, services: Services, callers: trio.Nursery, entry: Entry
+    ) -> None:
         """Cancel what was cancelled, if it was nobody inside who did."""
         match entry.event:
             case CancelRequested(task) | TaskSettled(task):
@@ -387,12 +412,12 @@ class _Stage:
             # Of what had not begun, the end is all that is recorded.
             is_meant = entry.event.outcome.error == STOPPED_EARLY
         else:
-            is_meant = (record.parent is not None or record.acting) and not (
+            is_meant = (record.parent is not None or record.is_running) and not (
                 record.cancel_requested
             )
         if is_meant:
-            callers.start_soon(house.delegator.cancel, [task])
+            callers.start_soon(services.delegator.cancel, [task])
 
 
-def _hears(task: TaskRecord) -> bool:
-    return task.outcome is None and (task.acting or task.parent is not None)
+def _can_be_steered(task: TaskRecord) -> bool:
+    return task.outcome is None and (task.is_running or task.parent is not None)

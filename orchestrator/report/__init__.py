@@ -4,8 +4,8 @@
 `make viewer` makes of them is in `built/`.
 """
 
-from orchestrator.report.page import Report, written
-from orchestrator.report.run_history import Story, story_of
+from orchestrator.report.page import Report, build_report
+from orchestrator.report.run_history import RunHistory, read_history
 from orchestrator.report.transcripts import Transcripts
 
-__all__ = ["Report", "Story", "Transcripts", "story_of", "written"]
+__all__ = ["Report", "RunHistory", "Transcripts", "build_report", "read_history"]

@@ -12,23 +12,23 @@ import msgspec
 
 from agents import Usage
 from delegation import TaskId
-from orchestrator.report.run_history import Story
+from orchestrator.report.run_history import RunHistory
 
 FORMAT: Final = 1
 """Raise it when the meaning of a column changes."""
-GOAL: Final = 300
+GOAL_CHARACTERS: Final = 300
 """How many characters of a goal are kept; the transcript has all of it."""
-ERROR: Final = 2_000
-SHORT: Final = 200
+ERROR_CHARACTERS: Final = 2_000
+SHORT_CHARACTERS: Final = 200
 
 
-class Strings:
+class StringTable:
     """Each text once, known by its number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def __call__(self, text: str, most: int = SHORT) -> int:
+    def __call__(self, text: str, most: int = SHORT_CHARACTERS) -> int:
         text = text if len(text) <= most else f"{text[: most - 1]}…"
         return self._numbers.setdefault(text, len(self._numbers))
 
@@ -36,11 +36,11 @@ class Strings:
         return [*self._numbers]
 
 
-def columns_of(story: Story) -> dict[str, Any]:
+def columns_of(history: RunHistory) -> dict[str, Any]:
     """Return a run as columns, each parent before its children."""
-    tree, start = story.tree, story.began
+    tree, start = history.tree, history.began
     numbers = {TaskId(task): number for number, task in enumerate(tree.graph)}
-    strings = Strings()
+    strings = StringTable()
     columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
     usage: dict[str, list[int]] = {field.name: [] for field in attrs.fields(Usage)}
     needs: dict[str, list[int]] = {}
@@ -52,15 +52,15 @@ def columns_of(story: Story) -> dict[str, Any]:
         row = (
             0 if above is None else number - numbers[above],
             strings(node["agent"]),
-            strings(node["goal"], GOAL),
+            strings(node["goal"], GOAL_CHARACTERS),
             strings(node["label"]),
             strings(node["mode"]),
             strings(node["reason"]),
             strings(node["status"]),
-            strings(node["error"], ERROR),
-            strings(story.models.get(task, "")),
-            strings(story.asks.get(task, ""), ERROR),
-            story.tools.get(task, 0),
+            strings(node["error"], ERROR_CHARACTERS),
+            strings(history.models.get(task, "")),
+            strings(history.questions.get(task, ""), ERROR_CHARACTERS),
+            history.tools.get(task, 0),
             requested - asked,
             _since_or_never(start, node["started"], requested),
             _since_or_never(start, node["ended"], requested),
@@ -75,7 +75,7 @@ def columns_of(story: Story) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "start": start,
-        "last": _since(start, story.last),
+        "last": _since(start, history.last_at),
         "turns": [
             [_since(start, began), None if ended is None else _since(start, ended)]
             for began, ended in tree.turns
@@ -116,7 +116,7 @@ def _since_or_never(start: float, at: float | None, requested: int) -> int:
     return -1 if at is None else max(0, _since(start, at) - requested)
 
 
-def packed(value: object) -> str:
+def pack(value: object) -> str:
     """Return a value as a page carries it."""
     # No time in it: the same run gives the same file.
     data = gzip.compress(msgspec.json.encode(value), compresslevel=9, mtime=0)

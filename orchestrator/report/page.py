@@ -15,15 +15,15 @@ import attrs
 import msgspec
 
 from delegation import TaskId, one_line
-from orchestrator.report.packed_tree import columns_of, packed
-from orchestrator.report.run_history import Story
+from orchestrator.report.packed_tree import columns_of, pack
+from orchestrator.report.run_history import RunHistory
 from orchestrator.report.summary import summary_of
 from orchestrator.report.transcripts import (
+    MESSAGE_CHARACTERS,
     NOT_SUCCEEDED,
-    OF_A_MESSAGE,
-    Carried,
+    PackedTranscripts,
     Transcripts,
-    carried,
+    pack_transcripts,
 )
 
 PAGE: Final = """\
@@ -59,10 +59,12 @@ class Report:
     """A report that is written, and what it carries."""
 
     html: str
-    transcripts: Carried
+    transcripts: PackedTranscripts
 
 
-def written(story: Story, *, version: str, transcripts: Transcripts) -> Report:
+def build_report(
+    history: RunHistory, *, version: str, transcripts: Transcripts
+) -> Report:
     """Return the report of a run.
 
     Args:
@@ -70,20 +72,20 @@ def written(story: Story, *, version: str, transcripts: Transcripts) -> Report:
         version: of the orchestrator that writes it.
         transcripts: whose the story has.
     """
-    said = carried(story, transcripts)
-    title = _title(story)
+    said = pack_transcripts(history, transcripts)
+    title = _title(history)
     script, style = _built("viewer.js"), _built("viewer.css")
     html = PAGE.format(
         policy=(
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
             " base-uri 'none'; form-action 'none'"
         ),
-        title=escape(f"{title} · run {story.run}"),
+        title=escape(f"{title} · run {history.run}"),
         style=style,
         script=script,
-        summary=summary_of(story, title, version=version, transcripts=said.sentence),
-        about=_json(_about(story, title, said)),
-        columns=packed(columns_of(story)),
+        summary=summary_of(history, title, version=version, transcripts=said.sentence),
+        about=_json(_about(history, title, said)),
+        columns=pack(columns_of(history)),
         said="\n".join(
             f'<script type="text/plain" id="said-{number}">{packet}</script>'
             for number, packet in enumerate(said.packets)
@@ -92,27 +94,31 @@ def written(story: Story, *, version: str, transcripts: Transcripts) -> Report:
     return Report(html, said)
 
 
-def _title(story: Story) -> str:
-    node = story.tree[story.tree.root]
+def _title(history: RunHistory) -> str:
+    node = history.tree[history.tree.root]
     return (
         f"{node['agent']}: {one_line(node['goal'])}" if node["goal"] else node["agent"]
     )
 
 
-def _about(story: Story, title: str, said: Carried) -> dict[str, object]:
-    numbers = {TaskId(task): number for number, task in enumerate(story.tree.graph)}
+def _about(
+    history: RunHistory, title: str, transcripts: PackedTranscripts
+) -> dict[str, object]:
+    numbers = {TaskId(task): number for number, task in enumerate(history.tree.graph)}
     return {
         "title": title,
-        "run": story.run,
+        "run": history.run,
         # Who is always on it says nothing.
         "critical": [
-            numbers[task] for task in story.path.tasks if task != story.tree.root
+            numbers[task]
+            for task in history.critical_path.tasks
+            if task != history.tree.root
         ],
         "said": {
-            "kind": said.kind,
-            "cut": OF_A_MESSAGE,
+            "kind": transcripts.kind,
+            "cut": MESSAGE_CHARACTERS,
             "statuses": sorted(NOT_SUCCEEDED),
-            "index": said.index,
+            "index": transcripts.index,
         },
     }
 

@@ -34,7 +34,7 @@ from orchestrator.errors import JournalError
 
 
 @attrs.frozen
-class Said:
+class TaskTranscript:
     """What one task heard and said, and how it ended."""
 
     messages: Sequence[Message]
@@ -42,13 +42,13 @@ class Said:
 
 
 @attrs.frozen(kw_only=True)
-class Story:
+class RunHistory:
     """One run, as far as the journal tells it."""
 
     run: SessionId
     tree: Tree
     began: float
-    last: float
+    last_at: float
     """When the last of its facts happened."""
     facts: int
     digest: str
@@ -59,19 +59,19 @@ class Story:
     """Who answered last in each task."""
     tools: Mapping[TaskId, int]
     """How many calls of tools were answered in each task."""
-    asks: Mapping[TaskId, str]
+    questions: Mapping[TaskId, str]
     """What tasks wait to be allowed, in words."""
-    said: Mapping[TaskId, Said]
-    path: CriticalPath
+    transcripts: Mapping[TaskId, TaskTranscript]
+    critical_path: CriticalPath
 
 
-def story_of(
+def read_history(
     run: SessionId,
     entries: Sequence[Entry],
     *,
-    is_written: bool,
-    listen: Callable[[str], bool],
-) -> Story:
+    has_writer: bool,
+    wants_transcript: Callable[[str], bool],
+) -> RunHistory:
     """Return the story of a run.
 
     Args:
@@ -80,35 +80,38 @@ def story_of(
         is_written: somebody writes its journal; else nothing that it leaves running runs.
         listen: whether to take down what was said in a task that stands like this at the end.
     """
-    book = _Notes(run)
+    book = _HistoryBuilder(run)
     for entry in entries:
-        book.note(entry)
+        book.add(entry)
     last = max(entry.at for entry in entries)
-    if not is_written:
-        book.take_over(last)
+    if not has_writer:
+        book.mark_interrupted(last)
     tree = book.ledger.sessions[run].tree
     wanted = {
         task: said
-        for task, said in {**book.said, **book.unsettled(tree)}.items()
-        if listen(tree[task]["status"])
+        for task, said in {
+            **book.transcripts,
+            **book.unsettled_transcripts(tree),
+        }.items()
+        if wants_transcript(tree[task]["status"])
     }
-    return Story(
+    return RunHistory(
         run=run,
         tree=tree,
         began=tree[tree.root]["requested"],
-        last=last,
+        last_at=last,
         facts=len(entries),
         digest=book.hash.hexdigest(),
         versions=[*dict.fromkeys(book.versions)],
         models=book.models,
         tools=book.tools,
-        asks=book.asks(tree),
-        said=wanted,
-        path=tree.critical_path(now=last),
+        questions=book.questions(tree),
+        transcripts=wanted,
+        critical_path=tree.critical_path(now=last),
     )
 
 
-class _Notes:
+class _HistoryBuilder:
     """Taken while the facts are folded."""
 
     def __init__(self, run: SessionId) -> None:
@@ -118,10 +121,10 @@ class _Notes:
         self.versions: list[str] = []
         self.models: dict[TaskId, str] = {}
         self.tools: dict[TaskId, int] = {}
-        self.said: dict[TaskId, Said] = {}
-        self.ended: Outcome | None = None
+        self.transcripts: dict[TaskId, TaskTranscript] = {}
+        self.last_outcome: Outcome | None = None
 
-    def note(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         event = entry.event
         fact = encode(event)
         line = (
@@ -132,9 +135,9 @@ class _Notes:
         self.hash.update(b"\n")
         if isinstance(event, TaskSettled) and event.task in self.ledger.tasks:
             messages = [*self.ledger.tasks[event.task].transcript]
-            self.said[event.task] = Said(messages, event.outcome)
+            self.transcripts[event.task] = TaskTranscript(messages, event.outcome)
         try:
-            self.ledger.post(entry)
+            self.ledger.fold(entry)
         except ImpossibleEventError as exc:
             problem = f"entry {entry.seq} contradicts those before it: {exc.because}"
             raise JournalError(self.run, problem) from exc
@@ -146,33 +149,34 @@ class _Notes:
             case ToolAnswered():
                 self.tools[event.task] = self.tools.get(event.task, 0) + 1
             case TurnEnded():
-                self.ended = event.outcome
+                self.last_outcome = event.outcome
             case _:
                 pass
 
-    def take_over(self, at: float) -> None:
+    def mark_interrupted(self, at: float) -> None:
         nobody = JournalOpened("read only")
-        self.ledger.post(Entry(self.ledger.last_seq + 1, at, SessionId(""), nobody))
+        self.ledger.fold(Entry(self.ledger.last_seq + 1, at, SessionId(""), nobody))
 
     def record(self, task: TaskId) -> TaskRecord:
         return self.ledger.tasks[task]
 
-    def unsettled(self, tree: Tree) -> dict[TaskId, Said]:
+    def unsettled_transcripts(self, tree: Tree) -> dict[TaskId, TaskTranscript]:
         """Return what was said in those that have not ended; a session never does."""
         root = root_of(self.run)
         return {
-            task: Said(
-                [*self.record(task).transcript], self.ended if task == root else None
+            task: TaskTranscript(
+                [*self.record(task).transcript],
+                self.last_outcome if task == root else None,
             )
             for task in tree.graph
-            if task not in self.said
+            if task not in self.transcripts
         }
 
-    def asks(self, tree: Tree) -> dict[TaskId, str]:
+    def questions(self, tree: Tree) -> dict[TaskId, str]:
         open_asks = {
-            task: [it for it in self.record(task).asks.values() if it.is_open]
+            task: [it for it in self.record(task).questions.values() if it.is_open]
             for task in tree.graph
-            if self.record(task).asks
+            if self.record(task).questions
         }
         return {
             task: "\n".join(ask.details or ask.subject for ask in asks)

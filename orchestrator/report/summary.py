@@ -13,16 +13,16 @@ import attrs
 
 from agents import Usage
 from delegation import TaskId, one_line, printable
-from delegation.tree.critical_path import Part
+from delegation.tree.critical_path import SegmentKind
 from delegation.tree.tally import FAILURES
-from orchestrator.report.run_history import Story
+from orchestrator.report.run_history import RunHistory
 
 FAILURES_SHOWN: Final = 50
 SUBTREES_SHOWN: Final = 15
 STEPS_SHOWN: Final = 30
 CHARACTERS_OF_AN_ERROR: Final = 400
 CHARACTERS_OF_A_PATH: Final = 300
-WORDS: Final = {
+STATUS_DISPLAY: Final = {
     "succeeded": ("✓", "done", "done"),
     "failed": ("✗", "failed", "failed"),
     "timed_out": ("✗", "timed out", "failed"),
@@ -47,7 +47,9 @@ class Tile:
     more: str = ""
 
 
-def summary_of(story: Story, title: str, *, version: str, transcripts: str) -> str:
+def summary_of(
+    history: RunHistory, title: str, *, version: str, transcripts: str
+) -> str:
     """Return the summary of a run.
 
     Args:
@@ -56,38 +58,38 @@ def summary_of(story: Story, title: str, *, version: str, transcripts: str) -> s
         version: of the orchestrator that writes this.
         transcripts: which of them the report carries, in words.
     """
-    tree = story.tree
-    sign, word, group = WORDS[tree[tree.root]["status"]]
-    began = dt.datetime.fromtimestamp(story.began, dt.UTC)
+    tree = history.tree
+    sign, word, group = STATUS_DISPLAY[tree[tree.root]["status"]]
+    began = dt.datetime.fromtimestamp(history.began, dt.UTC)
     return "\n".join(
         [
             f"<h1>{_text(title)}</h1>",
             f'<p class="lead"><span class="state {group}">{sign} {word}</span>'
-            f" · run <code>{_text(story.run)}</code>"
+            f" · run <code>{_text(history.run)}</code>"
             f" · began {began:%Y-%m-%d %H:%M:%S} UTC</p>",
-            _tiles(story),
-            *_failures(story),
-            *_costliest(story),
-            *_critical(story),
+            _tiles(history),
+            *_failures(history),
+            *_costliest(history),
+            *_critical(history),
             "<h2>About this file</h2>",
             f'<p class="small">{_text(transcripts)} Goals, errors and questions are cut in the'
             " tree where they are long, and end with “…” then.</p>",
             f'<p class="small">Written by delegation-orchestrator {_text(version)}'
-            f" from {story.facts:,} facts of the journal, which"
-            f" {_text(', '.join(story.versions)) or 'an unknown version'} had opened. SHA-256 of"
-            f" these facts: <code>{story.digest}</code></p>",
+            f" from {history.facts:,} facts of the journal, which"
+            f" {_text(', '.join(history.versions)) or 'an unknown version'} had opened. SHA-256 of"
+            f" these facts: <code>{history.digest}</code></p>",
         ]
     )
 
 
-def _tiles(story: Story) -> str:
-    tree = story.tree
-    total, work = tree.total, tree.parallelism(now=story.last)
+def _tiles(history: RunHistory) -> str:
+    tree = history.tree
+    total, work = tree.total, tree.parallelism(now=history.last_at)
     counts = [
-        f"{WORDS[status][0]} {number:,} {WORDS[status][1]}"
+        f"{STATUS_DISPLAY[status][0]} {number:,} {STATUS_DISPLAY[status][1]}"
         for status, number in sorted(tree.counts().items(), key=lambda it: -it[1])
     ]
-    path = story.path
+    path = history.critical_path
     tiles = [
         Tile("agents", f"{len(tree):,}", " · ".join(counts)),
         Tile("cost", dollars(total), _cost_note(total)),
@@ -97,7 +99,7 @@ def _tiles(story: Story) -> str:
             f"{total.input_tokens:,} read, {total.output_tokens:,} written,"
             f" {total.calls:,} model calls",
         ),
-        Tile("time", seconds(story.last - story.began), _span_note(story)),
+        Tile("time", seconds(history.last_at - history.began), _span_note(history)),
         Tile(
             "most at work at once",
             f"{work.peak:,}",
@@ -125,13 +127,13 @@ def _cost_note(total: Usage) -> str:
     return f"{exact}; {calls} without a known price"
 
 
-def _span_note(story: Story) -> str:
-    until = dt.datetime.fromtimestamp(story.last, dt.UTC)
+def _span_note(history: RunHistory) -> str:
+    until = dt.datetime.fromtimestamp(history.last_at, dt.UTC)
     return f"until {until:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _failures(story: Story) -> Iterator[str]:
-    tree = story.tree
+def _failures(history: RunHistory) -> Iterator[str]:
+    tree = history.tree
     failed = [task for task in tree.graph if tree[task]["status"] in FAILURES]
     yield f"<h2>Failures ({len(failed):,})</h2>"
     if not failed:
@@ -141,9 +143,9 @@ def _failures(story: Story) -> Iterator[str]:
         ["what", "how", "error"],
         (
             [
-                _name(story, task),
-                f'<span class="{WORDS[tree[task]["status"]][2]}">'
-                f"{WORDS[tree[task]['status']][0]} {WORDS[tree[task]['status']][1]}</span>",
+                _name(history, task),
+                f'<span class="{STATUS_DISPLAY[tree[task]["status"]][2]}">'
+                f"{STATUS_DISPLAY[tree[task]['status']][0]} {STATUS_DISPLAY[tree[task]['status']][1]}</span>",
                 _text(_short(tree[task]["error"], CHARACTERS_OF_AN_ERROR)),
             ]
             for task in failed[:FAILURES_SHOWN]
@@ -153,8 +155,8 @@ def _failures(story: Story) -> Iterator[str]:
     yield _left_out(len(failed) - FAILURES_SHOWN, "failure", "the tree has them all")
 
 
-def _costliest(story: Story) -> Iterator[str]:
-    tree = story.tree
+def _costliest(history: RunHistory) -> Iterator[str]:
+    tree = history.tree
     whole = tree.total
     below = [TaskId(task) for task in tree.graph if task != tree.root]
     below.sort(key=lambda task: _weight(tree[task]["total"]), reverse=True)
@@ -167,7 +169,7 @@ def _costliest(story: Story) -> Iterator[str]:
         ["what", "agents", "tokens", "cost", "share"],
         (
             [
-                _name(story, task),
+                _name(history, task),
                 f"{tree.tally(task).tasks:,}",
                 f"{tree[task]['total'].tokens:,}",
                 _text(dollars(tree[task]["total"])),
@@ -190,8 +192,8 @@ def _share(usage: Usage, whole: Usage, *, by_cost: bool) -> str:
     return f"{100 * part / all_:.1f} %" if all_ else ""
 
 
-def _critical(story: Story) -> Iterator[str]:
-    path = story.path
+def _critical(history: RunHistory) -> Iterator[str]:
+    path = history.critical_path
     yield "<h2>Critical path</h2>"
     if not path.segments:
         yield "<p>Nothing has begun.</p>"
@@ -200,14 +202,18 @@ def _critical(story: Story) -> Iterator[str]:
         '<p class="small">What took as long as all of it took: only what is at work here is'
         " worth making faster.</p>"
     )
-    words = {Part.WORKS: "at work", Part.QUEUED: "queued", Part.IDLE: "idle"}
+    words = {
+        SegmentKind.WORKS: "at work",
+        SegmentKind.QUEUED: "queued",
+        SegmentKind.IDLE: "idle",
+    }
     yield _table(
         ["who", "what", "from", "for"],
         (
             [
-                _name(story, step.task),
+                _name(history, step.task),
                 words[step.part],
-                seconds(step.begin - story.began),
+                seconds(step.begin - history.began),
                 seconds(step.seconds),
             ]
             for step in path.segments[:STEPS_SHOWN]
@@ -217,8 +223,8 @@ def _critical(story: Story) -> Iterator[str]:
     yield _left_out(len(path.segments) - STEPS_SHOWN, "step", "not shown here")
 
 
-def _name(story: Story, task: TaskId) -> str:
-    node = story.tree[task]
+def _name(history: RunHistory, task: TaskId) -> str:
+    node = history.tree[task]
     about = one_line(node["label"] or node["goal"])
     name = f"<b>{_text(node['agent'])}</b> {_text(about)}"
     path = _text(_short(node["path"], CHARACTERS_OF_A_PATH))

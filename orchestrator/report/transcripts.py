@@ -12,14 +12,14 @@ import msgspec
 
 from agents import AssistantMessage, CallId, Message, ToolMessage, UserMessage
 from delegation import Ending, Status, TaskId
-from orchestrator.report.packed_tree import packed
-from orchestrator.report.run_history import Said, Story
+from orchestrator.report.packed_tree import pack
+from orchestrator.report.run_history import RunHistory, TaskTranscript
 
-OF_A_MESSAGE: Final = 20_000
+MESSAGE_CHARACTERS: Final = 20_000
 """How many characters of a message are kept."""
-OF_A_REPORT: Final = 10_000_000
+REPORT_CHARACTERS: Final = 10_000_000
 """How many characters all transcripts of a report may have."""
-OF_A_PACKET: Final = 200_000
+PACKET_CHARACTERS: Final = 200_000
 """A packet that has so many is full: the page unpacks one whole packet to show one task."""
 NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(
     {
@@ -48,7 +48,7 @@ class Transcripts(enum.StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Carried:
+class PackedTranscripts:
     """The transcripts of a report."""
 
     packets: Sequence[str]
@@ -71,26 +71,26 @@ class Carried:
         )
         return (
             f"Transcripts of {whose}: {len(self.index):,} are in this file. It keeps"
-            f" {OF_A_MESSAGE:,} characters of a message and {OF_A_REPORT:,} of all of"
+            f" {MESSAGE_CHARACTERS:,} characters of a message and {REPORT_CHARACTERS:,} of all of"
             f" them.{full}"
         )
 
 
-def carried(story: Story, kind: Transcripts) -> Carried:
+def pack_transcripts(history: RunHistory, kind: Transcripts) -> PackedTranscripts:
     """Return the transcripts of a run, those of what did not succeed first."""
     packets: list[str] = []
     index: dict[TaskId, int] = {}
     packet: dict[TaskId, list[dict[str, Any]]] = {}
     size = left = left_out = 0
-    left = OF_A_REPORT
+    left = REPORT_CHARACTERS
 
     def close() -> None:
         nonlocal size
-        packets.append(packed(packet))
+        packets.append(pack(packet))
         packet.clear()
         size = 0
 
-    for task, said in _in_order(story):
+    for task, said in _in_order(history):
         messages = [*_messages(said)]
         length = sum(len(message["text"]) for message in messages)
         if length > left:
@@ -100,29 +100,29 @@ def carried(story: Story, kind: Transcripts) -> Carried:
         size += length
         index[task] = len(packets)
         packet[task] = messages
-        if size >= OF_A_PACKET:
+        if size >= PACKET_CHARACTERS:
             close()
     if packet:
         close()
-    return Carried(packets=packets, index=index, left_out=left_out, kind=kind)
+    return PackedTranscripts(packets=packets, index=index, left_out=left_out, kind=kind)
 
 
-def _in_order(story: Story) -> Iterator[tuple[TaskId, Said]]:
+def _in_order(history: RunHistory) -> Iterator[tuple[TaskId, TaskTranscript]]:
     for first in (True, False):
-        for task in story.tree.graph:
-            is_first = story.tree[task]["status"] in NOT_SUCCEEDED
-            said = story.said.get(task)
+        for task in history.tree.graph:
+            is_first = history.tree[task]["status"] in NOT_SUCCEEDED
+            said = history.transcripts.get(task)
             if is_first is first and said is not None and said.messages:
                 yield task, said
 
 
-def _messages(said: Said) -> Iterator[dict[str, Any]]:
+def _messages(transcript: TaskTranscript) -> Iterator[dict[str, Any]]:
     tools: dict[CallId, str] = {}
-    for message in said.messages:
+    for message in transcript.messages:
         if isinstance(message, AssistantMessage):
             tools |= {call.id: call.name for call in message.calls}
         yield _message(message, tools)
-    outcome = said.outcome
+    outcome = transcript.outcome
     if outcome is not None and (outcome.error or outcome.note):
         text = "\n".join(filter(None, (outcome.error, outcome.note)))
         yield _cut(f"ended: {outcome.ending}", text, failed=not outcome.succeeded)
@@ -147,9 +147,9 @@ def _json(value: object) -> str:
 
 
 def _cut(who: str, text: str, *, failed: bool = False) -> dict[str, Any]:
-    message: dict[str, Any] = {"who": who, "text": text[:OF_A_MESSAGE]}
+    message: dict[str, Any] = {"who": who, "text": text[:MESSAGE_CHARACTERS]}
     if failed:
         message["failed"] = True
-    if len(text) > OF_A_MESSAGE:
-        message["left"] = len(text) - OF_A_MESSAGE
+    if len(text) > MESSAGE_CHARACTERS:
+        message["left"] = len(text) - MESSAGE_CHARACTERS
     return message

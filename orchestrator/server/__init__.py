@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Listening", "Server", "Settings", "open_server"]
 
-_HOMES = {
+_MODULES = {
     "Listening": "transport.listener",
     "Server": "server",
     "Settings": "state",
@@ -24,6 +24,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Found when it is asked for: the parts of this package import each other by name.
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'orchestrator.server' has no attribute {name!r}")
-    return getattr(import_module(f"orchestrator.server.{_HOMES[name]}"), name)
+    return getattr(import_module(f"orchestrator.server.{_MODULES[name]}"), name)

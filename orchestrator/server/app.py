@@ -24,16 +24,22 @@ from orchestrator.server.api import (
 from orchestrator.server.openai.chat import routes as chat
 from orchestrator.server.openai.responses import routes as responses
 from orchestrator.server.openapi import document
-from orchestrator.server.operation import Answer, Call, Endpoint, Operation, reply
-from orchestrator.server.state import Office
-from orchestrator.server.transport.access import Gate
+from orchestrator.server.operation import (
+    ApiCall,
+    Endpoint,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
+from orchestrator.server.state import ServerState
+from orchestrator.server.transport.access import AccessCheck
 from orchestrator.server.transport.errors import HttpError, not_found
 
 
-async def openapi(call: Call) -> Response:
+async def openapi(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     del call
-    return reply(_document())
+    return json_response(_document())
 
 
 @cache
@@ -57,34 +63,36 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/openapi.json",
         handle=openapi,
         summary="This document",
-        answers={200: Answer(words="In version 3.1", body=dict[str, Any])},
-        is_open=True,
+        responses={
+            200: ResponseSpec(description="In version 3.1", body=dict[str, Any])
+        },
+        is_public=True,
     ),
 )
-_OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_open)
+_OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_public)
 
 
-def application(office: Office) -> ASGIApp:
+def application(server: ServerState) -> ASGIApp:
     """Return what a server serves."""
     routes = [
-        Route(it.path, Endpoint(office, it), methods=[it.method]) for it in OPERATIONS
+        Route(it.path, Endpoint(server, it), methods=[it.method]) for it in OPERATIONS
     ]
     app = Starlette(
         routes=routes,
-        exception_handlers={HTTPException: _explain, Exception: _apologize},
+        exception_handlers={HTTPException: _routing_error, Exception: _internal_error},
     )
-    return Gate(
+    return AccessCheck(
         app=app,
-        token=office.settings.token,
-        hosts=office.settings.hosts,
-        body_limit=office.settings.body_limit,
-        is_open=_OPEN.__contains__,
-        over=office.over,
-        refused=office.metrics.refused,
+        token=server.settings.token,
+        hosts=server.settings.hosts,
+        body_limit=server.settings.body_limit,
+        is_public=_OPEN.__contains__,
+        shutdown=server.shutdown,
+        count_refusal=server.metrics.count_refusal,
     )
 
 
-async def _explain(request: Request, exc: Exception) -> Response:
+async def _routing_error(request: Request, exc: Exception) -> Response:
     """Say in our own words what starlette found wrong: the path, or the method."""
     await trio.lowlevel.checkpoint()
     assert isinstance(exc, HTTPException), "that is what this is called for"
@@ -101,7 +109,7 @@ async def _explain(request: Request, exc: Exception) -> Response:
     ).response()
 
 
-async def _apologize(request: Request, exc: Exception) -> Response:
+async def _internal_error(request: Request, exc: Exception) -> Response:
     """Say no more of a fault of ours than that there is one: it is told on stderr."""
     await trio.lowlevel.checkpoint()
     exc.add_note(f"in the request {request.state.request_id}")

@@ -33,7 +33,7 @@ class Metrics:
     """The counts of one server."""
 
     def __init__(self, orchestrator: Orchestrator) -> None:
-        self._ledger = orchestrator.house.book.ledger
+        self._ledger = orchestrator.services.book.ledger
         self._under_way: dict[SessionId, str] = {}
         """The runs that have not ended, and their kinds."""
         self._registry = registry = CollectorRegistry()
@@ -99,28 +99,28 @@ class Metrics:
                 self._under_way[session.id] = kind
 
     @contextmanager
-    def asking(self) -> Generator[None]:
+    def track_request(self) -> Generator[None]:
         """Count a request that is under way, as long as the block lasts."""
         with self._requests_now.track_inprogress():
             yield
 
     @contextmanager
-    def streaming(self) -> Generator[None]:
+    def track_stream(self) -> Generator[None]:
         """Count an event stream that is open, as long as the block lasts."""
         with self._streams_now.track_inprogress():
             yield
 
-    def answered(self, operation: Operation, status: int, seconds: float) -> None:
+    def count_answer(self, operation: Operation, status: int, seconds: float) -> None:
         """Count an answer that begins."""
         path = operation.path
         self._seconds.labels(operation.method, path).observe(seconds)
         self._requests.labels(operation.method, path, str(status)).inc()
 
-    def refused(self, status: int) -> None:
+    def count_refusal(self, status: int) -> None:
         """Count a request that did not come in."""
         self._refused.labels(str(status)).inc()
 
-    def count(self, entry: Entry, encoded: Encoded) -> None:
+    def count_fact(self, entry: Entry, encoded: Encoded) -> None:
         """Count a fact."""
         del encoded
         match entry.event:
@@ -139,9 +139,9 @@ class Metrics:
             case TaskSettled(outcome=outcome):
                 self._tasks_ended.labels(outcome.ending).inc()
             case ModelAnswered(message=message, copied=False):
-                self._pay(message.usage)
+                self._count_usage(message.usage)
             case ModelFailed(usage=usage):
-                self._pay(usage)
+                self._count_usage(usage)
             case _:
                 pass
 
@@ -149,7 +149,7 @@ class Metrics:
         if session in self._under_way and is_over(self._ledger.sessions[session]):
             self._ended.labels(self._under_way.pop(session), ending).inc()
 
-    def _pay(self, usage: Usage) -> None:
+    def _count_usage(self, usage: Usage) -> None:
         self._calls.inc(usage.calls)
         self._tokens.labels("in").inc(usage.input_tokens)
         self._tokens.labels("out").inc(usage.output_tokens)

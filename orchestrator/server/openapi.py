@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.server.operation import LONGEST_KEY, Answer, Operation
+from orchestrator.server.operation import LONGEST_KEY, Operation, ResponseSpec
 from orchestrator.server.transport.errors import JSON, ErrorBody
-from orchestrator.server.transport.sse import EVENTS
+from orchestrator.server.transport.sse import SSE_MEDIA_TYPE
 
 VERSION: Final = "3.1.0"
 REF: Final = "#/components/schemas/{name}"
@@ -32,9 +32,9 @@ _EVENT: Final[Mapping[str, Any]] = {
     },
     "required": ["data"],
 }
-_GATE: Final = (401, 421)
-_OF_A_BODY: Final = (400, 408, 413, 415)
-_WORDS: Final[Mapping[int, str]] = {
+_ACCESS_STATUSES: Final = (401, 421)
+_BODY_STATUSES: Final = (400, 408, 413, 415)
+_DESCRIPTIONS: Final[Mapping[int, str]] = {
     400: "The request is wrong",
     401: "The token is missing, or wrong",
     403: "It is not allowed",
@@ -94,11 +94,11 @@ def _types(operation: Operation) -> Iterator[Any]:
     for kind in (operation.body, operation.query):
         if kind is not None:
             yield kind
-    for answer in operation.answers.values():
+    for answer in operation.responses.values():
         yield from _bodies(answer)
 
 
-def _bodies(answer: Answer) -> Sequence[Any]:
+def _bodies(answer: ResponseSpec) -> Sequence[Any]:
     return () if answer.body is None else (answer.body, *answer.others)
 
 
@@ -120,7 +120,7 @@ def _operation(
             "required": True,
             "content": {JSON: {"schema": schemas[operation.body]}},
         }
-    if operation.is_open:
+    if operation.is_public:
         said["security"] = []
     return said
 
@@ -142,13 +142,13 @@ def _parameters(
         fields: Mapping[str, dict[str, Any]] = said["properties"]
         for field, schema in fields.items():
             yield {"name": field, "in": "query", "schema": _without_null(schema)}
-    if operation.is_keyed:
+    if operation.takes_idempotency_key:
         yield _header(
             "Idempotency-Key",
             "The same key again has the same effect, once.",
             {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
         )
-    if operation.is_resumed:
+    if operation.takes_last_event_id:
         yield _header(
             "Last-Event-ID",
             "The id of the last event that you have; `after` counts more.",
@@ -180,40 +180,46 @@ def _responses(
     operation: Operation, schemas: Mapping[Any, dict[str, Any]]
 ) -> dict[str, Any]:
     said = {
-        str(status): _answer(answer, schemas)
-        for status, answer in operation.answers.items()
+        str(status): _response(answer, schemas)
+        for status, answer in operation.responses.items()
     }
-    for status in sorted(_failing(operation) - operation.answers.keys()):
+    for status in sorted(_error_statuses(operation) - operation.responses.keys()):
         said[str(status)] = {
-            "description": _WORDS[status],
+            "description": _DESCRIPTIONS[status],
             "content": {JSON: {"schema": schemas[ErrorBody]}},
         }
     return said
 
 
-def _failing(operation: Operation) -> set[int]:
-    failing = {500, *operation.fails}
-    if not operation.is_open:
-        failing |= {*_GATE}
+def _error_statuses(operation: Operation) -> set[int]:
+    failing = {500, *operation.error_statuses}
+    if not operation.is_public:
+        failing |= {*_ACCESS_STATUSES}
     if operation.body is not None:
-        failing |= {*_OF_A_BODY}
-    if operation.query is not None or operation.is_keyed or operation.is_resumed:
+        failing |= {*_BODY_STATUSES}
+    if (
+        operation.query is not None
+        or operation.takes_idempotency_key
+        or operation.takes_last_event_id
+    ):
         failing.add(400)
     return failing
 
 
-def _answer(answer: Answer, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+def _response(
+    answer: ResponseSpec, schemas: Mapping[Any, dict[str, Any]]
+) -> dict[str, Any]:
     bodies = [schemas[kind] for kind in _bodies(answer)]
     content: dict[str, Any] = {}
-    for media in answer.media:
-        if media == EVENTS:
+    for media in answer.media_types:
+        if media == SSE_MEDIA_TYPE:
             content[media] = {"schema": _EVENT}
         elif media != JSON:
             content[media] = {"schema": {"type": "string"}}
         elif bodies:
             one = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
             content[media] = {"schema": one}
-    said: dict[str, Any] = {"description": answer.words}
+    said: dict[str, Any] = {"description": answer.description}
     if content:
         said["content"] = content
     return said

@@ -16,41 +16,41 @@ from starlette.types import Message, Receive, Scope, Send
 from agents import DefinitionError
 from delegation import DelegationError, SessionId
 from orchestrator.errors import OrchestratorError
-from orchestrator.server.transport.errors import JSON, HttpError, explained
-from orchestrator.server.transport.sse import EVENTS
+from orchestrator.server.transport.errors import JSON, HttpError, to_http_error
+from orchestrator.server.transport.sse import SSE_MEDIA_TYPE
 
 if TYPE_CHECKING:
-    from orchestrator.server.state import Office
+    from orchestrator.server.state import ServerState
 
 T = TypeVar("T")
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
-Handler: TypeAlias = "Callable[[Call], Awaitable[Response]]"
+Handler: TypeAlias = "Callable[[ApiCall], Awaitable[Response]]"
 LONGEST_KEY: Final = 255
-LEFT: Final = 499
+CLIENT_CLOSED_REQUEST: Final = 499
 """The status of a request whose client did not wait for the answer."""
 BODY_SECONDS: Final = 30
 """How long a client may send nothing in the middle of its body."""
-NOT_HAD: Final = msgspec.Meta(
+UNSUPPORTED: Final = msgspec.Meta(
     description="It cannot be had here.", extra_json_schema={"type": "null"}
 )
 """Of a field that is refused in words of its own, so that its type does not say it."""
 
 
-def only(*values: object) -> msgspec.Meta:
+def allow_only(*values: object) -> msgspec.Meta:
     """Say of a field that anything but these is refused."""
     return msgspec.Meta(extra_json_schema={"enum": [*values, None]})
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ResponseSpec:
     """What a route may give."""
 
-    words: str
+    description: str
     body: Any = None
     """The type of its JSON; None has no body."""
     others: tuple[Any, ...] = ()
     """The types that its JSON may have instead."""
-    media: tuple[str, ...] = (JSON,)
+    media_types: tuple[str, ...] = (JSON,)
     """What else than JSON it may be, by its media type."""
 
 
@@ -62,18 +62,18 @@ class Operation:
     path: str
     handle: Handler
     summary: str
-    answers: Mapping[int, Answer]
+    responses: Mapping[int, ResponseSpec]
     body: Any = None
     """The type of the JSON that it takes."""
     query: type | None = None
     """The type of what stands behind the question mark: attrs, its fields with defaults."""
-    fails: tuple[int, ...] = ()
+    error_statuses: tuple[int, ...] = ()
     """The statuses of the errors that are its own; all have those of the gate."""
-    is_open: bool = False
+    is_public: bool = False
     """It needs no token."""
-    is_keyed: bool = False
+    takes_idempotency_key: bool = False
     """It takes an Idempotency-Key."""
-    is_resumed: bool = False
+    takes_last_event_id: bool = False
     """It takes a Last-Event-ID."""
 
     @property
@@ -95,13 +95,13 @@ def _param_of(said: str) -> str | None:
     return ".".join(filter(None, parts)) or None
 
 
-class Call:
+class ApiCall:
     """One request on its way through a route."""
 
     def __init__(
-        self, office: "Office", operation: Operation, request: Request, body: bytes
+        self, server: "ServerState", operation: Operation, request: Request, body: bytes
     ) -> None:
-        self.office = office
+        self.server = server
         self.request = request
         self.raw = body
         self._operation = operation
@@ -138,7 +138,7 @@ class Call:
     def path(self, name: str) -> str:
         return cast("str", self.request.path_params[name])
 
-    def keyed_id(self, prefix: str) -> str | None:
+    def id_from_key(self, prefix: str) -> str | None:
         """Return the id that an Idempotency-Key means, which is the same for the same key.
 
         So a request that is sent again finds what the first one has made, also after a restart.
@@ -155,8 +155,8 @@ class Call:
         named = f"{self._operation.path}\n{self.request.url.path}\n{key}"
         return f"{prefix}{hashlib.sha256(named.encode()).hexdigest()[:16]}"
 
-    def keyed_session(self) -> SessionId | None:
-        id_ = self.keyed_id("r_")
+    def session_id_from_key(self) -> SessionId | None:
+        id_ = self.id_from_key("r_")
         return None if id_ is None else SessionId(id_)
 
     @property
@@ -171,7 +171,7 @@ def _wrong_query(message: str, param: str | None = None) -> HttpError:
     )
 
 
-def reply(body: Any, status: int = 200, **headers: str) -> Response:
+def json_response(body: Any, status: int = 200, **headers: str) -> Response:
     """Return an answer in JSON."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(msgspec.json.encode(body), status, headers=named, media_type=JSON)
@@ -181,18 +181,18 @@ def reply(body: Any, status: int = 200, **headers: str) -> Response:
 class Endpoint:
     """What starlette calls for a route."""
 
-    office: "Office"
+    server: "ServerState"
     operation: Operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        metrics = self.office.metrics
+        metrics = self.server.metrics
         begun = trio.current_time()
         status: int | None = None
 
         def answered(how: int) -> None:
             nonlocal status
             status = how
-            metrics.answered(self.operation, how, trio.current_time() - begun)
+            metrics.count_answer(self.operation, how, trio.current_time() - begun)
 
         async def send_counted(message: Message) -> None:
             # What is answered is known when it is sent: a stream may have failed before.
@@ -201,36 +201,38 @@ class Endpoint:
             await send(message)
 
         try:
-            with metrics.asking():
+            with metrics.track_request():
                 request = Request(scope, receive, send)
-                response = await _served(self.office, self.operation, request)
-            is_stream = response.media_type == EVENTS
-            with metrics.streaming() if is_stream else nullcontext():
+                response = await _handle(self.server, self.operation, request)
+            is_stream = response.media_type == SSE_MEDIA_TYPE
+            with metrics.track_stream() if is_stream else nullcontext():
                 await response(scope, receive, send_counted)
         except trio.Cancelled:
             if status is None:
-                answered(LEFT)
+                answered(CLIENT_CLOSED_REQUEST)
             raise
         finally:
             if status is None:
                 answered(500)
 
 
-async def _served(office: "Office", operation: Operation, request: Request) -> Response:
+async def _handle(
+    server: "ServerState", operation: Operation, request: Request
+) -> Response:
     await trio.lowlevel.checkpoint()
     try:
-        raw = await _read(request, office.settings.body_limit)
-        call = Call(office, operation, request, raw)
-        if operation.is_keyed:
+        raw = await _read(request, server.settings.body_limit)
+        call = ApiCall(server, operation, request, raw)
+        if operation.takes_idempotency_key:
             # A wrong key is refused also where it makes no difference.
-            call.keyed_id("")
+            call.id_from_key("")
         return await operation.handle(call)
     except ClientDisconnect:
-        return Response(status_code=LEFT)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     except HttpError as exc:
         return exc.response()
     except (OrchestratorError, DelegationError, DefinitionError) as exc:
-        return explained(exc, is_stopping=office.is_stopping).response()
+        return to_http_error(exc, is_stopping=server.is_stopping).response()
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -14,14 +14,14 @@ from delegation import DeliveryCapability
 from orchestrator.doors.http import KIND, HttpDoor, Push
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
-from orchestrator.server.live.fact_feed import Feeds
-from orchestrator.server.live.live_text import Sayings
+from orchestrator.server.live.fact_feed import FactFeeds
+from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.metrics import Metrics
-from orchestrator.server.state import Office, Settings
+from orchestrator.server.state import ServerState, Settings
 from orchestrator.server.transport.connections import Connections
 from orchestrator.server.transport.listener import Listening, bind, require_certificate
-from orchestrator.server.transport.log import complaining
-from orchestrator.services import House
+from orchestrator.server.transport.log import redacted_logger
+from orchestrator.services import Services
 
 CANCEL_SECONDS: Final = 1
 """How long what clients wait for may take to end when it is cancelled."""
@@ -31,9 +31,9 @@ class Server:
     """A server that runs."""
 
     def __init__(
-        self, office: Office, connections: Connections, addresses: Sequence[str]
+        self, state: ServerState, connections: Connections, addresses: Sequence[str]
     ) -> None:
-        self.office = office
+        self.state = state
         self.connections = connections
         self.addresses = addresses
         """Where it can be reached: URLs."""
@@ -57,74 +57,74 @@ async def open_server(
         push: tells whoever registered a webhook.
     """
     require_certificate(listening)
-    house = orchestrator.house
-    config = _configured(listening, complaining(house.book.redactor))
+    house = orchestrator.services
+    config = _configured(listening, redacted_logger(house.book.redactor))
     with bind(listening) as listener:
         address = _address_of(listener, listening)
-        async with opened_office(orchestrator, agents, settings, push) as office:
+        async with open_server_state(orchestrator, agents, settings, push) as office:
             connections = Connections(application(office), config)
             with raising_one_error():
                 async with trio.open_nursery() as serving:
-                    await serving.start(connections.serve, listener, office.over)
+                    await serving.start(connections.serve, listener, office.shutdown)
                     try:
                         yield Server(office, connections, [address])
                     finally:
                         with trio.move_on_after(CANCEL_SECONDS, shield=True):
-                            await _end_what_nobody_takes_up(house)
-                        office.over.set()
+                            await _cancel_waiting_runs(house)
+                        office.shutdown.set()
 
 
 @asynccontextmanager
-async def opened_office(
+async def open_server_state(
     orchestrator: Orchestrator,
     agents: Mapping[str, Agent[Any]],
     settings: Settings,
     push: Push | None = None,
-) -> AsyncGenerator[Office]:
+) -> AsyncGenerator[ServerState]:
     """Give what routes need, and go on with what an earlier server has left unfinished.
 
     What was begun for connections lives as long as this block, and not as they do.
     """
     metrics = Metrics(orchestrator)
-    with _counting(orchestrator.house, metrics), raising_one_error():
+    with _count_facts(orchestrator.services, metrics), raising_one_error():
         async with trio.open_nursery() as kept:
-            office = Office(
+            office = ServerState(
                 orchestrator=orchestrator,
                 agents=agents,
-                door=HttpDoor(orchestrator.house, agents, kept, push),
-                feeds=Feeds(orchestrator.house.book),
-                sayings=Sayings(orchestrator.house),
+                door=HttpDoor(orchestrator.services, agents, kept, push),
+                feeds=FactFeeds(orchestrator.services.book),
+                live_text=LiveText(orchestrator.services),
                 metrics=metrics,
                 settings=settings,
             )
-            kept.start_soon(office.feeds.run)
-            with office.sayings.following():
-                office.left = office.door.take_up()
+            kept.start_soon(office.feeds.publish_forever)
+            with office.live_text.collect():
+                office.unserved_sessions = office.door.resume_sessions()
                 yield office
             kept.cancel_scope.cancel(reason="the server is closed")
 
 
 @contextmanager
-def _counting(house: House, metrics: Metrics) -> Generator[None]:
-    house.book.followers.append(metrics.count)
+def _count_facts(services: Services, metrics: Metrics) -> Generator[None]:
+    services.book.subscribers.append(metrics.count_fact)
     try:
         yield
     finally:
-        house.book.followers.remove(metrics.count)
+        services.book.subscribers.remove(metrics.count_fact)
 
 
-async def _end_what_nobody_takes_up(house: House) -> None:
+async def _cancel_waiting_runs(services: Services) -> None:
     """Cancel the runs whose clients wait for the answer, so that they are told how it ended."""
     await trio.lowlevel.checkpoint()
     waiting = [
         session.root.id
-        for session in house.book.ledger.sessions.values()
+        for session in services.book.ledger.sessions.values()
         if session.labels.get(KIND)
         and session.turn is not None
         and session.turn.capability is DeliveryCapability.NONE
     ]
     if waiting:
-        await house.delegator.cancel(waiting)
+        await services.delegator.cancel(waiting)
 
 
 def _address_of(listener: socket.socket, listening: Listening) -> str:
@@ -133,10 +133,10 @@ def _address_of(listener: socket.socket, listening: Listening) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _configured(listening: Listening, complaints: logging.Logger) -> Config:
+def _configured(listening: Listening, log: logging.Logger) -> Config:
     config = Config()
     config.include_server_header = False
-    config.errorlog = complaints
+    config.errorlog = log
     config.alpn_protocols = ["http/1.1"]
     if listening.certificate is not None:
         config.certfile = str(listening.certificate)

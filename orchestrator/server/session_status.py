@@ -35,7 +35,7 @@ _ENDINGS: Final = {
 
 
 @attrs.frozen(kw_only=True)
-class Failing:
+class FailureReason:
     """Why a session did not succeed, for clients."""
 
     code: str
@@ -58,7 +58,7 @@ def state_of(session: SessionRecord) -> State:
     return "completed" if outcome.succeeded else "failed"
 
 
-def failing(outcome: Outcome) -> Failing | None:
+def failure_reason(outcome: Outcome) -> FailureReason | None:
     """Return why something failed; None if it did not."""
     if outcome.succeeded:
         return None
@@ -66,7 +66,7 @@ def failing(outcome: Outcome) -> Failing | None:
         code, status = _PROVIDER.get(outcome.kind, ("internal", 500))
     else:
         code, status = _ENDINGS.get(outcome.ending, ("internal", 500))
-    return Failing(
+    return FailureReason(
         code=code,
         message=f"{outcome.ending}: {outcome.error}",
         status=status,
@@ -75,20 +75,20 @@ def failing(outcome: Outcome) -> Failing | None:
 
 
 @attrs.frozen
-class Spoken:
+class AgentMessage:
     """One thing that an agent said to whoever asked."""
 
     id: str
     text: str
 
 
-def spoken(session: SessionRecord) -> list[Spoken]:
+def agent_messages(session: SessionRecord) -> list[AgentMessage]:
     """Return all that the agent of a session said, oldest first.
 
     The last one is its answer once it has succeeded; those before it were said on the way.
     """
     every = [
-        Spoken(message.id, message.text)
+        AgentMessage(message.id, message.text)
         for message in session.root.transcript
         if isinstance(message, AssistantMessage) and message.text
     ]
@@ -100,11 +100,11 @@ def spoken(session: SessionRecord) -> list[Spoken]:
         known = said if outcome.succeeded else every
         if not known or outcome.output != known[-1].text:
             # A program said it and no model, or a model that failed in the midst of it.
-            said.append(Spoken(f"m_{session.id}", outcome.output))
+            said.append(AgentMessage(f"m_{session.id}", outcome.output))
     return said
 
 
-def handed_back(session: SessionRecord) -> Sequence[ToolCall]:
+def client_calls(session: SessionRecord) -> Sequence[ToolCall]:
     """Return the calls that whoever asked is to run."""
     outcome = session.last_outcome
     if session.turn is not None or outcome is None or not outcome.succeeded:

@@ -11,8 +11,8 @@ from delegation import SessionRecord
 from orchestrator.doors.http import HttpDoor
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.runtime import Orchestrator
-from orchestrator.server.live.fact_feed import Feeds
-from orchestrator.server.live.live_text import Sayings
+from orchestrator.server.live.fact_feed import FactFeeds
+from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.transport.errors import HttpError
 
@@ -31,25 +31,25 @@ class Settings:
 
 
 @attrs.define(kw_only=True)
-class Office:
+class ServerState:
     """One server, as its routes see it."""
 
     orchestrator: Orchestrator
     agents: Mapping[str, Agent[Any]]
     """Who can be talked to, by the name of the model that clients say."""
     door: HttpDoor
-    feeds: Feeds
-    sayings: Sayings
+    feeds: FactFeeds
+    live_text: LiveText
     metrics: Metrics
     settings: Settings
-    left: Sequence[SessionRecord] = ()
+    unserved_sessions: Sequence[SessionRecord] = ()
     """What waits for agents that are not served here."""
-    over: trio.Event = attrs.field(factory=trio.Event)
+    shutdown: trio.Event = attrs.field(factory=trio.Event)
     """The server ends: whoever only waits for news is let go."""
 
     @property
     def book(self) -> Bookkeeper:
-        return self.orchestrator.house.book
+        return self.orchestrator.services.book
 
     @property
     def is_stopping(self) -> bool:

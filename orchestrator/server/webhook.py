@@ -24,7 +24,7 @@ from delegation import Reply, SessionRecord
 from orchestrator.doors.http import KIND, Push, is_over
 from orchestrator.errors import ServerSetupError
 from orchestrator.server.session_status import state_of
-from orchestrator.server.transport.api_key import Kept, kept
+from orchestrator.server.transport.api_key import StoredSecret, load_or_create_secret
 
 SECRET: Final = "ORCHESTRATOR_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
 FILE: Final = "webhook_secret"
@@ -34,11 +34,11 @@ SHORTEST_KEY: Final = 24
 SECONDS: Final = 10
 """How long a receiver may take to answer."""
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
-ENDS: Final = frozenset({"response", "run"})
+KINDS_THAT_END: Final = frozenset({"response", "run"})
 """The kinds of sessions that end with what they were asked."""
 
 
-class Told(msgspec.Struct, kw_only=True):
+class WebhookData(msgspec.Struct, kw_only=True):
     """What an event is about."""
 
     id: str
@@ -56,19 +56,19 @@ class WebhookEvent(msgspec.Struct, kw_only=True):
     object: str = "event"
     created_at: int
     type: str
-    data: Told
+    data: WebhookData
 
 
 class WebhookError(Exception):
     """A receiver did not say that it has an event."""
 
 
-def secret_for(environ: Mapping[str, str], folder: Path) -> Kept:
+def secret_for(environ: Mapping[str, str], folder: Path) -> StoredSecret:
     """Return what events are signed with: from the environment, or kept in a folder."""
     if given := environ.get(SECRET, "").strip():
-        found = Kept(given, None)
+        found = StoredSecret(given, None)
     else:
-        found = kept(
+        found = load_or_create_secret(
             folder / FILE, lambda: PREFIX + base64.b64encode(token_bytes(32)).decode()
         )
     try:
@@ -132,13 +132,13 @@ def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> Webhoo
     """Return what is said of a reply."""
     kind, state = session.labels.get(KIND, ""), state_of(session)
     is_last = is_over(session) and reply.turn == session.turns
-    ends = kind in ENDS and is_last and state in ENDED
+    ends = kind in KINDS_THAT_END and is_last and state in ENDED
     _, _, hexadecimal = session.id.partition("_")
     return WebhookEvent(
         id=id_,
         created_at=now,
         type=f"response.{state}" if ends else "session.reply",
-        data=Told(
+        data=WebhookData(
             id=f"resp_{hexadecimal}" if kind == "response" else session.id,
             run=session.id,
             turn=reply.turn,

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 import attrs
 
 from orchestrator.simulation.run import SimulatedRun
-from orchestrator.simulation.wait_chain import sampled
+from orchestrator.simulation.wait_chain import column_means
 
 if TYPE_CHECKING:
     from orchestrator.simulation.statistics import Quantiles, SimulationReport
@@ -22,24 +22,24 @@ MARGIN: Final = 50
 
 
 @attrs.frozen(kw_only=True)
-class Course:
+class Timeline:
     """What happened when, in one run."""
 
     seed: int
     seconds: float
     in_flight: Sequence[float]
     """How many calls were with a provider, in equal parts of the time."""
-    in_line: Sequence[float]
+    queue_length: Sequence[float]
     """How many tasks waited for room."""
 
     @classmethod
-    def of(cls, run: SimulatedRun) -> "Course":
+    def of(cls, run: SimulatedRun) -> "Timeline":
         until = run.makespan
         return cls(
             seed=run.seed,
             seconds=until,
-            in_flight=sampled(run.in_flight, until=until, columns=COLUMNS),
-            in_line=sampled(run.in_line, until=until, columns=COLUMNS),
+            in_flight=column_means(run.in_flight, until=until, columns=COLUMNS),
+            queue_length=column_means(run.in_line, until=until, columns=COLUMNS),
         )
 
 
@@ -71,8 +71,8 @@ def text(report: "SimulationReport") -> str:
         f"calls in flight, seed {course.seed} ({course.seconds:,.1f} s)",
         *_bars(course.in_flight),
     ]
-    if any(course.in_line):
-        lines += ["tasks in line for a place", *_bars(course.in_line)]
+    if any(course.queue_length):
+        lines += ["tasks in line for a place", *_bars(course.queue_length)]
     if seeds > 1:
         bins = _bins(report)
         lines += [
@@ -128,7 +128,7 @@ def _bins(report: "SimulationReport") -> list[int]:
 def svg(report: "SimulationReport") -> str:
     """Return the same pictures as an SVG file."""
     course = report.typical
-    most = max([*course.in_flight, *course.in_line, 1])
+    most = max([*course.in_flight, *course.queue_length, 1])
     title = f"{report.agent}: {report.settings.seeds} simulated runs"
     flight = f"calls in flight (filled) and tasks in line, seed {course.seed}"
     parts = [
@@ -136,7 +136,7 @@ def svg(report: "SimulationReport") -> str:
         _caption(40, f"limited by {report.sentence}"),
         _caption(70, flight),
         _area(80, course.in_flight, most),
-        _line(80, course.in_line, most),
+        _line(80, course.queue_length, most),
         _axis(80, most, 0, course.seconds),
         _caption(330, "makespan of all runs"),
         _columns(340, _bins(report)),

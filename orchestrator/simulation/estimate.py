@@ -91,7 +91,7 @@ def estimate(
     """
     settings = SimulationSettings(seeds=SEEDS) if settings is None else settings
     report = simulate(agent, goal, settings)
-    worst = _Worst(settings).of(agent, settings.rules.depth)
+    worst = _UpperBound(settings).of(agent, settings.rules.depth)
     return Estimate(
         agent=agent.name,
         tasks=report.tasks,
@@ -99,7 +99,7 @@ def estimate(
         tokens=report.tokens,
         cost=report.cost,
         seconds=report.makespan,
-        worst=_bounds(_within(worst, settings.budget)),
+        worst=_bounds(_capped(worst, settings.budget)),
         unpriced=report.unpriced,
     )
 
@@ -112,7 +112,7 @@ class _Amounts:
     """Micro-dollars."""
 
 
-class _Worst:
+class _UpperBound:
     """What an agent and all below it may use at most."""
 
     def __init__(self, settings: SimulationSettings) -> None:
@@ -124,14 +124,14 @@ class _Worst:
         if isinstance(agent, Pipeline):
             # A program asks as often as it likes.
             boundless = _Amounts(math.inf, math.inf, math.inf)
-            return _within(boundless, agent.budget)
+            return _capped(boundless, agent.budget)
         own = self._own(agent)
         below = [self.of(it, levels - 1) for it in agent.delegates if levels > 0]
         if agent.copies and levels > 0:
             # A copy of a copy is bounded by the levels, which is as good as by nothing.
             below.append(_Amounts(math.inf, math.inf, math.inf))
         if not below:
-            return _within(own, agent.budget)
+            return _capped(own, agent.budget)
         tasks = agent.limits.model_calls * float(self._rules.children_per_call)
         if agent.budget is not None and agent.budget.tasks is not None:
             tasks = min(tasks, agent.budget.tasks)
@@ -139,7 +139,7 @@ class _Worst:
             tasks * max(getattr(it, name) for it in below) if tasks else 0
             for name in ("calls", "tokens", "cost")
         ]
-        return _within(
+        return _capped(
             _Amounts(
                 own.calls + dearest[0], own.tokens + dearest[1], own.cost + dearest[2]
             ),
@@ -164,7 +164,7 @@ class _Worst:
         return [self._table.price_of(it.strip()) for it in agent.model.split("|")]
 
 
-def _within(amounts: _Amounts, budget: Budget | None) -> _Amounts:
+def _capped(amounts: _Amounts, budget: Budget | None) -> _Amounts:
     if budget is None:
         return amounts
     return _Amounts(

@@ -30,64 +30,66 @@ from agents import (
 )
 from agents.models.wrappers.rate_limit import OUTPUT_ALLOWANCE, estimated_tokens
 from delegation import TaskRecord
-from orchestrator.simulation.schema_sample import instance_of
+from orchestrator.simulation.schema_sample import sample_value
 from orchestrator.simulation.settings import SimulationSettings
-from orchestrator.simulation.wait_chain import Stretch, Wait
+from orchestrator.simulation.wait_chain import Wait, WaitInterval
 
-MOMENT: Final = 0.01
+JITTER_SECONDS: Final = 0.01
 """How many seconds somebody takes at most to begin a step."""
-BLINK: Final = 1e-4
-HAND_ON: Final = "delegate_task"
-OURS: Final = frozenset({HAND_ON, "task"})
+SMALL_JITTER_SECONDS: Final = 1e-4
+DELEGATE_TASK: Final = "delegate_task"
+DELEGATION_TOOLS: Final = frozenset({DELEGATE_TASK, "task"})
 CHARACTERS_PER_TOKEN: Final = 4
 FILLER: Final = "What a model would have said stands here. " * 100
 FAILURES: Final = (Failure.RATE_LIMIT, Failure.OVERLOADED, Failure.TIMEOUT)
 LONGEST_RETRY_AFTER: Final = 10.0
-PATIENCE_OF_A_CLIENT: Final = 3.0
+TIMEOUT_FACTOR: Final = 3.0
 """How many times as long as an answer it takes to find out that none will come."""
 
 
-def dice_for(*words: str) -> random.Random:
+def seeded_random(*words: str) -> random.Random:
     """Return dice that fall the same way for the same words."""
     return random.Random("/".join(words))  # noqa: S311 (a simulation is repeated)
 
 
-class Part:
+class SimulatedTask:
     """What one task draws, and what it has waited for."""
 
-    def __init__(self, key: str, task: TaskRecord) -> None:
+    def __init__(self, key: str, record: TaskRecord) -> None:
         self.key = key
-        self.task = task
-        self.dice = dice_for(key)
-        self.stretches: list[Stretch] = []
+        self.record = record
+        self.rng = seeded_random(key)
+        self.waits: list[WaitInterval] = []
         self.failures: Counter[str] = Counter()
-        self.asked_at = 0.0
+        self.requested_at = 0.0
         """When it asked for the call that is under way."""
-        self.in_line_since = 0.0
+        self.queued_since = 0.0
         self.failed_at: float | None = None
 
-    async def take_a_moment(self, dice: random.Random | None = None) -> None:
+    async def sleep_jitter(self, rng: random.Random | None = None) -> None:
         """Begin a step when nobody else does."""
-        await trio.sleep(MOMENT * (dice or self.dice).random())
+        await trio.sleep(JITTER_SECONDS * (rng or self.rng).random())
 
-    async def take_a_blink(self, *about: str) -> None:
+    async def sleep_small_jitter(self, *about: str) -> None:
         """Begin what a program asks for when nobody else does.
 
         A program may ask for thousands one after the other, so it takes next to no time.
         """
-        await trio.sleep(BLINK * dice_for(self.key, *about).random())
+        await trio.sleep(
+            SMALL_JITTER_SECONDS * seeded_random(self.key, *about).random()
+        )
 
-    def waited(self, wait: Wait, since: float) -> None:
+    def add_wait(self, wait: Wait, since: float) -> None:
         if (now := trio.current_time()) > since:
-            self.stretches.append(Stretch(since, now, wait))
+            self.waits.append(WaitInterval(since, now, wait))
 
 
-class Link:
+class TaskModelWrapper:
     """A model in front of another."""
 
-    def __init__(self, part: Part, model: Model) -> None:
+    def __init__(self, task: SimulatedTask, model: Model) -> None:
         self.name = model.name
-        self._part = part
+        self._task = task
         self._model = model
 
     @property
@@ -95,101 +97,101 @@ class Link:
         return getattr(self._model, "price", None)
 
     def count_tokens(self, request: ModelRequest) -> int | None:
-        return _read(request)
+        return _input_tokens(request)
 
 
-class Entering(Link):
+class BeforeBudget(TaskModelWrapper):
     """Asks for a call to be paid for."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        if self._part.task.accounts:
+        if self._task.record.accounts:
             # Whoever comes first is the first to be paid for.
-            await self._part.take_a_moment()
-        self._part.asked_at = trio.current_time()
+            await self._task.sleep_jitter()
+        self._task.requested_at = trio.current_time()
         return await self._model.answer(request)
 
 
-class Arriving(Link):
+class AfterBudget(TaskModelWrapper):
     """Is paid for."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        self._part.waited(Wait.BUDGET, self._part.asked_at)
-        self._part.failed_at = None
+        self._task.add_wait(Wait.BUDGET, self._task.requested_at)
+        self._task.failed_at = None
         # A refund may let several go on at once.
-        await self._part.take_a_moment()
+        await self._task.sleep_jitter()
         return await self._model.answer(request)
 
 
-class InLine(Link):
+class BeforeLimiter(TaskModelWrapper):
     """Stands in line for a provider, for the first time or again."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        if self._part.failed_at is not None:
-            self._part.waited(Wait.PAUSE, self._part.failed_at)
-        self._part.in_line_since = trio.current_time()
+        if self._task.failed_at is not None:
+            self._task.add_wait(Wait.PAUSE, self._task.failed_at)
+        self._task.queued_since = trio.current_time()
         return await self._model.answer(request)
 
 
-class Player:
+class RandomModel:
     """Answers in the place of a model."""
 
     def __init__(
         self,
         name: str,
         price: Price | None,
-        part: Part,
+        task: SimulatedTask,
         agent: Agent[Any],
         settings: SimulationSettings,
     ) -> None:
         self.name = name
         self.price = price
-        self._part = part
+        self._task = task
         self._agent = agent
         self._settings = settings
 
     def count_tokens(self, request: ModelRequest) -> int:
-        return _read(request)
+        return _input_tokens(request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        part, settings = self._part, self._settings
-        part.waited(Wait.PROVIDER, part.in_line_since)
+        part, settings = self._task, self._settings
+        part.add_wait(Wait.PROVIDER, part.queued_since)
         began = trio.current_time()
-        seconds = settings.draw(settings.model_seconds, part.dice)
-        if part.dice.random() < settings.failure_rate:
+        seconds = settings.draw(settings.model_seconds, part.rng)
+        if part.rng.random() < settings.failure_rate:
             await self._fail(began, seconds)
         try:
             await trio.sleep(seconds)
         finally:
-            part.waited(Wait.MODEL, began)
-        return self._said(request)
+            part.add_wait(Wait.MODEL, began)
+        return self._message(request)
 
     async def _fail(self, began: float, seconds: float) -> None:
-        part = self._part
-        kind = part.dice.choice(FAILURES)
+        part = self._task
+        kind = part.rng.choice(FAILURES)
         retry_after = None
         if kind is Failure.RATE_LIMIT:
-            retry_after = part.dice.uniform(0, LONGEST_RETRY_AFTER)
+            retry_after = part.rng.uniform(0, LONGEST_RETRY_AFTER)
         part.failures[kind.value] += 1
         # A refusal comes at once, and a timeout late.
-        late = PATIENCE_OF_A_CLIENT if kind is Failure.TIMEOUT else part.dice.random()
+        late = TIMEOUT_FACTOR if kind is Failure.TIMEOUT else part.rng.random()
         try:
             await trio.sleep(seconds * late)
         finally:
             part.failed_at = trio.current_time()
-            part.waited(Wait.FAILURES, began)
+            part.add_wait(Wait.FAILURES, began)
         raise ModelError(
             f"{self.name} was simulated to fail", kind=kind, retry_after=retry_after
         )
 
-    def _said(self, request: ModelRequest) -> AssistantMessage:
-        dice, settings = self._part.dice, self._settings
+    def _message(self, request: ModelRequest) -> AssistantMessage:
+        dice, settings = self._task.rng, self._settings
         tokens = max(1, round(settings.draw(settings.output_tokens, dice)))
         calls = self._calls(request)
         if calls:
             text = ""
             tokens = max(tokens, sum(map(_length, calls)) // CHARACTERS_PER_TOKEN)
         elif request.output is None:
-            text = _filled(tokens * CHARACTERS_PER_TOKEN)
+            text = _filler_text(tokens * CHARACTERS_PER_TOKEN)
         else:
             text = self._typed(request.output)
             tokens = max(tokens, len(text) // CHARACTERS_PER_TOKEN)
@@ -203,14 +205,14 @@ class Player:
         return AssistantMessage(text, calls, self._usage(request, tokens), self.name)
 
     def _typed(self, schema: Mapping[str, Any]) -> str:
-        length = self._settings.fan_out.draw(self._part.task.depth, self._part.dice)
-        return msgspec.json.encode(instance_of(schema, length=length)).decode()
+        length = self._settings.fan_out.draw(self._task.record.depth, self._task.rng)
+        return msgspec.json.encode(sample_value(schema, length=length)).decode()
 
     def _usage(self, request: ModelRequest, written: int) -> Usage:
-        read = _read(request)
+        read = _input_tokens(request)
         cost = 0
         if self.price is not None:
-            cost = self.price.of(input_tokens=read, output_tokens=written)
+            cost = self.price.cost_of(input_tokens=read, output_tokens=written)
         return Usage(
             calls=1,
             input_tokens=read,
@@ -224,42 +226,46 @@ class Player:
         # By its own transcript: what it is shown may be shortened.
         made = {
             call.name
-            for said in self._part.task.transcript
+            for said in self._task.record.transcript
             if isinstance(said, AssistantMessage)
             for call in said.calls
         }
-        position = len(self._part.task.transcript)
-        own = [it for it in request.tools if it.name not in OURS]
+        position = len(self._task.record.transcript)
+        own = [it for it in request.tools if it.name not in DELEGATION_TOOLS]
         if own and self._settings.tool_calls and made.isdisjoint(it.name for it in own):
             return tuple(
                 ToolCall(
                     tool.name,
-                    instance_of(tool.parameters, length=1),
+                    sample_value(tool.parameters, length=1),
                     id=CallId(f"call_{position}_{place}"),
                 )
-                for place, tool in enumerate(self._drawn(own))
+                for place, tool in enumerate(self._chosen_tools(own))
             )
-        if HAND_ON in made or all(it.name != HAND_ON for it in request.tools):
+        if DELEGATE_TASK in made or all(
+            it.name != DELEGATE_TASK for it in request.tools
+        ):
             return ()
         return tuple(
-            ToolCall(HAND_ON, {"tasks": tasks}, id=CallId(f"call_{position}_{place}"))
+            ToolCall(
+                DELEGATE_TASK, {"tasks": tasks}, id=CallId(f"call_{position}_{place}")
+            )
             for place, tasks in enumerate(self._batches())
         )
 
-    def _drawn(self, tools: list[Tool]) -> list[Tool]:
+    def _chosen_tools(self, tools: list[Tool]) -> list[Tool]:
         """Return as many tools as are to be called, each once if there are enough."""
         count = self._settings.tool_calls
         if count <= len(tools):
-            return self._part.dice.sample(tools, count)
-        return self._part.dice.choices(tools, k=count)
+            return self._task.rng.sample(tools, count)
+        return self._task.rng.choices(tools, k=count)
 
     def _batches(self) -> Iterator[list[dict[str, str]]]:
         """Yield what it hands on, as many at once as one call may ask for."""
-        task, team = self._part.task, self._agent.delegates
+        task, team = self._task.record, self._agent.delegates
         if not team and task.request is not None and task.request.copy:
             return  # a copy does the work itself
-        count = self._settings.fan_out.draw(task.depth, self._part.dice)
-        first = self._part.dice.randrange(len(team)) if team else 0
+        count = self._settings.fan_out.draw(task.depth, self._task.rng)
+        first = self._task.rng.randrange(len(team)) if team else 0
         tasks: list[dict[str, str]] = []
         for place in range(count):
             about = f"part {place + 1} of {count}"
@@ -285,10 +291,10 @@ def goal_for(agent: Agent[Any], settings: SimulationSettings) -> str:
     except TypeError:
         return ""
     _, most = settings.fan_out.levels[0]
-    return msgspec.json.encode(instance_of(schema, length=most)).decode()
+    return msgspec.json.encode(sample_value(schema, length=most)).decode()
 
 
-def _read(request: ModelRequest) -> int:
+def _input_tokens(request: ModelRequest) -> int:
     """Return how many tokens a request has."""
     return estimated_tokens(request) - OUTPUT_ALLOWANCE
 
@@ -297,5 +303,5 @@ def _length(call: ToolCall) -> int:
     return len(call.name) + len(str(call.arguments))
 
 
-def _filled(length: int) -> str:
+def _filler_text(length: int) -> str:
     return (FILLER * (length // len(FILLER) + 1))[:length]

@@ -17,19 +17,19 @@ from delegation import Ledger, Outcome, TaskId, Tree
 from delegation.events import Entry
 from orchestrator.budget_scope import budget
 from orchestrator.doors.one_shot import run_once
-from orchestrator.execution.workspace.task_workspace import NOWHERE
+from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_redaction import EventT
 from orchestrator.journal.memory import MemoryJournal
-from orchestrator.services import open_house
-from orchestrator.simulation.ports import SimulatedDelegator, SimulatedRoster
+from orchestrator.services import open_services
+from orchestrator.simulation.ports import SimulatedAgentRegistry, SimulatedDelegator
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import (
-    Level,
-    Stretch,
+    OverlapCount,
     Wait,
-    levels,
+    WaitInterval,
     longest_chain,
+    overlap_counts,
 )
 
 IN_FLIGHT = frozenset({Wait.MODEL, Wait.FAILURES})
@@ -54,9 +54,9 @@ class SimulatedRun:
     """How attempts failed."""
     endings: dict[str, int]
     """How tasks ended, the root included."""
-    in_flight: Sequence[Level]
+    in_flight: Sequence[OverlapCount]
     """How many calls were with a provider, from each moment on."""
-    in_line: Sequence[Level]
+    in_line: Sequence[OverlapCount]
     """How many tasks waited for room, from each moment on."""
     peak_places: int
     """How many tasks held a place at most: what `Rules.live_tasks` bounds."""
@@ -94,13 +94,13 @@ def simulate_once(
             "a simulation has an event loop of its own; from inside another, await"
             " trio.to_thread.run_sync(simulate, agent, goal, settings)"
         )
-    stage = _Stage(agent, goal, settings, seed)
+    stage = _Simulation(agent, goal, settings, seed)
     clock = MockClock(autojump_threshold=0)
     # Budgets around whoever simulates are not those around the run.
-    return contextvars.Context().run(partial(trio.run, stage.play, clock=clock))
+    return contextvars.Context().run(partial(trio.run, stage.run, clock=clock))
 
 
-class _Book(Bookkeeper):
+class _SlotCountingBookkeeper(Bookkeeper):
     """Notes how many places are taken at most."""
 
     peak_places = 0
@@ -108,11 +108,11 @@ class _Book(Bookkeeper):
     def _post(self, event: EventT) -> EventT:
         kept = super()._post(event)
         for session in self.ledger.sessions.values():
-            self.peak_places = max(self.peak_places, session.room.working)
+            self.peak_places = max(self.peak_places, session.slots.in_use)
         return kept
 
 
-class _Stage:
+class _Simulation:
     def __init__(
         self, agent: Agent[Any], goal: str, settings: SimulationSettings, seed: int
     ) -> None:
@@ -120,37 +120,37 @@ class _Stage:
         self._goal = goal
         self._settings = settings
         self._seed = seed
-        self._roster = SimulatedRoster(settings, seed)
+        self._registry = SimulatedAgentRegistry(settings, seed)
         self._journal = MemoryJournal()
 
-    async def play(self) -> SimulatedRun:
-        book = _Book(
+    async def run(self) -> SimulatedRun:
+        book = _SlotCountingBookkeeper(
             self._journal, Ledger(self._settings.rules), clock=trio.current_time
         )
         # As long as those of a real run: models read them.
         ids = map(TaskId, map("t_{:016x}".format, itertools.count(1)))
-        async with open_house(
+        async with open_services(
             book,
-            self._roster,
-            NOWHERE,
+            self._registry,
+            NO_WORKSPACE,
             new_task_id=partial(next, ids),
-            delegating=partial(SimulatedDelegator, self._roster),
+            make_delegator=partial(SimulatedDelegator, self._registry),
         ) as house:
             with self._budget():
                 run = await run_once(house, self._agent, self._goal, ())
-        return self._told(run.outcome, run.tree, book.peak_places)
+        return self._result(run.outcome, run.tree, book.peak_places)
 
     def _budget(self) -> AbstractContextManager[None]:
         allowed = self._settings.budget
         return nullcontext() if allowed is None else budget(**attrs.asdict(allowed))
 
-    def _told(self, outcome: Outcome, tree: Tree, peak_places: int) -> SimulatedRun:
-        parts = self._roster.parts
-        stretches = {task: part.stretches for task, part in parts.items()}
+    def _result(self, outcome: Outcome, tree: Tree, peak_places: int) -> SimulatedRun:
+        parts = self._registry.simulated_tasks
+        stretches = {task: part.waits for task, part in parts.items()}
         began = float(tree[tree.root]["requested"])
         nodes = [tree[task] for task in tree.graph]
         queued = [
-            Stretch(node["requested"], start, Wait.SLOTS)
+            WaitInterval(node["requested"], start, Wait.SLOTS)
             for node in nodes
             if (start := _started(node)) > node["requested"]
         ]
@@ -170,12 +170,12 @@ class _Stage:
             },
             failures=dict(sorted(failures.items())),
             endings=dict(sorted(tree.counts().items())),
-            in_flight=levels(
+            in_flight=overlap_counts(
                 (it.begin, it.end) for it in everything if it.wait in IN_FLIGHT
             ),
-            in_line=levels((it.begin, it.end) for it in queued),
+            in_line=overlap_counts((it.begin, it.end) for it in queued),
             peak_places=peak_places,
-            unpriced=tuple(sorted(self._roster.unpriced)),
+            unpriced=tuple(sorted(self._registry.unpriced)),
         )
 
 

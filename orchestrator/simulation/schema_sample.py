@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
-TEXTS: Final = {
+FORMAT_SAMPLES: Final = {
     "date": "2026-01-02",
     "date-time": "2026-01-02T03:04:05Z",
     "time": "03:04:05Z",
@@ -22,35 +22,35 @@ TEXTS: Final = {
 }
 
 
-def instance_of(schema: Mapping[str, Any], *, length: int) -> Any:
+def sample_value(schema: Mapping[str, Any], *, length: int) -> Any:
     """Return a value that fits a schema, as plain JSON.
 
     Args:
         schema: what it must fit. What only a pattern can say is not looked at.
         length: how long lists are, where the schema allows it.
     """
-    return _Maker(schema, length).make(schema)
+    return _SampleBuilder(schema, length).make(schema)
 
 
-class _Maker:
+class _SampleBuilder:
     def __init__(self, root: Mapping[str, Any], length: int) -> None:
         self._root = root
         self._length = length
         self._numbers = itertools.count(1)
         self._depth = 0
         """How many lists what is made now is in."""
-        self._open: list[str] = []
+        self._open_refs: list[str] = []
         """The definitions that are being made: one in itself is left out where it can be."""
-        self._words: dict[str, Callable[[Any], Any]] = {
-            "$ref": self._referred,
-            "const": _as_it_is,
+        self._keywords: dict[str, Callable[[Any], Any]] = {
+            "$ref": self._from_ref,
+            "const": _unchanged,
             "enum": lambda values: values[0],
-            "anyOf": self._chosen,
-            "oneOf": self._chosen,
-            "allOf": self._merged,
+            "anyOf": self._from_any_of,
+            "oneOf": self._from_any_of,
+            "allOf": self._from_all_of,
         }
         """What says more than the type does."""
-        self._kinds: dict[str, Callable[[dict[str, Any]], Any]] = {
+        self._types: dict[str, Callable[[dict[str, Any]], Any]] = {
             "object": self._object,
             "array": self._array,
             "integer": lambda schema: int(_number(schema, step=1)),
@@ -63,29 +63,29 @@ class _Maker:
         if not isinstance(schema, dict):
             return {}  # `true`: anything fits
         schema = cast("dict[str, Any]", schema)
-        for word, make in self._words.items():
+        for word, make in self._keywords.items():
             if word in schema:
                 return make(schema[word])
-        return self._typed(schema)
+        return self._from_type(schema)
 
-    def _merged(self, parts: list[dict[str, Any]]) -> Any:
+    def _from_all_of(self, parts: list[dict[str, Any]]) -> Any:
         merged: dict[str, Any] = {}
         for part in parts:
             merged |= self._resolved(part)
         return self.make(merged)
 
-    def _typed(self, schema: dict[str, Any]) -> Any:
+    def _from_type(self, schema: dict[str, Any]) -> Any:
         kind = schema.get("type", "object" if "properties" in schema else "string")
         if isinstance(kind, list):
             kind = cast("list[str]", kind)[0]
-        return self._kinds[kind](schema) if kind in self._kinds else self._text(schema)
+        return self._types[kind](schema) if kind in self._types else self._text(schema)
 
-    def _referred(self, reference: str) -> Any:
-        self._open.append(reference)
+    def _from_ref(self, reference: str) -> Any:
+        self._open_refs.append(reference)
         try:
             return self.make(self._resolved({"$ref": reference}))
         finally:
-            self._open.pop()
+            self._open_refs.pop()
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
         if "$ref" not in schema:
@@ -95,12 +95,13 @@ class _Maker:
             found = found[step]
         return cast("dict[str, Any]", found)
 
-    def _chosen(self, choices: list[Any]) -> Any:
+    def _from_any_of(self, choices: list[Any]) -> Any:
         """Make the first of several that says something and does not go round in a circle."""
         best = [
             choice
             for choice in choices
-            if choice.get("type") != "null" and choice.get("$ref") not in self._open
+            if choice.get("type") != "null"
+            and choice.get("$ref") not in self._open_refs
         ]
         nothing = [choice for choice in choices if choice.get("type") == "null"]
         return self.make((best or nothing or choices)[0])
@@ -133,14 +134,16 @@ class _Maker:
             self._depth -= 1
 
     def _text(self, schema: dict[str, Any]) -> str:
-        if (form := schema.get("format") or schema.get("contentEncoding")) in TEXTS:
-            return TEXTS[form]
+        if (
+            form := schema.get("format") or schema.get("contentEncoding")
+        ) in FORMAT_SAMPLES:
+            return FORMAT_SAMPLES[form]
         # Numbered: where a list must have different ones, it has.
         text = f"text {next(self._numbers)}".ljust(schema.get("minLength", 0), ".")
         return text[: schema.get("maxLength")]
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 

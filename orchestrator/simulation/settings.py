@@ -38,10 +38,10 @@ class Breadth:
             )
         return cls(tuple(levels))
 
-    def draw(self, level: int, dice: random.Random) -> int:
+    def draw(self, level: int, rng: random.Random) -> int:
         """Return how many tasks somebody on a level hands on."""
         few, many = self.levels[min(level, len(self.levels) - 1)]
-        return few if few == many else dice.randint(few, many)
+        return few if few == many else rng.randint(few, many)
 
 
 def _fan_out(given: "Breadth | str | int") -> Breadth:
@@ -109,6 +109,6 @@ class SimulationSettings:
                 f"failure_rate={self.failure_rate} makes no sense: it is a share, 0 to 1"
             )
 
-    def draw(self, median: float, dice: random.Random) -> float:
+    def draw(self, median: float, rng: random.Random) -> float:
         """Return a time or a length around a median."""
-        return median * math.exp(self.spread * dice.gauss(0, 1))
+        return median * math.exp(self.spread * rng.gauss(0, 1))

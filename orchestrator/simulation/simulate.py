@@ -7,12 +7,12 @@ from agents import Agent
 from orchestrator.simulation.random_model import goal_for
 from orchestrator.simulation.run import SimulatedRun, simulate_once
 from orchestrator.simulation.settings import SimulationSettings
-from orchestrator.simulation.statistics import SimulationReport, Tally
+from orchestrator.simulation.statistics import SeedStatistics, SimulationReport
 
 USUAL_GOAL: Final = "simulate"
 
 
-def _tell_nobody(_: SimulatedRun) -> None:
+def _ignore_run(_: SimulatedRun) -> None:
     """Take a run that nobody wants to look at."""
 
 
@@ -21,7 +21,7 @@ def simulate(
     goal: str | None = None,
     settings: SimulationSettings | None = None,
     *,
-    tell: Callable[[SimulatedRun], None] = _tell_nobody,
+    tell: Callable[[SimulatedRun], None] = _ignore_run,
 ) -> SimulationReport:
     """Run an agent once for each seed, in virtual time, and return what that comes to.
 
@@ -35,7 +35,7 @@ def simulate(
     """
     settings = SimulationSettings() if settings is None else settings
     goal = goal_for(agent, settings) or USUAL_GOAL if goal is None else goal
-    tally = Tally()
+    tally = SeedStatistics()
     for seed in range(settings.first_seed, settings.first_seed + settings.seeds):
         run = simulate_once(agent, goal, settings, seed=seed)
         tally.add(run)

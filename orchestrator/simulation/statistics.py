@@ -12,7 +12,7 @@ import attrs
 import msgspec
 
 from orchestrator.simulation import charts
-from orchestrator.simulation.charts import Course
+from orchestrator.simulation.charts import Timeline
 from orchestrator.simulation.run import SimulatedRun
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import WORK, Wait
@@ -26,8 +26,8 @@ LIMITS: Final[Mapping[str, frozenset[Wait]]] = {
     "slots": frozenset({Wait.SLOTS}),
     "budget": frozenset({Wait.BUDGET}),
 }
-WORTH_A_WORD: Final = 0.05
-MEANING: Final[Mapping[str, str]] = {
+MENTIONED_SHARE: Final = 0.05
+LIMIT_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "critical path": "models and tools that wait for each other",
     "failures": "attempts that fail, and the pauses after them",
     "provider rate": "waiting to be let through by a provider",
@@ -93,7 +93,7 @@ class SimulationReport:
     unpriced: tuple[str, ...]
     """The models of which nobody knows what they cost."""
     seeds: tuple["SeedResult", ...]
-    typical: Course
+    typical: Timeline
     """What happened when in the run whose makespan is the p50."""
 
     @property
@@ -105,9 +105,9 @@ class SimulationReport:
     def sentence(self) -> str:
         """What limits it, for people."""
         limit, second, *_ = sorted(self.shares, key=lambda it: -self.shares[it])
-        words = f"{limit}: {self.shares[limit]:.0%} of the makespan is {MEANING[limit]}"
-        if self.shares[second] >= WORTH_A_WORD:
-            words += f", {self.shares[second]:.0%} {MEANING[second]}"
+        words = f"{limit}: {self.shares[limit]:.0%} of the makespan is {LIMIT_DESCRIPTIONS[limit]}"
+        if self.shares[second] >= MENTIONED_SHARE:
+            words += f", {self.shares[second]:.0%} {LIMIT_DESCRIPTIONS[second]}"
         return words
 
     def to_text(self) -> str:
@@ -180,7 +180,7 @@ def result_of(run: SimulatedRun) -> SeedResult:
     )
 
 
-class Tally:
+class SeedStatistics:
     """Adds up runs as they come: their trees need not be kept."""
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class Tally:
         self._endings: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._unpriced: set[str] = set()
-        self._courses: list[Course] = []
+        self._timelines: list[Timeline] = []
 
     def add(self, run: SimulatedRun) -> None:
         self.results.append(result_of(run))
@@ -200,7 +200,7 @@ class Tally:
         self._endings.update(run.endings)
         self._failures.update(run.failures)
         self._unpriced.update(run.unpriced)
-        self._courses.append(Course.of(run))
+        self._timelines.append(Timeline.of(run))
 
     def report(
         self, agent: str, goal: str, settings: SimulationSettings
@@ -230,7 +230,7 @@ class Tally:
             failures=_sorted(self._failures),
             unpriced=tuple(sorted(self._unpriced)),
             seeds=tuple(self.results),
-            typical=self._courses[p50],
+            typical=self._timelines[p50],
         )
 
 

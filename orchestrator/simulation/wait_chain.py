@@ -41,7 +41,7 @@ WORK: Final = frozenset({Wait.MODEL, Wait.TOOL, Wait.OTHER})
 
 
 @attrs.frozen
-class Stretch:
+class WaitInterval:
     """A time in which one task waited for one thing."""
 
     begin: float
@@ -54,30 +54,30 @@ class Stretch:
 
 
 @attrs.define
-class _Life:
+class _TaskHistory:
     """What is left to look at of a task, on the way back in time."""
 
     requested: float
     started: float
-    stretches: list[Stretch]
+    waits: list[WaitInterval]
     children: list[tuple[float, TaskId]]
     """The end of each child, and which."""
 
 
 def longest_chain(
-    tree: Tree, stretches: Mapping[TaskId, Sequence[Stretch]]
+    tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]
 ) -> dict[Wait, float]:
     """Return how long the end of a run waited for each thing, one after the other."""
-    lives = {task: _life(tree, task, stretches.get(task, ())) for task in tree.graph}
+    lives = {task: _history_of(tree, task, waits.get(task, ())) for task in tree.graph}
     spent: dict[Wait, list[float]] = {wait: [] for wait in Wait}
     here, now = tree.root, float(tree[tree.root]["ended"])
     while True:
         life = lives[here]
         _skip_later(life, now)
-        ended = life.stretches[-1].end if life.stretches else -math.inf
+        ended = life.waits[-1].end if life.waits else -math.inf
         child_ended = life.children[-1][0] if life.children else -math.inf
-        if life.stretches and ended >= child_ended:
-            stretch = life.stretches.pop()
+        if life.waits and ended >= child_ended:
+            stretch = life.waits.pop()
             spent[Wait.OTHER].append(now - stretch.end)
             spent[stretch.wait].append(stretch.seconds)
             now = stretch.begin
@@ -96,55 +96,59 @@ def longest_chain(
     return {wait: math.fsum(seconds) for wait, seconds in spent.items()}
 
 
-def _life(tree: Tree, task: TaskId, stretches: Sequence[Stretch]) -> _Life:
+def _history_of(
+    tree: Tree, task: TaskId, waits: Sequence[WaitInterval]
+) -> _TaskHistory:
     node = tree[task]
     ends = [(tree[child]["ended"], child) for child in tree.children(task)]
     # Who never started waited for room until its end.
     started = node["ended"] if node["started"] is None else node["started"]
-    return _Life(
+    return _TaskHistory(
         float(node["requested"]),
         float(started),
-        sorted(stretches, key=attrgetter("end", "begin")),
+        sorted(waits, key=attrgetter("end", "begin")),
         sorted((float(end), child) for end, child in ends if end is not None),
     )
 
 
-def _skip_later(life: _Life, now: float) -> None:
+def _skip_later(history: _TaskHistory, now: float) -> None:
     """Leave out what had not ended by then: nobody waited for it."""
-    while life.stretches and life.stretches[-1].end > now:
-        life.stretches.pop()
-    while life.children and life.children[-1][0] > now:
-        life.children.pop()
+    while history.waits and history.waits[-1].end > now:
+        history.waits.pop()
+    while history.children and history.children[-1][0] > now:
+        history.children.pop()
 
 
 @attrs.frozen
-class Level:
+class OverlapCount:
     """How many of something there were from one moment on."""
 
     at: float
     count: int
 
 
-def levels(spans: Iterable[tuple[float, float]]) -> list[Level]:
+def overlap_counts(spans: Iterable[tuple[float, float]]) -> list[OverlapCount]:
     """Return how many spans overlap, from each moment on at which that changes."""
     changes: dict[float, int] = {}
     for begin, end in spans:
         changes[begin] = changes.get(begin, 0) + 1
         changes[end] = changes.get(end, 0) - 1
     count = 0
-    found: list[Level] = []
+    found: list[OverlapCount] = []
     for at in sorted(changes):
         count += changes[at]
-        found.append(Level(at, count))
+        found.append(OverlapCount(at, count))
     return found
 
 
-def sampled(found: Sequence[Level], *, until: float, columns: int) -> list[float]:
+def column_means(
+    counts: Sequence[OverlapCount], *, until: float, columns: int
+) -> list[float]:
     """Return the mean of each of so many equal parts of the time from zero on."""
     areas: list[list[float]] = [[] for _ in range(columns)]
     width = until / columns if until else 1.0
     for level, following in zip(
-        found, [*found[1:], Level(until, 0)] if found else [], strict=True
+        counts, [*counts[1:], OverlapCount(until, 0)] if counts else [], strict=True
     ):
         begin = level.at
         while level.count and begin < following.at:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from delegation import Encoded, SessionId
 from delegation.events import Entry
 from orchestrator.errors import JournalError
-from orchestrator.journal.journal import Journal, Kept
+from orchestrator.journal.journal import Journal, JournalContents
 
 
 class CrashedError(JournalError):
@@ -36,12 +36,15 @@ class CrashingJournal:
         self.crashed = False
 
     def append(
-        self, entry: Entry, encoded: Encoded, rest: Mapping[SessionId, str | None]
+        self,
+        entry: Entry,
+        encoded: Encoded,
+        idle_changes: Mapping[SessionId, str | None],
     ) -> None:
         if entry.seq > self._after:
             self.crashed = True
         else:
-            self._journal.append(entry, encoded, rest)
+            self._journal.append(entry, encoded, idle_changes)
 
     async def wait_durable(self, seq: int) -> None:
         await self._journal.wait_durable(min(seq, self._after))
@@ -52,7 +55,7 @@ class CrashingJournal:
                 type(self._journal).__name__, f"it crashed after entry {self._after}"
             )
 
-    async def read(self) -> Kept:
+    async def read(self) -> JournalContents:
         return await self._journal.read()
 
     async def read_session(self, session: SessionId) -> Sequence[Entry]:

@@ -18,7 +18,7 @@ from agents import (
     ToolCall,
     Usage,
 )
-from agents.models.http.provider_errors import failed_answer
+from agents.models.http.provider_errors import status_error
 from delegation import Reply
 from orchestrator.doors.session import Session
 
@@ -58,7 +58,7 @@ class _FaultyModel:
         self._faults = faults
         self._retry_after = retry_after
         for fault in faults:
-            if isinstance(fault, str) and fault not in {*_WORDS, "garbage"}:
+            if isinstance(fault, str) and fault not in {*_NAMED_FAULTS, "garbage"}:
                 raise DefinitionError(
                     f"{fault!r} is no fault: give an HTTP status, 'timeout', 'malformed',"
                     " 'garbage', an exception or None"
@@ -86,18 +86,18 @@ class _FaultyModel:
         if isinstance(fault, Exception):
             return fault
         if isinstance(fault, str):
-            kind, what = _WORDS[fault]
+            kind, what = _NAMED_FAULTS[fault]
             return ModelError(f"{self.name} {what}", kind=kind)
         headers: Mapping[str, str] = {}
         if fault == 429 and self._retry_after is not None:
             headers = {"retry-after": str(self._retry_after)}
-        said = failed_answer(fault, headers, b"a fault to order")
+        said = status_error(fault, headers, b"a fault to order")
         return ModelError(
             f"{self.name} {said}", kind=said.kind, retry_after=said.retry_after
         )
 
 
-_WORDS: Final = {
+_NAMED_FAULTS: Final = {
     "timeout": (Failure.TIMEOUT, f"did not answer within {TIMEOUT_SECONDS:.0f} s"),
     "malformed": (Failure.MALFORMED, "answered with what is no answer"),
 }
@@ -133,14 +133,14 @@ class DroppingDoor:
             raise OSError("the line is dead")
         await self._session.deliver(reply)
 
-    def hang_up(self) -> None:
-        self._session.hang_up()
+    def disconnect(self) -> None:
+        self._session.disconnect()
 
 
 def drop_deliveries(session: Session, times: float) -> DroppingDoor:
     """Have the next deliveries to a session fail, so many times; `math.inf` is for ever."""
     door = DroppingDoor(session, times)
-    turns = session._house.turns  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    turns = session._services.turns  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     turns.detach(session.id)
     turns.attach(session.id, door)
     return door

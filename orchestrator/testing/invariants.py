@@ -52,10 +52,10 @@ def laws_of(entries: Sequence[Entry], rules: Rules | None = None) -> list[str]:
         entries: all of a journal, or all of some sessions in it.
         rules: the limits under which it was written, whenever it was opened.
     """
-    inspection = _Inspection(rules or Rules())
+    inspection = _JournalCheck(rules or Rules())
     for entry in entries:
-        inspection.look(entry)
-    return [*inspection.broken, *inspection.at_the_end(entries)]
+        inspection.check(entry)
+    return [*inspection.broken, *inspection.check_ledger(entries)]
 
 
 class _Budget:
@@ -69,14 +69,14 @@ class _Budget:
         self.cost = 0
         self.tasks = 0
 
-    def book(self, usage: Usage) -> None:
+    def add(self, usage: Usage) -> None:
         # The attempts inside one call are booked when it is over: it is the call that counts.
         self.calls += 1
         self.tokens += usage.tokens
         self.cost += usage.cost
 
     @property
-    def passed(self) -> list[str]:
+    def exceeded(self) -> list[str]:
         budget = self.budget
         amounts = {
             "calls": (self.calls, budget.calls),
@@ -103,16 +103,16 @@ class _Task:
         self.settled = 0
 
 
-class _Inspection:
+class _JournalCheck:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.broken: list[str] = []
         self._seq = 0
         self._at = float("-inf")
         self._tasks: dict[TaskId, _Task] = {}
-        self._waited_for: dict[TaskId, set[TaskId]] = {}
+        self._unsettled_joined: dict[TaskId, set[TaskId]] = {}
         """The joined children of each session that have not ended."""
-        self._places: Counter[SessionId] = Counter()
+        self._slots: Counter[SessionId] = Counter()
         self._children: Counter[TaskId] = Counter()
         self._detached: Counter[SessionId] = Counter()
         self._read: set[int] = set()
@@ -120,11 +120,11 @@ class _Inspection:
         self._used: dict[SessionId, Usage] = {}
         self._budgets: dict[str, _Budget] = {}
         self._accounts: dict[TaskId, tuple[str, ...]] = {}
-        self._of_session: dict[SessionId, tuple[str, ...]] = {}
+        self._session_accounts: dict[SessionId, tuple[str, ...]] = {}
         """The budgets that hold for all turns of a session."""
-        self._envelopes: dict[int, tuple[Grant, ...]] = {}
+        self._message_grants: dict[int, tuple[Grant, ...]] = {}
 
-    def look(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
+    def check(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
         self._require(entry, entry.seq > self._seq, "comes after a later one")
         # The clock of another process may be another one.
         is_later = entry.at >= self._at or isinstance(entry.event, JournalOpened)
@@ -135,23 +135,23 @@ class _Inspection:
                 self._interrupt()
             case SessionOpened(session, _, budget, grants):
                 self._grant(root_of(session), 0, (), budget, grants)
-                self._of_session[session] = self._accounts[root_of(session)]
+                self._session_accounts[session] = self._accounts[root_of(session)]
             case MessageReceived(grants=grants):
-                self._envelopes[entry.seq] = grants
+                self._message_grants[entry.seq] = grants
             case TurnStarted(session, mail=mail):
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
                 # What a message was said under holds for the turn that reads it.
                 grants = tuple(
-                    it for seq in mail for it in self._envelopes.get(seq, ())
+                    it for seq in mail for it in self._message_grants.get(seq, ())
                 )
-                above = self._of_session.get(session, ())
+                above = self._session_accounts.get(session, ())
                 self._grant(root_of(session), 0, above, None, grants)
             case TurnEnded(session, turn):
                 once = (session, turn) not in self._ended
                 self._require(entry, once, "ends a turn again")
                 self._ended.add((session, turn))
-                waited = self._waited_for.get(root_of(session), ())
+                waited = self._unsettled_joined.get(root_of(session), ())
                 self._require(entry, not waited, "ends before its joined children")
             case TaskRequested(request, mode):
                 self._requested(entry, request, mode)
@@ -185,7 +185,7 @@ class _Inspection:
         for task in self._tasks.values():
             task.running = False
             task.joined_running = 0
-        self._places.clear()
+        self._slots.clear()
         self._children.clear()
         self._detached.clear()
 
@@ -217,14 +217,14 @@ class _Inspection:
             most = account.budget.depth
             fits = most is None or depth - account.depth <= most
             self._require(entry, fits, f"is too deep for {account.budget}")
-            self._require_kept(entry, account)
+            self._require_within_budget(entry, account)
         above = self._accounts[request.id]
         self._grant(request.id, depth, above, request.budget, ())
         if mode is Mode.JOINED:
             if parent is not None:
                 parent.unsettled.add(request.id)
             else:
-                self._waited_for.setdefault(request.parent, set()).add(request.id)
+                self._unsettled_joined.setdefault(request.parent, set()).add(request.id)
 
     def _started(self, entry: Entry, task: _Task) -> None:
         self._require(entry, not task.settled, "starts after its end")
@@ -236,14 +236,14 @@ class _Inspection:
         # A parent lends its place to the first joined child that it waits for.
         borrows = task.mode is Mode.JOINED and parent is not None and parent.running
         if not (borrows and parent is not None and not parent.joined_running):
-            self._places[session] += 1
+            self._slots[session] += 1
         if task.mode is Mode.DETACHED:
             self._detached[session] += 1
         elif parent is not None:
             parent.joined_running += 1
         live = self._children[task.request.parent]
         for count, most, what in (
-            (self._places[session], rules.live_tasks, "tasks work"),
+            (self._slots[session], rules.live_tasks, "tasks work"),
             (live, rules.live_children, "tasks of one parent run"),
             (self._detached[session], rules.detached, "tasks run in the background"),
         ):
@@ -257,7 +257,7 @@ class _Inspection:
         parent = self._tasks.get(task.request.parent)
         if parent is not None:
             parent.unsettled.discard(id_)
-        self._waited_for.get(task.request.parent, set()).discard(id_)
+        self._unsettled_joined.get(task.request.parent, set()).discard(id_)
         if not task.running:
             return
         task.running = False
@@ -268,7 +268,7 @@ class _Inspection:
             parent.joined_running -= 1
         lent = task.mode is Mode.JOINED and parent is not None and parent.running
         if not (lent and parent is not None and not parent.joined_running):
-            self._places[entry.session] -= 1
+            self._slots[entry.session] -= 1
 
     def _acted(self, entry: Entry, task: TaskId) -> None:
         if task in self._tasks:
@@ -279,19 +279,19 @@ class _Inspection:
         used = self._used.get(entry.session, Usage())
         self._used[entry.session] = used + usage
         for id_ in self._accounts.get(task, ()):
-            self._budgets[id_].book(usage)
-            self._require_kept(entry, self._budgets[id_])
+            self._budgets[id_].add(usage)
+            self._require_within_budget(entry, self._budgets[id_])
 
-    def _require_kept(self, entry: Entry, account: _Budget) -> None:
-        passed = account.passed
+    def _require_within_budget(self, entry: Entry, account: _Budget) -> None:
+        passed = account.exceeded
         self._require(entry, not passed, f"{account.budget}: {', '.join(passed)}")
 
-    def at_the_end(self, entries: Sequence[Entry]) -> Iterator[str]:
+    def check_ledger(self, entries: Sequence[Entry]) -> Iterator[str]:
         """Yield what the ledger makes of it that is not so."""
         ledger = Ledger(self._rules)
         try:
             for entry in entries:
-                ledger.post(entry)
+                ledger.fold(entry)
         except ImpossibleEventError as exc:
             yield f"the ledger refuses a fact: {exc}"
             return
@@ -299,7 +299,7 @@ class _Inspection:
             used = self._used.get(session.id, Usage())
             if session.tree.total != used:
                 yield f"{session.id} has used {session.tree.total}, and its models {used}"
-            if session.idle:
+            if session.has_nothing_pending:
                 for id_, task in self._tasks.items():
                     if not task.settled and task.request.origin.session == session.id:
                         yield f"{session.id} has ended, and task {id_} has not"

@@ -46,9 +46,9 @@ def assert_tree(tree: Run[Any] | Session | Tree, expected: str) -> None:
         tree = tree.tree
     wanted = _parsed(expected)
     rows = {row.task: row for row in tree.rows()}
-    found = _found(tree, tree.root, rows)
-    if not _fit(wanted, [found]):
-        diff = _difference(_written(wanted), _written((found,)))
+    found = _actual_node(tree, tree.root, rows)
+    if not _nodes_match(wanted, [found]):
+        diff = _difference(_indented_lines(wanted), _indented_lines((found,)))
         raise AssertionError(f"the tree is another one (- expected, + found):\n{diff}")
 
 
@@ -77,46 +77,51 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _found(tree: Tree, task: TaskId, rows: dict[TaskId, Row]) -> _Node:
+def _actual_node(tree: Tree, task: TaskId, rows: dict[TaskId, Row]) -> _Node:
     row = rows[task]
     line = f"{row.name} {row.status} {row.mode}: {printable(row.about)}"
-    return _Node(line, tuple(_found(tree, it, rows) for it in tree.children(task)))
+    return _Node(
+        line, tuple(_actual_node(tree, it, rows) for it in tree.children(task))
+    )
 
 
-def _fit(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
+def _nodes_match(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
     """Tell whether tasks are those that are wanted, in their order."""
     if not wanted:
         return not found
     first, rest = wanted[0], wanted[1:]
     if first.line == ANY and not first.children:
-        return any(_fit(rest, found[count:]) for count in range(len(found) + 1))
+        return any(_nodes_match(rest, found[count:]) for count in range(len(found) + 1))
     return (
         bool(found)
-        and _fits(first.line, found[0].line)
-        and _fit(first.children, found[0].children)
-        and _fit(rest, found[1:])
+        and _line_matches(first.line, found[0].line)
+        and _nodes_match(first.children, found[0].children)
+        and _nodes_match(rest, found[1:])
     )
 
 
-def _fits(wanted: str, found: str) -> bool:
+def _line_matches(wanted: str, found: str) -> bool:
     """Tell whether a line is what is wanted, as far as that goes."""
     words, colon, about = wanted.partition(":")
     found_words, _, found_about = found.partition(": ")
     pairs = zip(words.split(), [*found_words.split(), "", "", ""], strict=False)
-    if not all(_matches(word, one) for word, one in pairs):
+    if not all(_text_matches(word, one) for word, one in pairs):
         return False
-    return not colon or _matches(about.strip(), found_about)
+    return not colon or _text_matches(about.strip(), found_about)
 
 
-def _matches(wanted: str, found: str) -> bool:
+def _text_matches(wanted: str, found: str) -> bool:
     pattern = ".*".join(map(re.escape, wanted.split(ANY)))
     return re.fullmatch(pattern, found) is not None
 
 
-def _written(nodes: Sequence[_Node], indent: str = "") -> list[str]:
+def _indented_lines(nodes: Sequence[_Node], indent: str = "") -> list[str]:
     lines: list[str] = []
     for node in nodes:
-        lines += [indent + node.line, *_written(node.children, indent + " " * INDENT)]
+        lines += [
+            indent + node.line,
+            *_indented_lines(node.children, indent + " " * INDENT),
+        ]
     return lines
 
 
@@ -132,4 +137,4 @@ def _difference(wanted: Sequence[str], found: Sequence[str]) -> str:
 
 
 def _same(wanted: str, found: str) -> bool:
-    return _depth(wanted) == _depth(found) and _fits(wanted, found.strip())
+    return _depth(wanted) == _depth(found) and _line_matches(wanted, found.strip())

@@ -7,26 +7,26 @@ import pytest
 
 from agents import CallId, Tool, ToolCall, ToolError
 from agents.redaction.redactor import redacted
-from agents.tools.context import Scene, playing
-from agents.tools.files.seen_files import Desk, Shelf
+from agents.tools.context import ToolContext, use_tool_context
+from agents.tools.files.seen_files import FileRegistry, SeenFiles
 
 
 class Worker:
     """A task, as far as its tools see it."""
 
     def __init__(
-        self, workspace: Path, shelf: Shelf | None = None, who: str = "/editor"
+        self, workspace: Path, shelf: FileRegistry | None = None, who: str = "/editor"
     ) -> None:
-        self._scene = Scene(
+        self._scene = ToolContext(
             workspace=workspace,
             environ={},
-            desk=Desk(shelf or Shelf(), who),
+            seen_files=SeenFiles(shelf or FileRegistry(), who),
             processes=cast("Any", None),  # No file tool starts any.
             redact=redacted,
         )
 
     async def use(self, used: Tool, /, **arguments: Any) -> str:
-        with playing(self._scene):
+        with use_tool_context(self._scene):
             return await used.run(ToolCall(used.name, arguments, id=CallId("1")))
 
     async def refused(self, used: Tool, /, **arguments: Any) -> str:

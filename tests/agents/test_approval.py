@@ -29,7 +29,13 @@ from agents import (
     take_turn,
     tool,
 )
-from agents.approval import ApprovalRule, Subject, Verdict, ruling, strictest
+from agents.approval import (
+    ApprovalRule,
+    Subject,
+    Verdict,
+    matching_rule,
+    strictest_rule,
+)
 
 GO = UserMessage("go")
 ALLOW, ASK, DENY = Verdict
@@ -40,11 +46,11 @@ def command(line: str, tool: str = "terminal") -> Subject:
 
 
 def file(path: str, tool: str = "write_file") -> Subject:
-    return Subject(tool=tool, path=path, real=f"/home/ann/work/{path}")
+    return Subject(tool=tool, path=path, real_path=f"/home/ann/work/{path}")
 
 
 def said_of(rules: list[ApprovalRule], subject: Subject) -> Verdict | None:
-    rule = ruling(rules, subject)
+    rule = matching_rule(rules, subject)
     return None if rule is None else rule.verdict
 
 
@@ -63,9 +69,9 @@ def test_the_first_rule_that_fits_decides() -> None:
 def test_what_no_rule_is_about_passes() -> None:
     rules = [deny("terminal"), ask("write_file", path="docs/*")]
 
-    assert ruling(rules, Subject(tool="read_file", path="docs/a")) is None
-    assert ruling(rules, file("notes.txt")) is None
-    assert ruling([], command("ls")) is None
+    assert matching_rule(rules, Subject(tool="read_file", path="docs/a")) is None
+    assert matching_rule(rules, file("notes.txt")) is None
+    assert matching_rule([], command("ls")) is None
 
 
 def test_what_is_only_partly_allowed_is_asked_about_otherwise() -> None:
@@ -92,7 +98,7 @@ def test_what_is_only_partly_allowed_is_asked_about_otherwise() -> None:
     ],
 )
 def test_a_tool_is_named_or_fits_a_pattern(pattern: str, name: str, fits: bool) -> None:
-    assert (ruling([deny(pattern)], Subject(tool=name)) is not None) is fits
+    assert (matching_rule([deny(pattern)], Subject(tool=name)) is not None) is fits
 
 
 def test_both_patterns_of_a_rule_have_to_fit() -> None:
@@ -114,7 +120,7 @@ def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
     leaf = [ask("terminal"), deny("write_file", path="secret*")]
 
     def verdict(*policies: list[ApprovalRule], of: Subject) -> Verdict | None:
-        rule = strictest(policies, of)
+        rule = strictest_rule(policies, of)
         return None if rule is None else rule.verdict
 
     assert verdict(leaf, middle, top, of=command("rm x")) is DENY
@@ -123,7 +129,7 @@ def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
     assert verdict(leaf, middle, top, of=file("secrets")) is DENY
     assert verdict(middle, top, of=file("notes")) is ASK
     assert verdict(top, middle, leaf, of=Subject(tool="other")) is None
-    rule = strictest([leaf, middle, top], command("rm x"))
+    rule = strictest_rule([leaf, middle, top], command("rm x"))
     assert rule is not None
     assert rule.reason == "never"
 
@@ -131,7 +137,7 @@ def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
 def test_who_allows_the_shortest_time_to_think_decides_about_that() -> None:
     policies = [[ask("x", seconds=50)], [ask("x", seconds=5)], [allow("x")]]
 
-    rule = strictest(policies, Subject(tool="x"))
+    rule = strictest_rule(policies, Subject(tool="x"))
 
     assert rule is not None
     assert rule.seconds == 5
@@ -272,12 +278,14 @@ def test_a_part_of_a_line_is_found(
 
 def test_a_pattern_of_commands_is_a_fence_and_no_wall() -> None:
     """A shell has many ways to say one thing: this is known, and said where `deny` is."""
-    assert ruling([deny("terminal", command="rm *")], command("X=rm; $X y")) is None
+    assert (
+        matching_rule([deny("terminal", command="rm *")], command("X=rm; $X y")) is None
+    )
 
 
 @pytest.mark.parametrize("line", ["rmdir x", "farm x", "ls", "git commit -m confirm"])
 def test_another_command_is_not_taken_for_it(line: str) -> None:
-    assert ruling([deny("terminal", command="rm *")], command(line)) is None
+    assert matching_rule([deny("terminal", command="rm *")], command(line)) is None
 
 
 @pytest.mark.parametrize(
@@ -300,12 +308,12 @@ def test_another_command_is_not_taken_for_it(line: str) -> None:
     ],
 )
 def test_a_pattern_of_a_part(pattern: str, line: str, fits: bool) -> None:
-    found = ruling([deny("terminal", command=pattern)], command(line))
+    found = matching_rule([deny("terminal", command=pattern)], command(line))
     assert (found is not None) is fits
 
 
 def test_a_rule_about_commands_is_about_no_call_without_one() -> None:
-    assert ruling([deny("*", command="*")], Subject(tool="read_file")) is None
+    assert matching_rule([deny("*", command="*")], Subject(tool="read_file")) is None
 
 
 @pytest.mark.parametrize(
@@ -329,7 +337,7 @@ def test_a_huge_command_takes_no_longer_than_reading_it(
     """Everybody waits while a rule looks at a command."""
     began = time.perf_counter()
     for rule in (allow, ask, deny):
-        rule("terminal", command=pattern).fits(command(line))
+        rule("terminal", command=pattern).matches(command(line))
 
     assert time.perf_counter() - began < 2
 
@@ -357,24 +365,24 @@ def test_a_huge_command_takes_no_longer_than_reading_it(
 def test_a_file_is_named_from_the_workspace_on_or_from_the_top(
     rule: Callable[..., ApprovalRule], pattern: str, path: str, fits: bool
 ) -> None:
-    assert rule("write_file", path=pattern).fits(file(path)) is fits
+    assert rule("write_file", path=pattern).matches(file(path)) is fits
 
 
 def test_a_folder_is_no_way_around_a_rule_about_what_is_in_it() -> None:
-    assert deny("*", path="secrets/*").fits(file("secrets"))
-    assert ask("*", path="secrets/*").fits(file("secrets"))
-    assert not allow("*", path="docs/*").fits(file("docs"))
+    assert deny("*", path="secrets/*").matches(file("secrets"))
+    assert ask("*", path="secrets/*").matches(file("secrets"))
+    assert not allow("*", path="docs/*").matches(file("docs"))
 
 
 def test_letters_of_another_size_are_no_way_around_a_rule() -> None:
     """There are disks on which they name the same file. Of what is allowed, none is guessed."""
-    assert deny("*", path="Secrets/*").fits(file("sEcRETS/a"))
-    assert ask("*", path="secrets/*").fits(file("SECRETS"))
-    assert not allow("*", path="docs/*").fits(file("DOCS/a"))
+    assert deny("*", path="Secrets/*").matches(file("sEcRETS/a"))
+    assert ask("*", path="secrets/*").matches(file("SECRETS"))
+    assert not allow("*", path="docs/*").matches(file("DOCS/a"))
 
 
 def test_a_rule_about_files_is_about_no_call_without_one() -> None:
-    assert ruling([deny("*", path="*")], command("ls")) is None
+    assert matching_rule([deny("*", path="*")], command("ls")) is None
 
 
 # Rules that make no sense.
@@ -427,13 +435,13 @@ class Gatekeeper:
         self.came: list[str] = []
         self._held = held
 
-    async def admit(self, call: ToolCall) -> None:
+    async def wait_approved(self, call: ToolCall) -> None:
         self.came.append(call.id)
         await trio.sleep(1)
         if call.arguments.get("letter") == "no":
             raise ToolError("denied")
 
-    def is_held(self, call: ToolCall) -> bool:
+    def is_pending(self, call: ToolCall) -> bool:
         return call.id in self._held
 
 
@@ -473,8 +481,8 @@ async def take(
         model=model,
         tools=tools,
         record=record,
-        ready=ready,
-        gate=gate,
+        wait_durable=ready,
+        approvals=gate,
     )
     return steps
 

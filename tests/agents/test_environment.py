@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.redaction.command_environment import scrubbed
-from agents.redaction.redactor import Redactor, secrets_of
+from agents.redaction.command_environment import without_secret_variables
+from agents.redaction.redactor import Redactor, secret_values
 
 LONG = "swordfish"
 
@@ -31,8 +31,8 @@ LONG = "swordfish"
 def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
     environ = {name: LONG}
 
-    assert scrubbed(environ) == {}
-    assert secrets_of(environ) == [LONG]
+    assert without_secret_variables(environ) == {}
+    assert secret_values(environ) == [LONG]
 
 
 @pytest.mark.parametrize(
@@ -67,21 +67,21 @@ def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
 def test_a_variable_whose_name_says_nothing_is_handed_on(name: str) -> None:
     environ = {name: LONG}
 
-    assert scrubbed(environ) == environ
-    assert secrets_of(environ) == []
+    assert without_secret_variables(environ) == environ
+    assert secret_values(environ) == []
 
 
 def test_of_an_address_only_the_password_is_secret() -> None:
     environ = {"DATABASE_URL": "postgres://me:sword%20fish@host/db"}
 
-    assert secrets_of(environ) == ["sword%20fish", "sword fish"]
-    assert scrubbed(environ) == {}
+    assert secret_values(environ) == ["sword%20fish", "sword fish"]
+    assert without_secret_variables(environ) == {}
 
 
 def test_a_value_that_looks_like_a_secret_is_not_handed_on() -> None:
     environ = {"SETTINGS": '{"password": "swordfish"}', "PLAIN": '{"user": "me"}'}
 
-    assert scrubbed(environ) == {"PLAIN": '{"user": "me"}'}
+    assert without_secret_variables(environ) == {"PLAIN": '{"user": "me"}'}
 
 
 def test_a_path_is_no_secret(tmp_path: Path) -> None:
@@ -90,48 +90,50 @@ def test_a_path_is_no_secret(tmp_path: Path) -> None:
     file.touch()
     environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
 
-    assert secrets_of(environ, ["GOOGLE_APPLICATION_CREDENTIALS"]) == []
-    assert scrubbed(environ) == environ
+    assert secret_values(environ, ["GOOGLE_APPLICATION_CREDENTIALS"]) == []
+    assert without_secret_variables(environ) == environ
 
 
 def test_what_begins_like_a_path_and_is_none_is_secret() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "/" + "aB3+" * 100, "API_KEY": "/a\0bcdefgh"}
 
-    assert secrets_of(environ) == [*environ.values()]
+    assert secret_values(environ) == [*environ.values()]
 
 
 @pytest.mark.parametrize("value", ["", "true", "False", "none", "  "])
 def test_a_plain_word_is_no_secret(value: str) -> None:
-    assert secrets_of({"USE_TOKEN": value}) == []
+    assert secret_values({"USE_TOKEN": value}) == []
 
 
 def test_what_is_short_is_not_handed_on_and_not_looked_for() -> None:
     environ = {"DB_PASSWORD": "abc1234"}
 
-    assert scrubbed(environ) == {}
-    assert secrets_of(environ) == []
+    assert without_secret_variables(environ) == {}
+    assert secret_values(environ) == []
 
 
 def test_what_somebody_names_is_secret() -> None:
     environ = {"A": "abcd", "B": "abc", "C": "abcd"}
 
-    assert secrets_of(environ, named=["A", "B"]) == ["abcd"]
-    assert scrubbed(environ, named=["A", "B"]) == {"C": "abcd"}
+    assert secret_values(environ, declared=["A", "B"]) == ["abcd"]
+    assert without_secret_variables(environ, declared=["A", "B"]) == {"C": "abcd"}
 
 
 def test_what_somebody_hands_on_is_handed_on() -> None:
     environ = {"GITHUB_TOKEN": LONG, "NPM_TOKEN": LONG}
 
-    assert scrubbed(environ, hand_on=["GITHUB_TOKEN"]) == {"GITHUB_TOKEN": LONG}
+    assert without_secret_variables(environ, hand_on=["GITHUB_TOKEN"]) == {
+        "GITHUB_TOKEN": LONG
+    }
 
 
 def test_of_two_secrets_the_longer_comes_first() -> None:
     environ = {"A_TOKEN": "swordfish", "B_TOKEN": " swordfishes\n"}
 
-    assert secrets_of(environ) == ["swordfishes", "swordfish"]
+    assert secret_values(environ) == ["swordfishes", "swordfish"]
 
 
 def test_what_is_not_handed_on_is_taken_out_of_texts() -> None:
-    redactor = Redactor(secrets_of({"X_TOKEN": LONG, "HOME": "/root"}))
+    redactor = Redactor(secret_values({"X_TOKEN": LONG, "HOME": "/root"}))
 
-    assert redactor.text("the swordfish in /root") == "the *** in /root"
+    assert redactor.redact("the swordfish in /root") == "the *** in /root"

@@ -15,7 +15,7 @@ from agents import (
     TextDelta,
 )
 from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.retry import TAKEN_BACK
+from agents.models.wrappers.retry import RETRACTED
 
 STAYS = [Failure.BAD_REQUEST, Failure.REFUSED, Failure.CONTEXT_TOO_LONG]
 MOVES = [kind for kind in Failure if kind not in STAYS]
@@ -156,7 +156,7 @@ async def test_what_a_broken_stream_had_said_is_taken_back() -> None:
     told: list[ModelEvent] = []
     await ask(fallback(BreaksOff(), Named("b", "two")), told)
 
-    assert told[1] == Switched(Failure.CONNECTION, "cut" + TAKEN_BACK, "b")
+    assert told[1] == Switched(Failure.CONNECTION, "cut" + RETRACTED, "b")
 
 
 async def test_an_error_of_ours_is_not_the_providers() -> None:

@@ -269,7 +269,7 @@ def test_a_search_ends_when_its_time_is_up_and_says_so(
     search = Search(lambda _: True, seconds=0)
 
     with Workspace(tmp_path).find(path) as spot:
-        search.go(spot, Walk(Glob("**/*", hidden=False)))
+        search.run(spot, Walk(Glob("**/*", hidden=False)))
 
     assert list(search.report())[-1] == (
         "[stopped after 0 s: not all was searched; ask for a part of it, by path or glob]"

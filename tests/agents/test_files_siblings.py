@@ -9,7 +9,7 @@ import trio
 from agents import Tool, ToolError
 from agents.tools.files import seen_files
 from agents.tools.files.read_write import edit_file, read_file, write_file
-from agents.tools.files.seen_files import Desk, Fingerprint, Shelf
+from agents.tools.files.seen_files import FileRegistry, Fingerprint, SeenFiles
 from tests.agents.files_kit import Worker
 
 SIBLINGS = 50
@@ -35,7 +35,7 @@ def file_in_a_workspace(tmp_path: Path) -> Path:
 @pytest.fixture(name="siblings")
 def two_tasks_of_a_house(tmp_path: Path, file: Path) -> tuple[Worker, Worker]:
     assert file.is_relative_to(tmp_path)
-    shelf = Shelf()
+    shelf = FileRegistry()
     return (
         Worker(tmp_path, shelf, "/editor/coder[1]"),
         Worker(tmp_path, shelf, "/editor/coder[2]"),
@@ -201,7 +201,7 @@ async def test_no_change_of_many_siblings_is_lost(
 ) -> None:
     """All read, all change, and whoever comes too late reads again."""
     change(file, "end\n")
-    shelf = Shelf()
+    shelf = FileRegistry()
     refused = 0
 
     async def append(number: int) -> None:
@@ -236,7 +236,7 @@ async def test_no_change_of_many_siblings_is_lost(
 
 @pytest.mark.realtime
 async def test_of_many_who_make_a_file_one_does(tmp_path: Path) -> None:
-    shelf = Shelf()
+    shelf = FileRegistry()
     made: list[int] = []
 
     async def make(number: int) -> None:
@@ -259,7 +259,7 @@ async def test_of_many_who_make_a_file_one_does(tmp_path: Path) -> None:
 async def test_workspaces_in_each_other_share_their_files(
     tmp_path: Path, file: Path
 ) -> None:
-    shelf = Shelf()
+    shelf = FileRegistry()
     outer = Worker(tmp_path, shelf, "/outer")
     inner = Worker(file.parent, shelf, "/outer/inner")
     await outer.use(read_file, path="src/app.py")
@@ -293,23 +293,23 @@ async def test_a_long_file_is_known_by_what_the_system_says_of_it(
 def test_without_a_digest_a_version_is_known_by_size_and_time() -> None:
     seen = fingerprint("abc", digest=False)
 
-    assert seen.is_of(fingerprint("xyz"))
-    assert not seen.is_of(fingerprint("abc", modified=1))
-    assert fingerprint("abc").is_of(fingerprint("abc", modified=1))
-    assert not fingerprint("abc").is_of(fingerprint("xyz"))
+    assert seen.has_same_content(fingerprint("xyz"))
+    assert not seen.has_same_content(fingerprint("abc", modified=1))
+    assert fingerprint("abc").has_same_content(fingerprint("abc", modified=1))
+    assert not fingerprint("abc").has_same_content(fingerprint("xyz"))
 
 
 def test_a_shelf_forgets_who_wrote_long_ago() -> None:
     """A house may write files for ever; what is forgotten is a name, and no change."""
-    shelf = Shelf()
-    mine = Desk(shelf, "/mine")
+    shelf = FileRegistry()
+    mine = SeenFiles(shelf, "/mine")
     mine.note_read("/0", fingerprint("old"))
-    other = Desk(shelf, "/other")
+    other = SeenFiles(shelf, "/other")
 
     for number in range(seen_files.WRITERS + 1):
         other.note_written(f"/{number}", fingerprint("new"))
 
-    assert shelf.writer("/0", fingerprint("new")) is None
-    assert shelf.writer("/1", fingerprint("new")) == "/other"
+    assert shelf.last_writer("/0", fingerprint("new")) is None
+    assert shelf.last_writer("/1", fingerprint("new")) == "/other"
     with pytest.raises(ToolError, match=r"^x has changed since you read it"):
         mine.require_seen("/0", fingerprint("new"), path="x")

@@ -26,15 +26,15 @@ from agents import (
 from agents.models import http
 from agents.models.http.endpoint import (
     CALLS_PER_POOL,
-    KEPT_ALIVE,
-    Events,
+    KEEPALIVE_SECONDS,
     Pools,
+    SseParser,
     is_on_loopback,
 )
 from agents.models.providers.anthropic import AnthropicModel
 from agents.models.providers.openai_chat import OpenAIModel
 from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.registry import NamedModel
+from agents.models.registry import CloseableModel
 from tests.fake_provider import (
     FakeProvider,
     Raw,
@@ -48,13 +48,13 @@ from tests.fake_provider import (
 
 HELLO = UserMessage("hello")
 KEY = "sk-secret"
-MAKERS: dict[str, Callable[..., NamedModel]] = {
+MAKERS: dict[str, Callable[..., CloseableModel]] = {
     "/v1/chat/completions": OpenAIModel,
     "/v1/responses": ResponsesModel,
     "/v1/messages": AnthropicModel,
 }
 
-Make: TypeAlias = Callable[..., NamedModel]
+Make: TypeAlias = Callable[..., CloseableModel]
 
 
 @pytest.fixture
@@ -70,24 +70,24 @@ def maker(request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.fixture
-async def model(maker: Make, server: FakeProvider) -> AsyncIterator[NamedModel]:
+async def model(maker: Make, server: FakeProvider) -> AsyncIterator[CloseableModel]:
     model = made(maker, server)
     yield model
     await model.aclose()
 
 
-def made(maker: Make, server: FakeProvider, **more: Any) -> NamedModel:
+def made(maker: Make, server: FakeProvider, **more: Any) -> CloseableModel:
     # By convention the version belongs to the address at OpenAI, and to the path at Anthropic.
     url = server.url if maker is AnthropicModel else f"{server.url}/v1"
     return maker("some-model", **{"key": KEY, "base_url": url, **more})
 
 
-async def ask(model: NamedModel, **more: Any) -> AssistantMessage:
+async def ask(model: CloseableModel, **more: Any) -> AssistantMessage:
     given = {"instructions": "", "transcript": [HELLO], "tools": (), **more}
     return await model.answer(ModelRequest(**given))
 
 
-async def failure(model: NamedModel) -> ModelError:
+async def failure(model: CloseableModel) -> ModelError:
     with pytest.raises(ModelError) as caught:
         await ask(model)
     assert str(caught.value).startswith(f"{model.name} ")
@@ -104,7 +104,7 @@ CALLS = (
 
 @pytest.mark.parametrize("is_plain", [False, True])
 async def test_an_answer_comes_whole_and_with_what_it_used(
-    server: FakeProvider, model: NamedModel, *, is_plain: bool
+    server: FakeProvider, model: CloseableModel, *, is_plain: bool
 ) -> None:
     """Also from a server that streams nothing. A price that nobody has told us is unknown."""
     server.replies = [
@@ -136,7 +136,7 @@ async def test_an_answer_comes_whole_and_with_what_it_used(
 
 
 async def test_pieces_are_told_as_they_come(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     told: list[ModelEvent] = []
     server.replies = [Say(text="hello, world", thinking="let me see", calls=CALLS[:1])]
@@ -153,14 +153,16 @@ async def test_pieces_are_told_as_they_come(
     assert answer.calls == CALLS[:1]
 
 
-async def test_a_server_need_not_count(server: FakeProvider, model: NamedModel) -> None:
+async def test_a_server_need_not_count(
+    server: FakeProvider, model: CloseableModel
+) -> None:
     server.replies = [Say(text="hi")]
 
     assert (await ask(model)).usage == Usage(calls=1, unpriced=1)
 
 
 async def test_a_stream_that_breaks_keeps_what_was_said(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     for then in (Then.HANG_UP, Then.END):
         server.replies = [Say(text="hello, world", cut=4, then=then)]
@@ -206,7 +208,7 @@ async def test_a_stream_that_falls_silent_times_out(
     ],
 )
 async def test_garbage_is_malformed(
-    server: FakeProvider, model: NamedModel, reply: Reply
+    server: FakeProvider, model: CloseableModel, reply: Reply
 ) -> None:
     server.replies = [reply]
 
@@ -217,7 +219,7 @@ async def test_garbage_is_malformed(
 
 
 async def test_an_answer_without_end_is_not_read_to_it(
-    server: FakeProvider, model: NamedModel, monkeypatch: pytest.MonkeyPatch
+    server: FakeProvider, model: CloseableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "LONGEST_ANSWER", 1000)
     endless = b"x" * 2000
@@ -286,7 +288,7 @@ def said(message: str = "no", **more: object) -> bytes:
     ],
 )
 async def test_every_status_has_its_kind(
-    server: FakeProvider, model: NamedModel, status: int, body: bytes, kind: Failure
+    server: FakeProvider, model: CloseableModel, status: int, body: bytes, kind: Failure
 ) -> None:
     server.replies = [Raw(body, status)]
 
@@ -331,7 +333,7 @@ async def test_a_provider_says_when_to_come_back(
 
 
 async def test_of_a_long_error_the_beginning_is_told(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     """A proxy may answer with a whole page."""
     server.replies = [Raw(b"<html>" * 50_000, 502)]
@@ -343,7 +345,7 @@ async def test_of_a_long_error_the_beginning_is_told(
 
 
 async def test_a_server_that_hangs_up_cannot_be_reached(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     server.replies = [Then.HANG_UP]
 
@@ -398,7 +400,7 @@ async def test_no_error_tells_the_key(
 
 @pytest.mark.parametrize("before", [0, 463])
 async def test_a_server_that_quotes_the_key_is_quoted_without_it(
-    server: FakeProvider, model: NamedModel, before: int
+    server: FakeProvider, model: CloseableModel, before: int
 ) -> None:
     """Also where the quote is cut in the midst of the key."""
     server.replies = [Raw(b"x" * before + b" wrong: sk-secret", 401)]
@@ -422,7 +424,7 @@ async def test_no_key_is_found_in_an_error_when_there_is_none(
 
 
 async def test_a_refusal_is_its_own_failure(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     server.replies = [Say(text="Well. ", refusal="I will not say that")]
 
@@ -433,7 +435,7 @@ async def test_a_refusal_is_its_own_failure(
 
 
 async def test_a_cancelled_request_hangs_up_and_leaves_the_model_usable(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     """A provider that still works for nobody would be paid for it."""
     for reply in (Then.SILENCE, Say(text="hello", cut=2, then=Then.SILENCE)):
@@ -451,7 +453,7 @@ async def test_a_cancelled_request_hangs_up_and_leaves_the_model_usable(
 
 
 async def test_the_server_hears_at_once_that_nobody_listens(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
@@ -462,7 +464,7 @@ async def test_the_server_hears_at_once_that_nobody_listens(
 
 
 async def test_a_connection_is_used_again_until_the_model_is_closed(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     server.replies = [Say(text="one"), Raw(b"", 500), Say(text="two")]
 
@@ -478,7 +480,7 @@ async def test_a_connection_is_used_again_until_the_model_is_closed(
 
 
 async def test_a_stream_that_never_ends_is_left_when_all_is_said(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     server.replies = [Say(text="all", cut=1000, then=Then.SILENCE)]
 
@@ -487,7 +489,7 @@ async def test_a_stream_that_never_ends_is_left_when_all_is_said(
 
 
 async def test_no_request_waits_for_another(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     """A parent that waits for its children would hold the connection they need."""
     with trio.fail_after(20):
@@ -501,7 +503,7 @@ async def test_no_request_waits_for_another(
 
 
 async def test_half_a_character_does_not_spoil_a_request(
-    server: FakeProvider, model: NamedModel
+    server: FakeProvider, model: CloseableModel
 ) -> None:
     """A file name that is no UTF-8 comes out of a tool like this."""
     server.replies = [Say(text="hi")]
@@ -530,7 +532,7 @@ def test_many_calls_are_spread_over_small_pools() -> None:
         # They stay while their connections are fresh, and then all but the first go.
         await ours.close_unused()
         assert len(ours) == 3
-        await trio.sleep(KEPT_ALIVE + 1)
+        await trio.sleep(KEEPALIVE_SECONDS + 1)
         await ours.close_unused()
         assert len(ours) == 1
         await ours.aclose()
@@ -575,7 +577,7 @@ def test_events_are_the_same_however_the_stream_is_cut(
     ]
     whole = end.join(lines)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)))))
-    events = Events()
+    events = SseParser()
 
     heard = [
         event
@@ -584,4 +586,4 @@ def test_events_are_the_same_however_the_stream_is_cut(
     ]
 
     assert heard == [b"one", b"two\nlines", b"three"]
-    assert events.held == len(b"data: unfinished")
+    assert events.buffered == len(b"data: unfinished")

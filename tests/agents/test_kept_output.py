@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.tools.terminal.output_buffer import LONGEST_WORD, KeptOutput
+from agents.tools.terminal.output_buffer import LONGEST_WORD, OutputBuffer
 
 TEXTS = [b"a", "ä€😀".encode(), b"\n", b"\r", b"\r\n", b"[", b"]", b"\\", b"(B", b" 9;"]
 OTHERS = [b"\x1b", b"\x1b[31m", b"\x1b]0;t\x07", b"\x1b]8;;x\x1b\\", b"\x07", b"\xff"]
@@ -15,8 +15,8 @@ PIECES = st.sampled_from([*TEXTS, *OTHERS])
 OUTPUTS = st.lists(PIECES, max_size=30).map(b"".join)
 
 
-def kept(*chunks: bytes, head: int = 50, tail: int = 50) -> KeptOutput:
-    output = KeptOutput(head=head, tail=tail)
+def kept(*chunks: bytes, head: int = 50, tail: int = 50) -> OutputBuffer:
+    output = OutputBuffer(head=head, tail=tail)
     for chunk in chunks:
         output.write(chunk)
     output.finish()
@@ -139,7 +139,7 @@ def test_the_states_of_a_progress_bar_are_lines() -> None:
 
 
 def test_writing_returns_the_text_that_was_taken_in() -> None:
-    output = KeptOutput()
+    output = OutputBuffer()
 
     assert output.write(b"a\x1b[1mb\xe2\x82") == "ab"
     assert output.write(b"\xac\n") == "€\n"
@@ -147,7 +147,7 @@ def test_writing_returns_the_text_that_was_taken_in() -> None:
 
 class TestSince:
     def test_each_time_only_what_is_new_is_returned(self) -> None:
-        output = KeptOutput(head=3, tail=5)
+        output = OutputBuffer(head=3, tail=5)
         output.write(b"abcd")
         first, mark = output.since(0)
         output.write(b"ef")
@@ -157,7 +157,7 @@ class TestSince:
         assert output.since(mark) == ("", mark)
 
     def test_what_was_dropped_between_is_said(self) -> None:
-        output = KeptOutput(head=3, tail=5)
+        output = OutputBuffer(head=3, tail=5)
         output.write(b"abcd")
         _, mark = output.since(0)
         output.write(b"e" * 90 + b"12345")
@@ -204,14 +204,14 @@ class TestLooseEnds:
         ],
     )
     def test_a_word_that_may_go_on_is_loose(self, said: bytes, loose: int) -> None:
-        output = KeptOutput(head=100, tail=2_000)
+        output = OutputBuffer(head=100, tail=2_000)
         output.write(said)
 
-        assert output.loose_end() == loose
-        assert output.loose_end() == 0, "nothing has come since"
+        assert output.open_word_length() == loose
+        assert output.open_word_length() == 0, "nothing has come since"
         output.write(b"x")
         output.finish()
-        assert output.loose_end() == 0, "nothing will come"
+        assert output.open_word_length() == 0, "nothing will come"
 
     @pytest.mark.parametrize(
         ("mark", "before"), [(3, "bc"), (5, "de"), (50, ""), (94, ""), (97, "vw")]
@@ -282,7 +282,7 @@ class TestLines:
 
 def test_who_writes_byte_by_byte_costs_no_more() -> None:
     """A piece for each byte would cost fifty times what is kept."""
-    output = KeptOutput(head=1000, tail=30_000)
+    output = OutputBuffer(head=1000, tail=30_000)
     euro = "€".encode()
     tracemalloc.start()
     try:

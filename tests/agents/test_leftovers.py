@@ -12,12 +12,12 @@ import pytest
 import trio
 
 from agents.tools.terminal.process_tags import (
-    VARIABLE,
-    carriers,
-    end_leftovers,
+    TAG_VARIABLE,
+    kill_tagged,
     new_tag,
-    signal_carriers_soon,
-    tagged,
+    signal_tagged_in_thread,
+    tagged_processes,
+    with_tag,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def start_and_end() -> Generator[Start]:
     def start(command: str, tag: str, environ: dict[str, str] | None = None) -> object:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
-            env=tagged(os.environ if environ is None else environ, tag),
+            env=with_tag(os.environ if environ is None else environ, tag),
             stdout=subprocess.PIPE,
         )
         started.append(process)
@@ -76,11 +76,11 @@ def test_who_left_group_session_and_parent_is_found_and_ended(start: Start) -> N
     assert shell.wait() == 0
     assert os.getsid(daemon) != os.getsid(0)
 
-    assert carriers(tag) == {tag: [daemon]}
-    assert end_leftovers(tag) == []
+    assert tagged_processes(tag) == {tag: [daemon]}
+    assert kill_tagged(tag) == []
 
     assert not is_alive(daemon)
-    assert carriers(tag) == {tag: []}
+    assert tagged_processes(tag) == {tag: []}
 
 
 def test_nobody_else_is_touched(start: Start) -> None:
@@ -88,11 +88,11 @@ def test_nobody_else_is_touched(start: Start) -> None:
     end_it = start("exec sleep 1000", mine)
     leave_it = start("exec sleep 1000", other)
 
-    assert end_leftovers(mine) == []
+    assert kill_tagged(mine) == []
 
     assert end_it.wait() == -signal.SIGKILL
     assert leave_it.poll() is None
-    assert carriers(other, mine) == {other: [leave_it.pid], mine: []}
+    assert tagged_processes(other, mine) == {other: [leave_it.pid], mine: []}
 
 
 def test_tags_are_found_in_an_environment_of_any_size(start: Start) -> None:
@@ -102,26 +102,28 @@ def test_tags_are_found_in_an_environment_of_any_size(start: Start) -> None:
         # At once: it is about to become another program.
         process = start("exec sleep 1000", tag, {"PATH": os.environ["PATH"], **large})
 
-        assert carriers(tag) == {tag: [process.pid]}
-        assert end_leftovers(tag) == []
+        assert tagged_processes(tag) == {tag: [process.pid]}
+        assert kill_tagged(tag) == []
 
 
 def test_a_tag_in_another_variable_is_no_tag(start: Start) -> None:
     """Whoever only speaks of a process must not die with it."""
     tag = new_tag()
     start(
-        "exec sleep 1000", new_tag(), {f"NOT_{VARIABLE}": tag, "PATH": "/bin:/usr/bin"}
+        "exec sleep 1000",
+        new_tag(),
+        {f"NOT_{TAG_VARIABLE}": tag, "PATH": "/bin:/usr/bin"},
     )
 
-    assert carriers(tag) == {tag: []}
+    assert tagged_processes(tag) == {tag: []}
 
 
 def test_who_runs_under_another_orchestrator_ends_with_it(start: Start) -> None:
     """Killed, that one has no time to end what it started in sessions of their own."""
     outer, inner = new_tag(), new_tag()
-    process = start("exec sleep 1000", inner, tagged(os.environ, outer))
+    process = start("exec sleep 1000", inner, with_tag(os.environ, outer))
 
-    assert end_leftovers(outer) == []
+    assert kill_tagged(outer) == []
 
     assert process.wait() == -signal.SIGKILL
 
@@ -137,8 +139,8 @@ def test_who_becomes_another_program_all_the_time_is_found(
     process = start(f"exec {again}", tag)
 
     for _ in range(100):
-        assert carriers(tag) == {tag: [process.pid]}
-    assert end_leftovers(tag) == []
+        assert tagged_processes(tag) == {tag: [process.pid]}
+    assert kill_tagged(tag) == []
 
     assert process.wait() == -signal.SIGKILL
 
@@ -149,18 +151,18 @@ def test_who_has_no_environment_is_passed_over_at_once(start: Start) -> None:
     began = time.monotonic()
 
     for _ in range(20):
-        carriers(new_tag())
+        tagged_processes(new_tag())
 
     assert time.monotonic() - began < 1
 
 
 def test_nobody_ends_himself() -> None:
     tag = new_tag()
-    code = f"from agents.tools.leftovers import end_leftovers; print(end_leftovers('{tag}'))"
+    code = f"from agents.tools.terminal.process_tags import kill_tagged; print(kill_tagged('{tag}'))"
 
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=tagged(os.environ, tag),
+        env=with_tag(os.environ, tag),
         cwd=Path(__file__).parents[2],
         capture_output=True,
         check=True,
@@ -174,7 +176,7 @@ def test_who_has_ended_and_was_not_waited_for_is_not_left_over(start: Start) -> 
     process = start("exit 3", tag)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
-    assert end_leftovers(tag) == []
+    assert kill_tagged(tag) == []
 
     assert process.wait() == 3
 
@@ -183,7 +185,7 @@ def test_those_who_come_and_go_meanwhile_do_no_harm(start: Start) -> None:
     busy = start("while :; do (:) & wait; done", new_tag())
 
     for _ in range(30):
-        assert end_leftovers(new_tag()) == []
+        assert kill_tagged(new_tag()) == []
 
     assert busy.poll() is None
 
@@ -194,9 +196,9 @@ def test_who_starts_others_as_fast_as_he_can_is_ended(start: Start) -> None:
     start("while :; do setsid sleep 1000 & echo $!; done", tag)
     start("trap '' TERM; echo 1; while :; do sleep 1000 & wait; done", tag)
 
-    assert end_leftovers(tag) == []
+    assert kill_tagged(tag) == []
 
-    assert carriers(tag) == {tag: []}
+    assert tagged_processes(tag) == {tag: []}
 
 
 def test_who_cannot_be_ended_is_told_in_time(
@@ -211,7 +213,7 @@ def test_who_cannot_be_ended_is_told_in_time(
         patched.setattr(signal, "pidfd_send_signal", lambda *_: None)
         began = time.monotonic()
 
-        assert end_leftovers(tag, seconds=0.1) == [process.pid]
+        assert kill_tagged(tag, seconds=0.1) == [process.pid]
 
         assert time.monotonic() - began < 2
 
@@ -228,7 +230,7 @@ def test_where_nothing_shows_processes_nothing_is_found(
     with monkeypatch.context() as patched:
         patched.setattr(os, "listdir", no_such_folder)
 
-        assert end_leftovers(tag) == []
+        assert kill_tagged(tag) == []
 
 
 @pytest.mark.realtime
@@ -250,7 +252,7 @@ async def test_many_who_look_at_once_look_together(
     ended: dict[str, list[int]] = {}
 
     async def end(tag: str) -> None:
-        ended[tag] = await signal_carriers_soon(tag, signal.SIGKILL)
+        ended[tag] = await signal_tagged_in_thread(tag, signal.SIGKILL)
 
     async with trio.open_nursery() as nursery:
         for tag in tags:
@@ -270,11 +272,11 @@ async def test_who_gives_up_looking_does_not_stop_the_others(start: Start) -> No
     found: list[int] = []
 
     async def look() -> None:
-        found.extend(await signal_carriers_soon(tag))
+        found.extend(await signal_tagged_in_thread(tag))
 
     async with trio.open_nursery() as nursery:
         async with trio.open_nursery() as impatient:
-            impatient.start_soon(signal_carriers_soon, new_tag())
+            impatient.start_soon(signal_tagged_in_thread, new_tag())
             nursery.start_soon(look)
             await trio.lowlevel.checkpoint()
             impatient.cancel_scope.cancel()

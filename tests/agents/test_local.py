@@ -37,11 +37,11 @@ from agents import (
 )
 from agents.models.providers.local import INSTALL_WEIGHTS, LocalModel, local_model
 from agents.models.providers.local_prompt import (
-    Row,
+    ChatMessage,
     answer_schema,
+    chat_messages,
     cut_to_fit,
     read_answer,
-    rows_of,
 )
 from agents.models.usage_bound import quote
 from delegation import Tree
@@ -198,7 +198,7 @@ def test_the_chat_has_instructions_calls_and_results() -> None:
         tools=(weather,),
     )
 
-    system, *rows = rows_of(asked)
+    system, *rows = chat_messages(asked)
 
     assert system.role == "system"
     assert system.text.startswith('Be brief.\n\nAnswer with JSON: {"answer": ...}, or')
@@ -206,12 +206,12 @@ def test_the_chat_has_instructions_calls_and_results() -> None:
         "- weather: Tell the weather.\n  city: where.\n  days: for how long."
     )
     assert rows == [
-        Row("user", "Rome?"),
-        Row(
+        ChatMessage("user", "Rome?"),
+        ChatMessage(
             "assistant",
             'Let me see.\n\n{"tool":"weather","arguments":{"city":"Rome","days":3}}',
         ),
-        Row("user", "weather answered:\nsunny\n\nA tool failed:\nno\n\nand?"),
+        ChatMessage("user", "weather answered:\nsunny\n\nA tool failed:\nno\n\nand?"),
     ]
 
 
@@ -220,17 +220,17 @@ def test_the_chat_leaves_out_what_is_empty() -> None:
         instructions="", transcript=[HELLO, AssistantMessage()], tools=()
     )
 
-    assert rows_of(empty) == [Row("user", "hello")]
+    assert chat_messages(empty) == [ChatMessage("user", "hello")]
 
 
 def test_what_fits_is_not_cut() -> None:
-    rows = [Row("user", "a" * 500), Row("assistant", "b" * 500)]
+    rows = [ChatMessage("user", "a" * 500), ChatMessage("assistant", "b" * 500)]
 
     assert cut_to_fit(rows, 1000) == rows
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
-    (row,) = cut_to_fit([Row("user", f"begin {'-' * 5000} end")], 1000)
+    (row,) = cut_to_fit([ChatMessage("user", f"begin {'-' * 5000} end")], 1000)
 
     assert len(row.text) <= 1000
     assert row.text.startswith("begin -")
@@ -239,9 +239,9 @@ def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
 
 
 def test_a_long_chat_keeps_its_beginning_and_its_end() -> None:
-    chat = [Row("user", f"{number} {'-' * 300}") for number in range(20)]
+    chat = [ChatMessage("user", f"{number} {'-' * 300}") for number in range(20)]
 
-    rows = cut_to_fit([Row("system", "Be brief."), *chat], 2000)
+    rows = cut_to_fit([ChatMessage("system", "Be brief."), *chat], 2000)
 
     assert sum(len(row.text) for row in rows) <= 2000
     begin = [row.text.split()[0] for row in rows]

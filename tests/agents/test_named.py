@@ -36,7 +36,9 @@ def test_a_missing_key_is_asked_for(environ: dict[str, str]) -> None:
 
 def test_a_missing_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client is an extra, so a plain installation has none."""
-    monkeypatch.delitem(sys.modules, "agents.models.providers.openai_chat", raising=False)
+    monkeypatch.delitem(
+        sys.modules, "agents.models.providers.openai_chat", raising=False
+    )
     # This is how Python remembers that there is no such package.
     monkeypatch.setitem(sys.modules, "httpx2", None)
 

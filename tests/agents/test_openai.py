@@ -28,8 +28,8 @@ from agents import (
 from agents.models.providers.openai_chat import (
     BASE_URL,
     OpenAIModel,
-    cap_at,
     completion_request,
+    output_limit_field,
 )
 from agents.models.registry import model_named
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
@@ -115,7 +115,7 @@ async def test_a_tool_call_goes_there_and_back(
         model=model,
         tools=[double],
         record=keep,
-        ready=trio.lowlevel.checkpoint,
+        wait_durable=trio.lowlevel.checkpoint,
     )
 
     assert answer == "42"
@@ -393,7 +393,7 @@ async def test_another_server_hears_how_long_the_answer_may_be_by_the_old_name(
 def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
     request = ModelRequest(instructions="", transcript=[HELLO], tools=(), max_output=9)
 
-    body = completion_request("gpt-5", request, None, cap=cap_at(BASE_URL))
+    body = completion_request("gpt-5", request, None, cap=output_limit_field(BASE_URL))
 
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
@@ -412,7 +412,7 @@ def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
     ],
 )
 def test_the_old_name_is_for_everybody_else(url: str, cap: str) -> None:
-    assert cap_at(url) == cap
+    assert output_limit_field(url) == cap
 
 
 @pytest.mark.parametrize("is_plain", [False, True])

@@ -23,11 +23,11 @@ from agents import (
 from agents.messages import Part
 from agents.models.http.wire_transcript import NOTHING
 from agents.models.providers.anthropic import AnthropicModel
-from agents.models.providers.local_prompt import Row, rows_of
+from agents.models.providers.local_prompt import ChatMessage, chat_messages
 from agents.models.providers.openai_chat import OpenAIModel
 from agents.models.providers.openai_responses import ResponsesModel
 from agents.models.wrappers.cassette import RecordingModel, ReplayModel
-from agents.models.wrappers.rate_limit import TOKENS_OF_AN_IMAGE, estimated_tokens
+from agents.models.wrappers.rate_limit import TOKENS_PER_IMAGE, estimated_tokens
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 PNG = Part("image/png", data=b"\x89PNG\xff")
@@ -339,8 +339,8 @@ async def test_a_file_with_nothing_to_read_says_so(
 
 
 def test_a_local_model_is_told_what_it_cannot_read() -> None:
-    assert rows_of(request(PDF, PNG)) == [
-        Row(
+    assert chat_messages(request(PDF, PNG)) == [
+        ChatMessage(
             "user",
             "what is this?"
             "\n\n[Here the file 'report.pdf' (application/pdf) is attached."
@@ -353,12 +353,12 @@ def test_a_local_model_is_told_what_it_cannot_read() -> None:
 @pytest.mark.parametrize(
     ("part", "tokens"),
     [
-        (PNG, TOKENS_OF_AN_IMAGE),
-        (FAR_PDF, TOKENS_OF_AN_IMAGE),
-        (Part("image/png", data=b"x" * 1_000_000), TOKENS_OF_AN_IMAGE),
+        (PNG, TOKENS_PER_IMAGE),
+        (FAR_PDF, TOKENS_PER_IMAGE),
+        (Part("image/png", data=b"x" * 1_000_000), TOKENS_PER_IMAGE),
         (Part("application/pdf", data=b"x" * 1_000_000), 50_000),
         (Part("text/plain", data=b"x" * 4_000), 1_000),
-        (Part("text/plain", url="https://example.org/a.txt"), TOKENS_OF_AN_IMAGE),
+        (Part("text/plain", url="https://example.org/a.txt"), TOKENS_PER_IMAGE),
     ],
 )
 def test_a_limiter_knows_that_a_part_is_read_too(part: Part, tokens: int) -> None:

@@ -49,7 +49,7 @@ class Nobody:
 
 
 async def call(pipeline: Pipeline[Any, Any], goal: str) -> Any:
-    return await pipeline.program(Nobody(), pipeline.read(goal))
+    return await pipeline.program(Nobody(), pipeline.parse_goal(goal))
 
 
 async def test_a_function_is_an_agent_with_its_name_its_docstring_and_its_output() -> (
@@ -125,8 +125,8 @@ def test_any_other_type_is_handed_over_as_json(
     same = agent(function)
 
     assert same.as_goal(value) == text
-    assert same.read(text) == value
-    assert same.written(value) == text
+    assert same.parse_goal(text) == value
+    assert same.encode_output(value) == text
 
 
 async def test_a_word_that_is_taken_needs_no_quotes() -> None:
@@ -155,7 +155,7 @@ def test_a_goal_that_does_not_fit_is_refused_in_words(goal: str) -> None:
         return topic.name
 
     with pytest.raises(InputError, match="not the Topic that brief takes"):
-        brief.read(goal)
+        brief.parse_goal(goal)
 
 
 async def test_several_parameters_are_fields_of_one_object() -> None:
@@ -168,9 +168,9 @@ async def test_several_parameters_are_fields_of_one_object() -> None:
         '{"tone":"wet","topic":{"name":"b","words":100},"words":1}'
     )
     with pytest.raises(InputError, match="words"):
-        brief.read('{"topic": {"name": "a"}}')
+        brief.parse_goal('{"topic": {"name": "a"}}')
     with pytest.raises(InputError, match="unknown"):
-        brief.read('{"topic": {"name": "a"}, "words": 5, "more": 1}')
+        brief.parse_goal('{"topic": {"name": "a"}, "words": 5, "more": 1}')
 
 
 async def test_parameters_with_defaults_keep_them() -> None:
@@ -213,15 +213,15 @@ def test_what_a_function_gives_must_be_what_it_promises() -> None:
         return goal
 
     with pytest.raises(OutputError, match="number gave 'five', and promises int"):
-        number.written("five")
+        number.encode_output("five")
     with pytest.raises(OutputError, match="text gave 5, and promises str"):
-        text.written(5)
+        text.encode_output(5)
     with pytest.raises(DefinitionError, match="cannot be written as JSON"):
-        number.written(object())
-    assert text.written("5") == "5"
-    assert number.written(5, {"maximum": 5}) == "5"
+        number.encode_output(object())
+    assert text.encode_output("5") == "5"
+    assert number.encode_output(5, {"maximum": 5}) == "5"
     with pytest.raises(OutputError, match="schema that was asked for"):
-        number.written(5, {"maximum": 4})
+        number.encode_output(5, {"maximum": 4})
 
 
 async def test_nothing_is_a_promise_too() -> None:
@@ -229,9 +229,9 @@ async def test_nothing_is_a_promise_too() -> None:
     async def do(goal: str) -> None:
         del goal
 
-    assert do.written(await call(do, "it")) == "null"
+    assert do.encode_output(await call(do, "it")) == "null"
     with pytest.raises(OutputError):
-        do.written("something")
+        do.encode_output("something")
 
 
 def test_functions_that_cannot_be_agents_are_refused() -> None:

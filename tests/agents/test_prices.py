@@ -146,13 +146,13 @@ def test_a_price_is_not_guessed_from_a_name_that_is_like_it(name: str) -> None:
 def test_what_was_cached_costs_what_the_rest_does_unless_said_otherwise() -> None:
     price = Price(input=2, output=10)
 
-    assert price.of(input_tokens=100, output_tokens=0, cached_tokens=90) == 200
+    assert price.cost_of(input_tokens=100, output_tokens=0, cached_tokens=90) == 200
 
 
 def test_what_was_cached_is_never_more_than_all() -> None:
     price = Price(input=2, output=10, cached=1)
 
-    assert price.of(input_tokens=10, output_tokens=0, cached_tokens=1_000) == 10
+    assert price.cost_of(input_tokens=10, output_tokens=0, cached_tokens=1_000) == 10
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_was_cached_is_never_more_than_all() -> None:
     [(0.15, 10, 2), (0.15, 30, 4), (0.05, 10, 0), (0.35, 70, 24), (1.1, 5, 6)],
 )
 def test_a_half_is_rounded_to_even(price: float, tokens: int, cost: int) -> None:
-    assert Price(input=price).of(input_tokens=tokens, output_tokens=0) == cost
+    assert Price(input=price).cost_of(input_tokens=tokens, output_tokens=0) == cost
 
 
 # As they are published: dollars with at most three decimals.
@@ -186,7 +186,7 @@ def test_a_sum_of_costs_is_off_by_the_rounding_of_each_call_at_most(
     total = 0
     exact = Fraction(0)
     for read, written, cached in used:
-        cost = price.of(
+        cost = price.cost_of(
             input_tokens=read, output_tokens=written, cached_tokens=min(read, cached)
         )
         exact_cost = exactly(price, read, written, min(read, cached))

@@ -23,16 +23,16 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.messages import BROKEN_OFF, Part
-from agents.models.http.strict_schema import Shape, shape_of
+from agents.messages import INTERRUPTED, Part
+from agents.models.http.strict_schema import ProviderSchema, provider_schema
 from agents.models.http.wire_transcript import (
     GO_ON,
     NOTHING,
-    Exchange,
-    Said,
-    Told,
+    AnsweredCall,
+    WireAssistantMessage,
+    WireUserMessage,
     as_json,
-    projected,
+    wire_transcript,
 )
 from agents.models.providers.anthropic import message_request
 from agents.models.providers.openai_chat import completion_request
@@ -44,7 +44,7 @@ from tests.provider_rules import (
     check_strict,
 )
 
-Build = Callable[[str, ModelRequest, Shape | None], dict[str, Any]]
+Build = Callable[[str, ModelRequest, ProviderSchema | None], dict[str, Any]]
 Check = Callable[[dict[str, Any]], None]
 
 PROTOCOLS: list[tuple[Build, Check]] = [
@@ -143,7 +143,7 @@ def test_whatever_the_history_the_request_is_valid(
     output: Mapping[str, Any] | None,
 ) -> None:
     asked = request(transcript, instructions, tools, output)
-    shape = None if output is None else shape_of(output)
+    shape = None if output is None else provider_schema(output)
     for build, check in PROTOCOLS:
         if build is message_request and shape is not None and not shape.is_strict:
             shape = None
@@ -181,13 +181,13 @@ def built(build: Build, transcript: list[Message]) -> dict[str, Any] | ModelErro
 @given(histories(parts))
 def test_what_is_in_order_is_sent_as_it_is(transcript: list[Message]) -> None:
     """Projecting what a projection says changes nothing more."""
-    once = projected(transcript)
+    once = wire_transcript(transcript)
     again: list[Message] = []
     for part in once:
         match part:
-            case Told(text, attached):
+            case WireUserMessage(text, attached):
                 again.append(UserMessage(text, attached))
-            case Said(text, exchanges):
+            case WireAssistantMessage(text, exchanges):
                 again.append(
                     AssistantMessage(
                         text,
@@ -202,31 +202,42 @@ def test_what_is_in_order_is_sent_as_it_is(transcript: list[Message]) -> None:
                     for each in exchanges
                 ]
 
-    assert projected(again) == once
+    assert wire_transcript(again) == once
 
 
 LOOK = ToolCall("look", id=CallId("a"))
 IMAGE = Part("image/png", data=b"png")
-OPEN = Exchange("a", "look", {}, BROKEN_OFF, failed=True)
+OPEN = AnsweredCall("a", "look", {}, INTERRUPTED, failed=True)
 
 
 @pytest.mark.parametrize(
     ("transcript", "parts"),
     [
-        ([], [Told(GO_ON)]),
-        ([UserMessage(" ")], [Told(GO_ON)]),
+        ([], [WireUserMessage(GO_ON)]),
+        ([UserMessage(" ")], [WireUserMessage(GO_ON)]),
         # What has no words may still show something.
-        ([UserMessage(" ", (IMAGE,))], [Told("", (IMAGE,))]),
-        ([AssistantMessage("hi")], [Told(GO_ON), Said("hi"), Told(GO_ON)]),
-        ([UserMessage("x"), AssistantMessage("")], [Told("x")]),
+        ([UserMessage(" ", (IMAGE,))], [WireUserMessage("", (IMAGE,))]),
+        (
+            [AssistantMessage("hi")],
+            [
+                WireUserMessage(GO_ON),
+                WireAssistantMessage("hi"),
+                WireUserMessage(GO_ON),
+            ],
+        ),
+        ([UserMessage("x"), AssistantMessage("")], [WireUserMessage("x")]),
         # A call that nobody answers, at the end or before something else.
         (
             [UserMessage("x"), AssistantMessage("", (LOOK,))],
-            [Told("x"), Said("", (OPEN,))],
+            [WireUserMessage("x"), WireAssistantMessage("", (OPEN,))],
         ),
         (
             [UserMessage("x"), AssistantMessage("", (LOOK,)), UserMessage("y")],
-            [Told("x"), Said("", (OPEN,)), Told("y")],
+            [
+                WireUserMessage("x"),
+                WireAssistantMessage("", (OPEN,)),
+                WireUserMessage("y"),
+            ],
         ),
         # An answer that comes late is moved to its call.
         (
@@ -237,9 +248,11 @@ OPEN = Exchange("a", "look", {}, BROKEN_OFF, failed=True)
                 ToolMessage(LOOK.id, "late"),
             ],
             [
-                Told("x"),
-                Said("", (Exchange("a", "look", {}, "late", failed=False),)),
-                Told("y"),
+                WireUserMessage("x"),
+                WireAssistantMessage(
+                    "", (AnsweredCall("a", "look", {}, "late", failed=False),)
+                ),
+                WireUserMessage("y"),
             ],
         ),
         # The first answer counts, and an answer to nothing says nothing.
@@ -251,19 +264,24 @@ OPEN = Exchange("a", "look", {}, BROKEN_OFF, failed=True)
                 ToolMessage(LOOK.id, ""),
                 ToolMessage(LOOK.id, "second"),
             ],
-            [Told("x"), Said("", (Exchange("a", "look", {}, NOTHING, failed=False),))],
+            [
+                WireUserMessage("x"),
+                WireAssistantMessage(
+                    "", (AnsweredCall("a", "look", {}, NOTHING, failed=False),)
+                ),
+            ],
         ),
     ],
 )
 def test_what_a_provider_would_refuse_is_mended(
-    transcript: list[Message], parts: list[Told | Said]
+    transcript: list[Message], parts: list[WireUserMessage | WireAssistantMessage]
 ) -> None:
-    assert projected(transcript) == parts
+    assert wire_transcript(transcript) == parts
 
 
 def test_an_id_that_comes_again_is_answered_by_what_follows_it() -> None:
     """Some servers count their calls anew in every answer."""
-    first, second = projected(
+    first, second = wire_transcript(
         [
             UserMessage("x"),
             AssistantMessage("", (LOOK,)),
@@ -273,8 +291,8 @@ def test_an_id_that_comes_again_is_answered_by_what_follows_it() -> None:
         ]
     )[1:]
 
-    assert isinstance(first, Said)
-    assert isinstance(second, Said)
+    assert isinstance(first, WireAssistantMessage)
+    assert isinstance(second, WireAssistantMessage)
     assert [first.exchanges[0].answer, second.exchanges[0].answer] == ["one", "two"]
     assert first.exchanges[0].id != second.exchanges[0].id
 
@@ -295,7 +313,7 @@ class Folder:
 
 def test_a_strict_schema_says_less_and_nothing_else() -> None:
     """Every field is asked for, no other is allowed, and bounds are told in words."""
-    shape = shape_of(msgspec.json.schema(Folder))
+    shape = provider_schema(msgspec.json.schema(Folder))
 
     assert shape.is_strict
     assert not shape.is_wrapped
@@ -307,7 +325,7 @@ def test_a_strict_schema_says_less_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("type_", [int, list[Leaf], Folder | None, Literal["a", "b"]])
 def test_what_is_no_object_is_asked_for_inside_one(type_: Any) -> None:
-    shape = shape_of(msgspec.json.schema(type_))
+    shape = provider_schema(msgspec.json.schema(type_))
 
     assert shape.is_strict
     assert shape.is_wrapped
@@ -318,13 +336,13 @@ def test_what_is_no_object_is_asked_for_inside_one(type_: Any) -> None:
     "type_", [dict[str, int], Any, dict[str, Any], list[Any], tuple[int, str]]
 )
 def test_what_no_strict_schema_can_say_is_sent_as_it_is(type_: Any) -> None:
-    shape = shape_of(msgspec.json.schema(type_))
+    shape = provider_schema(msgspec.json.schema(type_))
 
     assert not shape.is_strict
     assert shape.schema["type"] == "object"
 
 
 def test_a_constant_and_a_word_that_nobody_knows() -> None:
-    assert shape_of({"const": 7}).is_strict
-    assert not shape_of({"type": "integer", "not": {"const": 7}}).is_strict
-    assert not shape_of({"$ref": "#/$defs/Nothing"}).schema.get("$defs")
+    assert provider_schema({"const": 7}).is_strict
+    assert not provider_schema({"type": "integer", "not": {"const": 7}}).is_strict
+    assert not provider_schema({"$ref": "#/$defs/Nothing"}).schema.get("$defs")

@@ -28,12 +28,12 @@ from agents import (
 from agents.models.providers.anthropic import AnthropicModel
 from agents.models.providers.openai_chat import OpenAIModel
 from agents.models.providers.openai_responses import ResponsesModel
-from agents.models.usage_bound import TOKENS_OF_A_FRAME, quote
+from agents.models.usage_bound import TOKENS_PER_MESSAGE, quote
 from agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from agents.models.wrappers.compaction import compacting
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.prices import PriceTable, priced
-from agents.models.wrappers.rate_limit import TOKENS_OF_AN_IMAGE, Limiter, limited
+from agents.models.wrappers.rate_limit import TOKENS_PER_IMAGE, Limiter, limited
 from agents.models.wrappers.retry import retrying
 
 PRICE = Price(input=3, output=15, cached=0.3)
@@ -107,7 +107,7 @@ def test_a_model_that_costs_nothing_is_known_to_cost_nothing() -> None:
 
 
 def test_who_does_not_count_is_thought_to_read_a_token_for_three_bytes() -> None:
-    frame = TOKENS_OF_A_FRAME
+    frame = TOKENS_PER_MESSAGE
     said = AssistantMessage("x" * 300, (ToolCall("look", {"at": "x" * 300}),))
     requests = [
         EMPTY,
@@ -131,16 +131,16 @@ def test_who_does_not_count_is_thought_to_read_a_token_for_three_bytes() -> None
 def test_half_a_character_is_counted_too() -> None:
     quoted = quote(Parrot(), asked(UserMessage("\ud83c")), answer_tokens=0)
 
-    assert quoted.input_tokens == 1 + TOKENS_OF_A_FRAME
+    assert quoted.input_tokens == 1 + TOKENS_PER_MESSAGE
 
 
 @pytest.mark.parametrize(
     ("part", "tokens"),
     [
-        (Part("image/png", data=b"x"), TOKENS_OF_AN_IMAGE),
+        (Part("image/png", data=b"x"), TOKENS_PER_IMAGE),
         (Part("text/csv", data=b"x" * 30_000), 10_000),
         (Part("application/pdf", data=b"x" * 1_000_000), 50_000),
-        (Part("application/pdf", url="https://example.org/a.pdf"), TOKENS_OF_AN_IMAGE),
+        (Part("application/pdf", url="https://example.org/a.pdf"), TOKENS_PER_IMAGE),
     ],
 )
 def test_what_comes_with_a_message_is_part_of_the_quote(

@@ -22,10 +22,10 @@ from agents import (
     ScriptedModel,
     TextDelta,
 )
-from agents.models.wrappers.retry import TAKEN_BACK, retrying
+from agents.models.wrappers.retry import RETRACTED, retrying
 
-HEALS = [kind for kind in Failure if kind.can_heal]
-STAYS = [kind for kind in Failure if not kind.can_heal]
+HEALS = [kind for kind in Failure if kind.is_transient]
+STAYS = [kind for kind in Failure if not kind.is_transient]
 
 
 class Longest(random.Random):
@@ -257,7 +257,7 @@ async def test_what_a_broken_stream_had_said_is_taken_back(model: BreaksOff) -> 
     assert (await ask(retrying(model), told)).text == "whole"
     event = told[-1]
     assert isinstance(event, Retrying)
-    assert event.error == "cut" + TAKEN_BACK
+    assert event.error == "cut" + RETRACTED
 
 
 async def test_what_was_taken_back_already_is_not_taken_back_again() -> None:

@@ -19,9 +19,9 @@ import trio.testing
 
 from agents import ToolError
 from agents.tools.terminal import process_group as running_module
-from agents.tools.terminal.output_buffer import KeptOutput
-from agents.tools.terminal.process_group import Running, running
-from agents.tools.terminal.process_tags import carriers, end_leftovers, new_tag
+from agents.tools.terminal.output_buffer import OutputBuffer
+from agents.tools.terminal.process_group import RunningCommand, open_command
+from agents.tools.terminal.process_tags import kill_tagged, new_tag, tagged_processes
 
 ON_LINUX = sys.platform == "linux"
 only_on_linux = pytest.mark.skipif(
@@ -56,15 +56,17 @@ class Commands:
         self.tags: list[str] = []
         self._say, self._said = trio.open_memory_channel[str](math.inf)
 
-    def run(self, command: str, **options: Any) -> AbstractAsyncContextManager[Running]:
+    def run(
+        self, command: str, **options: Any
+    ) -> AbstractAsyncContextManager[RunningCommand]:
         self.tags.append(new_tag())
-        return running(
+        return open_command(
             command,
             **{
                 "cwd": self.folder,
                 "environ": dict(os.environ),
                 "tag": self.tags[-1],
-                "output": KeptOutput(),
+                "output": OutputBuffer(),
                 "heard": self._say.send_nowait,
                 **options,
             },
@@ -103,8 +105,8 @@ def commands_of_which_nothing_is_left(tmp_path: Path) -> Generator[Commands]:
     had, had_open = zombie(), open_files()
     commands = Commands(tmp_path)
     yield commands
-    found = {pid for pids in carriers(*commands.tags).values() for pid in pids}
-    end_leftovers(*commands.tags)
+    found = {pid for pids in tagged_processes(*commands.tags).values() for pid in pids}
+    kill_tagged(*commands.tags)
     assert found == set()
     assert zombie() == had
     assert open_files() <= had_open
@@ -208,7 +210,7 @@ class TestEnding:
 
         assert scope.cancelled_caught
         assert not is_alive(grandchild)
-        assert process.code == -signal.SIGTERM
+        assert process.exit_code == -signal.SIGTERM
 
     @pytest.mark.usefixtures("with_and_without_pidfd")
     async def test_leaving_the_block_or_failing_in_it_ends_it(
@@ -259,7 +261,7 @@ class TestEnding:
             child = int(await commands.line())
             await process.end()
 
-            assert process.code == -signal.SIGKILL
+            assert process.exit_code == -signal.SIGKILL
             assert not is_alive(child)
 
     async def test_who_is_stopped_is_ended_too(self, commands: Commands) -> None:
@@ -268,7 +270,7 @@ class TestEnding:
             await commands.line()
             await process.end()
 
-        assert process.code == 5
+        assert process.exit_code == 5
 
     @only_on_linux
     @pytest.mark.usefixtures("with_and_without_pidfd")
@@ -298,7 +300,7 @@ class TestEnding:
 
         assert time.monotonic() - began < 2
         assert not process.is_stuck
-        assert carriers(process.tag) == {process.tag: []}
+        assert tagged_processes(process.tag) == {process.tag: []}
         assert [pid for pid in seen if is_alive(pid)] == []
 
     async def test_cancelled_at_any_moment_nothing_is_left(
@@ -320,7 +322,7 @@ class TestEnding:
             async with commands.run("echo hello; sleep 1000", heard=fail) as process:
                 await trio.sleep_forever()
 
-        assert process.code == -signal.SIGTERM
+        assert process.exit_code == -signal.SIGTERM
 
     async def test_ending_twice_and_after_the_end_is_as_good_as_once(
         self, commands: Commands
@@ -432,7 +434,7 @@ class TestStdin:
     ) -> None:
         told: list[str] = []
 
-        async def write(process: Running) -> None:
+        async def write(process: RunningCommand) -> None:
             with pytest.raises(ToolError) as caught:
                 await process.write("x" * 10_000_000)
             told.append(str(caught.value))
@@ -467,7 +469,7 @@ class TestMuch:
         }
 
     async def test_two_hundred_are_ended_at_once(self, commands: Commands) -> None:
-        processes: list[Running] = []
+        processes: list[RunningCommand] = []
 
         async def run() -> None:
             async with commands.run("echo ready; sleep 1000") as process:
@@ -481,7 +483,7 @@ class TestMuch:
                 await commands.line()
             nursery.cancel_scope.cancel()
 
-        assert [process.code for process in processes] == [-signal.SIGTERM] * 200
+        assert [process.exit_code for process in processes] == [-signal.SIGTERM] * 200
 
     @only_on_linux
     async def test_who_talks_much_costs_no_memory(self, commands: Commands) -> None:
@@ -502,7 +504,7 @@ class TestMuch:
             with trio.fail_after(2):
                 await process.end()
 
-        assert process.code == -signal.SIGTERM
+        assert process.exit_code == -signal.SIGTERM
 
 
 def resident_bytes() -> int:

@@ -8,23 +8,28 @@ import pytest
 import trio
 
 from agents import DefinitionError, ToolCall, tool
-from agents.tools.context import Scene, current_scene, playing, without_secrets
-from agents.tools.files.seen_files import Desk, Shelf
+from agents.tools.context import (
+    ToolContext,
+    current_tool_context,
+    redact_secrets,
+    use_tool_context,
+)
+from agents.tools.files.seen_files import FileRegistry, SeenFiles
 from agents.tools.result_text import Spill
 
 pytestmark = pytest.mark.realtime  # a tool that is a plain function runs in a thread
 
 
-def scene_of(folder: str, secret: str = "") -> Scene:
+def scene_of(folder: str, secret: str = "") -> ToolContext:
     """Return a scene in which nothing can be started."""
 
     def redact(text: str) -> str:
         return text.replace(secret, "***") if secret else text
 
-    return Scene(
+    return ToolContext(
         workspace=Path(folder),
         environ={"IN": folder},
-        desk=Desk(Shelf(), folder),
+        seen_files=SeenFiles(FileRegistry(), folder),
         processes=cast("Any", None),
         redact=redact,
     )
@@ -33,20 +38,20 @@ def scene_of(folder: str, secret: str = "") -> Scene:
 @tool
 def where() -> str:
     """Say where it runs, from a thread."""
-    return str(current_scene().workspace)
+    return str(current_tool_context().workspace)
 
 
 @tool
 async def where_async() -> str:
     """Say where it runs, from the loop."""
     await trio.lowlevel.checkpoint()
-    return str(current_scene().workspace)
+    return str(current_tool_context().workspace)
 
 
 def test_where_nobody_runs_an_agent_there_is_no_scene() -> None:
     """Whoever calls such a tool by hand reads what is missing, not a `LookupError`."""
     with pytest.raises(DefinitionError, match="orchestrator") as caught:
-        current_scene()
+        current_tool_context()
 
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -55,13 +60,13 @@ def test_where_nobody_runs_an_agent_there_is_no_scene() -> None:
 def test_a_scene_ends_with_its_block_and_gives_back_the_one_before() -> None:
     """A child that runs within the call of its parent must not leave its own scene behind."""
     outer, inner = scene_of("/outer"), scene_of("/inner")
-    with playing(outer):
-        with suppress(ZeroDivisionError), playing(inner):
-            assert current_scene() is inner
+    with use_tool_context(outer):
+        with suppress(ZeroDivisionError), use_tool_context(inner):
+            assert current_tool_context() is inner
             raise ZeroDivisionError
-        assert current_scene() is outer
+        assert current_tool_context() is outer
     with pytest.raises(DefinitionError):
-        current_scene()
+        current_tool_context()
 
 
 async def test_scenes_of_tasks_at_the_same_time_are_never_mixed() -> None:
@@ -70,7 +75,7 @@ async def test_scenes_of_tasks_at_the_same_time_are_never_mixed() -> None:
     everybody = trio.Event()
 
     async def play(folder: str) -> None:
-        with playing(scene_of(folder)):
+        with use_tool_context(scene_of(folder)):
             if len(found) == 9:
                 everybody.set()
             found[folder] = []
@@ -95,23 +100,23 @@ async def test_what_a_tool_starts_is_in_the_same_scene() -> None:
 
         async def ask() -> None:
             await trio.lowlevel.checkpoint()
-            said.append(str(current_scene().workspace))
+            said.append(str(current_tool_context().workspace))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
         said.append(
-            await trio.to_thread.run_sync(lambda: str(current_scene().workspace))
+            await trio.to_thread.run_sync(lambda: str(current_tool_context().workspace))
         )
         return said
 
-    with playing(scene_of("/here")):
+    with use_tool_context(scene_of("/here")):
         assert await both.run(ToolCall("both")) == '["/here","/here"]'
 
 
 def test_what_may_be_written_down_is_for_the_scene_to_say() -> None:
-    assert without_secrets("the pin is 4711") == "the pin is 4711"
-    with playing(scene_of("/here", secret="4711")):
-        assert without_secrets("the pin is 4711") == "the pin is ***"
+    assert redact_secrets("the pin is 4711") == "the pin is 4711"
+    with use_tool_context(scene_of("/here", secret="4711")):
+        assert redact_secrets("the pin is 4711") == "the pin is ***"
 
 
 @pytest.mark.parametrize("place", range(150, 170))
@@ -127,7 +132,7 @@ async def test_what_is_saved_has_no_secret_wherever_the_cut_is(
         """Say more than a model can read."""
         return said
 
-    with playing(scene_of("/here", secret=key)):
+    with use_tool_context(scene_of("/here", secret=key)):
         answer = await say.run(ToolCall("say"))
 
     (file,) = tmp_path.iterdir()  # noqa: ASYNC240 (a test may)

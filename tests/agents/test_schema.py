@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from agents import DefinitionError
-from agents.output.json_schema import PARTS, require_schema, schema_problems
+from agents.output.json_schema import MAX_OBJECTS, require_schema, schema_problems
 
 FINDINGS = {
     "type": "object",
@@ -141,7 +141,7 @@ def test_a_problem_is_one_line_that_is_not_long() -> None:
             {"description": "x" * 100_000},
             "used: it has 100018 characters, and 100000 are",
         ),
-        ({"enum": [{}] * PARTS}, "it has 2001 objects, and 2000 are allowed"),
+        ({"enum": [{}] * MAX_OBJECTS}, "it has 2001 objects, and 2000 are allowed"),
         ({"$dynamicRef": "#x", "$dynamicAnchor": "x"}, "it uses $dynamicRef"),
         ({"$ref": "#x", "$defs": {"x": {"$anchor": "x"}}}, "it refers to '#x'"),
         ({"$defs": {"a": {"$id": "urn:a"}}}, "a part of it has an $id"),

@@ -104,7 +104,7 @@ async def test_a_failure_says_whether_to_try_again(kind: Failure, heals: bool) -
     with pytest.raises(ModelError, match="no") as caught:
         await ask(ScriptedModel([failed]))
 
-    assert caught.value.kind.can_heal == heals
+    assert caught.value.kind.is_transient == heals
     assert (caught.value.retry_after, caught.value.partial) == (3, "Once upon")
 
 
@@ -220,8 +220,8 @@ async def test_an_answer_without_a_price_is_free_and_known_to_be(
 def test_a_price_is_rounded_to_micro_dollars() -> None:
     price = Price(input=0.15, output=0.6)
 
-    assert price.of(input_tokens=1_000_000, output_tokens=0) == 150_000
-    assert price.of(input_tokens=3, output_tokens=2) == 2
+    assert price.cost_of(input_tokens=1_000_000, output_tokens=0) == 150_000
+    assert price.cost_of(input_tokens=3, output_tokens=2) == 2
 
 
 async def test_ids_of_calls_are_unique_in_a_transcript() -> None:

@@ -71,8 +71,8 @@ PLACES = {
 def test_keys_of_providers_go_wherever_they_stand(key: str, place: str) -> None:
     text = place.format(key)
 
-    assert Redactor().text(text) == place.format("***")
-    assert Redactor().suspects(json.dumps({"text": text}).encode())
+    assert Redactor().redact(text) == place.format("***")
+    assert Redactor().may_hold_secret(json.dumps({"text": text}).encode())
 
 
 GO = [
@@ -177,7 +177,7 @@ GO = [
 
 @pytest.mark.parametrize(("text", "left"), GO)
 def test_what_is_secret_goes_and_nothing_else(text: str, left: str) -> None:
-    assert Redactor().text(text) == left
+    assert Redactor().redact(text) == left
 
 
 GO += [
@@ -284,17 +284,17 @@ STAY = [
 
 @pytest.mark.parametrize("text", STAY)
 def test_source_code_and_prose_stay_as_they_are(text: str) -> None:
-    assert Redactor().text(text) == text
+    assert Redactor().redact(text) == text
 
 
 @pytest.mark.parametrize("text", [text for text, _ in GO] + STAY)
 def test_of_json_is_left_json(text: str) -> None:
     """A text in JSON in JSON is as secret as one that is not, and still JSON without it."""
     for whole in (json.dumps({"x": text}), json.dumps({"x": json.dumps([text])})):
-        json.loads(Redactor().text(whole))
+        json.loads(Redactor().redact(whole))
 
 
 @pytest.mark.parametrize(("text", "left"), GO)
 def test_a_secret_is_found_in_a_body(text: str, left: str) -> None:
     assert text != left
-    assert Redactor().suspects(json.dumps({"text": text}).encode())
+    assert Redactor().may_hold_secret(json.dumps({"text": text}).encode())

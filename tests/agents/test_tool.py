@@ -767,7 +767,7 @@ async def test_a_tool_that_asks_for_the_key_of_its_call_is_safe_to_repeat() -> N
         model=model,
         tools=agent.tools,
         record=lambda step: step,
-        ready=trio.lowlevel.checkpoint,
+        wait_durable=trio.lowlevel.checkpoint,
         task="t_1",
     )
 

@@ -96,7 +96,7 @@ class Turn:
             model=self.model,
             tools=self.tools,
             record=self._record,
-            ready=self._ready,
+            wait_durable=self._ready,
         )
 
 
@@ -590,7 +590,7 @@ async def test_a_complaint_stands_while_the_repair_uses_tools() -> None:
 
 async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
     """Its neighbours are run and answered first; nobody here answers it."""
-    theirs = attrs.evolve(double, name="theirs", elsewhere=True)
+    theirs = attrs.evolve(double, name="theirs", runs_at_caller=True)
     calls = [ToolCall("theirs", {"number": 1}), ToolCall("double", {"number": 21})]
     turn = Turn(Listener(calls), double, theirs)
 
@@ -611,8 +611,8 @@ async def test_what_holds_for_one_turn_stands_behind_the_instructions() -> None:
             model=model,
             tools=[],
             record=lambda step: step,
-            ready=trio.lowlevel.checkpoint,
-            besides="Be brief.",
+            wait_durable=trio.lowlevel.checkpoint,
+            extra_instructions="Be brief.",
         )
 
         assert model.requests[0].instructions == told

@@ -24,7 +24,7 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.journal.journal import folded
+from orchestrator.journal.journal import fold_entries
 from tests.crash.workload import EXPECTED, MESSAGES, MIDDLE_CALLS, SPENDER_CALLS
 from tests.kit import facts
 
@@ -51,10 +51,10 @@ def check_journal(entries: Sequence[Entry]) -> None:
 def check_the_end(entries: Sequence[Entry]) -> None:
     """The journal folds, it has no hole, and nothing is left to be done."""
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-    ledger = folded(entries, "journal")
+    ledger = fold_entries(entries, "journal")
     (session,) = ledger.sessions.values()
-    assert session.at_rest
-    assert not ledger.hopeless
+    assert session.is_idle
+    assert not ledger.unstartable
     unsettled = [
         task.path for task in ledger.tasks.values() if task.parent and not task.outcome
     ]

@@ -15,10 +15,10 @@ from delegation import (
     Mode,
     Origin,
     Reason,
-    Room,
     Rules,
     SessionId,
     SessionRecord,
+    Slots,
     TaskId,
     TaskRecord,
     TaskRequest,
@@ -57,7 +57,7 @@ def tell(ledger: Ledger) -> Callable[..., None]:
     def tell(*facts: Event) -> None:
         for fact in facts:
             seq = ledger.last_seq + 1
-            ledger.post(Entry(seq, float(seq), ledger.session_of(fact), fact))
+            ledger.fold(Entry(seq, float(seq), ledger.session_of(fact), fact))
 
     return tell
 
@@ -129,7 +129,7 @@ def _plain(value: object, *, whole: bool = False) -> object:
     match value:
         case TaskRecord() | SessionRecord() | Account() if not whole:
             return value.id
-        case TaskRecord() | SessionRecord() | Account() | Children() | Room():
+        case TaskRecord() | SessionRecord() | Account() | Children() | Slots():
             return [(name, _plain(getattr(value, name))) for name in value.__slots__]
         case UserMessage() | AssistantMessage() | ToolMessage():
             # Its name is no part of it, and has to be the same all the same.

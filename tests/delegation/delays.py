@@ -6,7 +6,7 @@ Written to be plain and slow, and forwards, where `delegation.tree.slack` goes b
 from functools import cache
 
 from delegation import Mode, TaskId, Tree
-from delegation.tree.intervals import waits
+from delegation.tree.intervals import wait_intervals
 
 
 def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (one model)
@@ -46,7 +46,7 @@ def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (on
             anchor, now = turns[turn][0], begin(turn)
         else:
             anchor, now = tree[task]["started"], start(task)
-        for wait_begin, wait_end in waits(tree, task, 0.0):
+        for wait_begin, wait_end in wait_intervals(tree, task, 0.0):
             if anchor <= wait_begin and wait_end <= at:
                 joined = [
                     end(child)

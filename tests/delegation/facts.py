@@ -63,7 +63,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import Answer, ApprovalId
+from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from delegation.events.processes import ProcessId
 from tests.delegation.books import (
     GRANTS,
@@ -144,7 +144,7 @@ class Facts(RuleBasedStateMachine):
     def post(self, fact: Event) -> int:
         seq = len(self.entries) + 1
         entry = Entry(seq, seq / 7, self.ledger.session_of(fact), fact)
-        self.ledger.post(entry)
+        self.ledger.fold(entry)
         self.entries.append(entry)
         return seq
 
@@ -156,7 +156,7 @@ class Facts(RuleBasedStateMachine):
         return self.ledger.tasks[task.id]
 
     def has_room(self, task: Task) -> bool:
-        return task.id in self.ledger.tasks and self.record(task).has_room
+        return task.id in self.ledger.tasks and self.record(task).has_slot
 
     @initialize(
         capability=st.sampled_from(DeliveryCapability),
@@ -403,17 +403,19 @@ class Facts(RuleBasedStateMachine):
 
     @for_a_task(
         lambda it: it.outcome is None and it.open_questions(),
-        answer=st.sampled_from(Answer),
+        answer=st.sampled_from(ApprovalVerdict),
         oldest=st.booleans(),
     )
-    def answer_a_question(self, task: Task, answer: Answer, oldest: bool) -> None:
+    def answer_a_question(
+        self, task: Task, answer: ApprovalVerdict, oldest: bool
+    ) -> None:
         """Also where nobody works on it: its process is gone."""
         question = task.open_questions()[0 if oldest else -1]
         self.post(ApprovalAnswered(task.id, question.id, answer, "so be it", "Ann"))
         question.is_open, question.is_unheard = False, not task.acts()
-        if answer is Answer.TASK:
+        if answer is ApprovalVerdict.TASK:
             task.approved.add(("terminal", question.subject))
-        if answer is Answer.SESSION:
+        if answer is ApprovalVerdict.SESSION:
             task.session.approved.add(("terminal", question.subject))
         if task.acts():
             task.work()
@@ -485,8 +487,14 @@ class Facts(RuleBasedStateMachine):
                 task.state, task.entered = "interrupted", False
 
     @precondition(lambda self: any(map(Task.acts, self.tasks.values())))
-    @rule(anew=st.booleans(), answer=st.sampled_from(Answer), crashes=st.integers(1, 2))
-    def restart_while_all_ask(self, anew: bool, answer: Answer, crashes: int) -> None:
+    @rule(
+        anew=st.booleans(),
+        answer=st.sampled_from(ApprovalVerdict),
+        crashes=st.integers(1, 2),
+    )
+    def restart_while_all_ask(
+        self, anew: bool, answer: ApprovalVerdict, crashes: int
+    ) -> None:
         """What becomes of questions has to be seen more often than chance would have it."""
         asking = [
             task
@@ -521,7 +529,7 @@ class Facts(RuleBasedStateMachine):
         # A part of them at a time: there are many, and tests are to be quick.
         for fact in facts[first::5]:
             with pytest.raises(ImpossibleEventError):
-                self.ledger.post(Entry(len(self.entries) + 1, 0.0, NOWHERE, fact))
+                self.ledger.fold(Entry(len(self.entries) + 1, 0.0, NOWHERE, fact))
         assert self.snapshot(self.ledger) == before
 
     def impossible_for_sessions(self) -> Iterator[Event]:
@@ -585,13 +593,13 @@ class Facts(RuleBasedStateMachine):
         yield from self.impossible_now(task)
 
     def impossible_answers(self, task: Task) -> Iterator[Event]:
-        yield ApprovalAnswered(task.id, NO_ASK, Answer.ONCE)
+        yield ApprovalAnswered(task.id, NO_ASK, ApprovalVerdict.ONCE)
         for question in task.questions.values():
             yield ApprovalAsked(task.id, NO_ASK, question.call, "terminal", "x", 1.0)
         for id_, (asker, question) in self.questions.items():
             is_open = asker.questions.get(question.call) is question
             if not (is_open and question.is_open and asker is task):
-                yield ApprovalAnswered(task.id, id_, Answer.DENY)
+                yield ApprovalAnswered(task.id, id_, ApprovalVerdict.DENY)
             if is_open and question.is_open:
                 yield ApprovalAsked(task.id, id_, CallId("new"), "terminal", "x", 1.0)
 

@@ -28,7 +28,7 @@ from delegation import (
     TaskId,
     dispatched_answer,
     joined_answer,
-    readable,
+    readable_characters,
 )
 from delegation.events import (
     DoorOpened,
@@ -233,7 +233,7 @@ def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
         compaction = None if window is None else Compaction(window=window)
         agent = Agent("editor", model=ScriptedModel([]), compaction=compaction)
         heard = [UserMessage(text) for text in said]
-        return readable(agent, [*heard, calls(together)])
+        return readable_characters(agent, [*heard, calls(together)])
 
     assert left(None, "x" * 10**6) == 50_000
     assert left(10**6) == 49_999
@@ -242,4 +242,4 @@ def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
     assert left(10_000, together=0) == left(10_000)
     assert left(1_000, "x" * 9_000) == 200
     agent = Agent("editor", model=ScriptedModel([]), compaction=Compaction(window=99))
-    assert readable(agent, []) == 200
+    assert readable_characters(agent, []) == 200

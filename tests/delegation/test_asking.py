@@ -39,7 +39,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import Answer, ApprovalId, Ask
+from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -68,7 +68,9 @@ def asks(
 
 
 def answers(
-    answer: Answer = Answer.ONCE, task: TaskId = A, id_: ApprovalId = FIRST_ASK
+    answer: ApprovalVerdict = ApprovalVerdict.ONCE,
+    task: TaskId = A,
+    id_: ApprovalId = FIRST_ASK,
 ) -> ApprovalAnswered:
     return ApprovalAnswered(task, id_, answer, "so be it", "Ann")
 
@@ -94,7 +96,7 @@ def test_a_question_is_what_was_asked_when_where_and_until_when(
 ) -> None:
     tell(asks())
 
-    ask = Ask(
+    ask = ApprovalQuestion(
         id=FIRST_ASK,
         task=A,
         path="/editor/researcher[1]",
@@ -105,10 +107,10 @@ def test_a_question_is_what_was_asked_when_where_and_until_when(
         asked_at=float(ledger.last_seq),
         deadline=99.0,
     )
-    assert ledger.asks == {FIRST_ASK: ask}
-    assert ledger.tasks[A].asks == {CALL: ask}
-    assert (ask.is_open, ask.is_held) == (True, True)
-    assert ledger.tasks[A].is_asking
+    assert ledger.open_questions == {FIRST_ASK: ask}
+    assert ledger.tasks[A].questions == {CALL: ask}
+    assert (ask.is_open, ask.was_not_run) == (True, True)
+    assert ledger.tasks[A].awaits_approval
 
 
 @pytest.mark.usefixtures("working")
@@ -117,29 +119,33 @@ def test_an_answer_closes_the_question_and_stays_until_the_call_is_answered(
 ) -> None:
     tell(asks(), answers())
 
-    ask = ledger.tasks[A].asks[CALL]
-    assert (ask.answer, ask.reason, ask.by) == (Answer.ONCE, "so be it", "Ann")
-    assert (ask.is_open, ask.is_unheard, ask.is_held) == (False, False, False)
-    assert ledger.asks == {}
-    assert not ledger.tasks[A].is_asking
+    ask = ledger.tasks[A].questions[CALL]
+    assert (ask.answer, ask.reason, ask.by) == (ApprovalVerdict.ONCE, "so be it", "Ann")
+    assert (ask.is_open, ask.answered_while_not_running, ask.was_not_run) == (
+        False,
+        False,
+        False,
+    )
+    assert ledger.open_questions == {}
+    assert not ledger.tasks[A].awaits_approval
     tell(hears())
-    assert ledger.tasks[A].asks == {}
+    assert ledger.tasks[A].questions == {}
 
 
 @pytest.mark.usefixtures("working")
 @pytest.mark.parametrize(
     ("answer", "task", "session"),
     [
-        (Answer.ONCE, set[object](), set[object]()),
-        (Answer.TASK, {("terminal", "make")}, set[object]()),
-        (Answer.SESSION, set[object](), {("terminal", "make")}),
-        (Answer.DENY, set[object](), set[object]()),
+        (ApprovalVerdict.ONCE, set[object](), set[object]()),
+        (ApprovalVerdict.TASK, {("terminal", "make")}, set[object]()),
+        (ApprovalVerdict.SESSION, set[object](), {("terminal", "make")}),
+        (ApprovalVerdict.DENY, set[object](), set[object]()),
     ],
 )
 def test_an_answer_holds_for_the_call_the_task_or_the_session(
     ledger: Ledger,
     tell: Tell,
-    answer: Answer,
+    answer: ApprovalVerdict,
     task: set[object],
     session: set[object],
 ) -> None:
@@ -153,7 +159,7 @@ def test_an_answer_holds_for_the_call_the_task_or_the_session(
 
 
 def test_what_was_denied_was_certainly_not_run() -> None:
-    ask = Ask(
+    ask = ApprovalQuestion(
         id=FIRST_ASK,
         task=A,
         path="/editor",
@@ -164,10 +170,15 @@ def test_what_was_denied_was_certainly_not_run() -> None:
         asked_at=1.0,
         deadline=9.0,
     )
-    held = {answer: attrs.evolve(ask, answer=answer).is_held for answer in Answer}
+    held = {
+        answer: attrs.evolve(ask, answer=answer).was_not_run
+        for answer in ApprovalVerdict
+    }
 
-    assert [answer for answer, it in held.items() if it] == [Answer.DENY]
-    assert attrs.evolve(ask, answer=Answer.ONCE, is_unheard=True).is_held
+    assert [answer for answer, it in held.items() if it] == [ApprovalVerdict.DENY]
+    assert attrs.evolve(
+        ask, answer=ApprovalVerdict.ONCE, answered_while_not_running=True
+    ).was_not_run
 
 
 # What a task is seen to do.
@@ -180,11 +191,11 @@ def test_a_task_waits_as_long_as_one_of_its_questions_is_open(
     story: list[tuple[Event, str]] = [
         (asks(), "waiting"),
         (asks(A, SECOND_ASK, SECOND), "waiting"),
-        (answers(Answer.DENY), "waiting"),
+        (answers(ApprovalVerdict.DENY), "waiting"),
         (hears(), "waiting"),
         (QuietChanged(A, True), "quiet"),
         (QuietChanged(A, False), "waiting"),
-        (answers(Answer.ONCE, A, SECOND_ASK), "running"),
+        (answers(ApprovalVerdict.ONCE, A, SECOND_ASK), "running"),
         (hears(A, SECOND), "running"),
         (TaskSettled(A, DONE), "succeeded"),
     ]
@@ -192,14 +203,14 @@ def test_a_task_waits_as_long_as_one_of_its_questions_is_open(
     for fact, expected in story:
         tell(fact)
         assert status(ledger) == expected, fact
-    assert ledger.asks == {}
+    assert ledger.open_questions == {}
 
 
 def test_a_session_waits_in_its_turn(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     begin(PUSH)
     story: list[tuple[Event, str]] = [
         (asks(ROOT), "waiting"),
-        (answers(Answer.TASK, ROOT), "running"),
+        (answers(ApprovalVerdict.TASK, ROOT), "running"),
         (hears(ROOT), "running"),
         (asks(ROOT), "waiting"),
         (RESTART, "interrupted"),
@@ -219,7 +230,7 @@ def test_a_task_that_goes_on_after_a_crash_waits_again(
 ) -> None:
     tell(asks(), RESTART)
     assert status(ledger) == "interrupted"
-    assert list(ledger.asks) == [FIRST_ASK]
+    assert list(ledger.open_questions) == [FIRST_ASK]
 
     tell(DoorOpened(S, PUSH), TaskStarted(A))
     assert status(ledger) == "waiting"
@@ -233,11 +244,11 @@ def test_a_call_that_is_answered_without_an_approval_has_no_question_any_more(
 ) -> None:
     """After a restart the rules may be others: nobody is asked then."""
     tell(asks(), asks(A, SECOND_ASK, SECOND), hears())
-    assert list(ledger.asks) == [SECOND_ASK]
+    assert list(ledger.open_questions) == [SECOND_ASK]
     assert status(ledger) == "waiting"
 
     tell(hears(A, SECOND))
-    assert ledger.asks == {}
+    assert ledger.open_questions == {}
     assert status(ledger) == "running"
 
 
@@ -253,33 +264,36 @@ def test_a_task_that_ends_takes_its_questions_along(
         asks(), asks(A, SECOND_ASK, SECOND), answers(), TaskSettled(A, Outcome(ending))
     )
 
-    assert ledger.asks == {}
-    assert ledger.tasks[A].asks == {}
+    assert ledger.open_questions == {}
+    assert ledger.tasks[A].questions == {}
 
 
 def test_a_turn_that_ends_takes_its_questions_and_its_approvals_along(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     begin(PUSH)
-    tell(asks(ROOT, FIRST_ASK, CALL, "a"), answers(Answer.TASK, ROOT))
-    tell(asks(ROOT, SECOND_ASK, SECOND, "b"), answers(Answer.SESSION, ROOT, SECOND_ASK))
+    tell(asks(ROOT, FIRST_ASK, CALL, "a"), answers(ApprovalVerdict.TASK, ROOT))
+    tell(
+        asks(ROOT, SECOND_ASK, SECOND, "b"),
+        answers(ApprovalVerdict.SESSION, ROOT, SECOND_ASK),
+    )
     tell(asks(ROOT, ApprovalId("a_3"), CallId("third"), "c"))
     assert ledger.tasks[ROOT].approved == {("terminal", "a")}
 
     tell(TurnEnded(S, 1, DONE))
-    assert ledger.asks == {}
-    assert ledger.tasks[ROOT].asks == {}
+    assert ledger.open_questions == {}
+    assert ledger.tasks[ROOT].questions == {}
     assert ledger.tasks[ROOT].approved == set()
     assert ledger.sessions[S].approved == {("terminal", "b")}
 
 
 @pytest.mark.usefixtures("working")
 def test_what_begins_anew_has_asked_nobody(ledger: Ledger, tell: Tell) -> None:
-    tell(asks(), answers(Answer.TASK), asks(A, SECOND_ASK, SECOND), RESTART)
+    tell(asks(), answers(ApprovalVerdict.TASK), asks(A, SECOND_ASK, SECOND), RESTART)
     tell(DoorOpened(S, PUSH), TaskStarted(A, afresh=True))
 
-    assert ledger.asks == {}
-    assert ledger.tasks[A].asks == {}
+    assert ledger.open_questions == {}
+    assert ledger.tasks[A].questions == {}
     assert ledger.tasks[A].approved == set()
     assert status(ledger) == "running"
 
@@ -290,7 +304,7 @@ def test_a_turn_that_begins_anew_has_asked_nobody(
     begin(PUSH)
     tell(asks(ROOT), RESTART, DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH, afresh=True))
 
-    assert ledger.asks == {}
+    assert ledger.open_questions == {}
     assert status(ledger, ROOT) == "running"
 
 
@@ -304,25 +318,25 @@ def test_an_answer_while_nobody_works_is_heard_by_the_next_who_does(
     """The call was certainly not run, until somebody goes on with the task."""
     tell(asks(), RESTART, answers())
     assert status(ledger) == "interrupted"
-    assert ledger.tasks[A].asks[CALL].is_unheard
+    assert ledger.tasks[A].questions[CALL].answered_while_not_running
 
     tell(RESTART)
-    assert ledger.tasks[A].asks[CALL].is_held, "nobody has worked on it since"
+    assert ledger.tasks[A].questions[CALL].was_not_run, "nobody has worked on it since"
     tell(DoorOpened(S, PUSH), TaskStarted(A))
-    assert ledger.tasks[A].asks[CALL].is_held, "whoever begins has to know it"
+    assert ledger.tasks[A].questions[CALL].was_not_run, "whoever begins has to know it"
     tell(RESTART)
-    assert not ledger.tasks[A].asks[CALL].is_held, "it may have been run"
+    assert not ledger.tasks[A].questions[CALL].was_not_run, "it may have been run"
 
 
 def test_the_same_of_a_session(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     begin(PUSH)
-    tell(asks(ROOT), RESTART, answers(Answer.ONCE, ROOT), RESTART)
-    assert ledger.tasks[ROOT].asks[CALL].is_held
+    tell(asks(ROOT), RESTART, answers(ApprovalVerdict.ONCE, ROOT), RESTART)
+    assert ledger.tasks[ROOT].questions[CALL].was_not_run
 
     tell(DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH))
-    assert ledger.tasks[ROOT].asks[CALL].is_held
+    assert ledger.tasks[ROOT].questions[CALL].was_not_run
     tell(RESTART)
-    assert not ledger.tasks[ROOT].asks[CALL].is_held
+    assert not ledger.tasks[ROOT].questions[CALL].was_not_run
 
 
 @pytest.mark.usefixtures("working")
@@ -332,8 +346,8 @@ def test_a_question_that_is_open_survives_any_number_of_crashes(
     tell(asks())
     for _ in range(3):
         tell(RESTART, DoorOpened(S, PUSH), TaskStarted(A))
-        assert ledger.tasks[A].asks[CALL].is_open
-        assert list(ledger.asks) == [FIRST_ASK]
+        assert ledger.tasks[A].questions[CALL].is_open
+        assert list(ledger.open_questions) == [FIRST_ASK]
 
 
 # Who can be asked.
@@ -349,12 +363,12 @@ def test_who_is_told_later_or_attended_can_be_asked(
     capability: DeliveryCapability,
 ) -> None:
     tell(SessionOpened(S, "editor", attended=attended))
-    assert ledger.can_be_asked(ROOT) is attended, "it is not in a turn"
+    assert ledger.can_ask_approval(ROOT) is attended, "it is not in a turn"
     tell(TurnStarted(S, 1, capability, ()))
     tell(requested(A), TaskStarted(A), requested(B, A))
 
     can_be = attended or capability is not NONE
-    assert [ledger.can_be_asked(it) for it in (ROOT, A, B)] == [can_be] * 3
+    assert [ledger.can_ask_approval(it) for it in (ROOT, A, B)] == [can_be] * 3
 
 
 def test_a_detached_task_and_all_below_it_can_ask_whatever_its_session_does(
@@ -363,10 +377,10 @@ def test_a_detached_task_and_all_below_it_can_ask_whatever_its_session_does(
     begin(PUSH)
     tell(requested(A, mode=Mode.DETACHED), TaskStarted(A), requested(B, A))
     tell(TurnEnded(S, 1, DONE), DoorClosed(S))
-    assert [ledger.can_be_asked(it) for it in (ROOT, A, B)] == [False, True, True]
+    assert [ledger.can_ask_approval(it) for it in (ROOT, A, B)] == [False, True, True]
 
     tell(TurnStarted(S, 2, NONE, ()))
-    assert [ledger.can_be_asked(it) for it in (ROOT, A, B)] == [False, True, True]
+    assert [ledger.can_ask_approval(it) for it in (ROOT, A, B)] == [False, True, True]
 
 
 # What cannot be.
@@ -378,7 +392,11 @@ def busy(begin: Tell, tell: Tell, requested: Asked) -> None:
     begin(PUSH)
     begin(PUSH, "other")
     tell(requested(A, mode=Mode.DETACHED), TaskStarted(A), requested(B), TaskStarted(B))
-    tell(asks(), asks(A, SECOND_ASK, SECOND), answers(Answer.DENY, A, SECOND_ASK))
+    tell(
+        asks(),
+        asks(A, SECOND_ASK, SECOND),
+        answers(ApprovalVerdict.DENY, A, SECOND_ASK),
+    )
     tell(asks(B, ApprovalId("a_b")), TaskSettled(B, DONE))
 
 
@@ -397,27 +415,27 @@ IMPOSSIBLE: Mapping[str, tuple[Event, str]] = {
         "it was asked for already",
     ),
     "nobody is answered": (
-        answers(Answer.ONCE, TaskId("nobody")),
+        answers(ApprovalVerdict.ONCE, TaskId("nobody")),
         "there is no such task",
     ),
     "a task that has ended is answered": (
-        answers(Answer.ONCE, B, ApprovalId("a_b")),
+        answers(ApprovalVerdict.ONCE, B, ApprovalId("a_b")),
         "the task has ended already",
     ),
     "what nobody asked is answered": (
-        answers(Answer.ONCE, A, NEW),
+        answers(ApprovalVerdict.ONCE, A, NEW),
         "nobody asks for it, or it was answered already",
     ),
     "a question is answered twice": (
-        answers(Answer.ONCE, A, SECOND_ASK),
+        answers(ApprovalVerdict.ONCE, A, SECOND_ASK),
         "nobody asks for it, or it was answered already",
     ),
     "another task is answered": (
-        answers(Answer.ONCE, ROOT),
+        answers(ApprovalVerdict.ONCE, ROOT),
         "nobody asks for it, or it was answered already",
     ),
     "another session is answered": (
-        answers(Answer.ONCE, root_of(OTHER)),
+        answers(ApprovalVerdict.ONCE, root_of(OTHER)),
         "nobody asks for it, or it was answered already",
     ),
     "a call is answered with mail that is not there": (
@@ -436,7 +454,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     before = snapshot(ledger)
 
     with pytest.raises(ImpossibleEventError, match=because):
-        ledger.post(Entry(ledger.last_seq + 1, 0.0, S, fact))
+        ledger.fold(Entry(ledger.last_seq + 1, 0.0, S, fact))
     assert snapshot(ledger) == before
 
 
@@ -448,7 +466,7 @@ def test_whoever_does_not_work_asks_for_nothing(ledger: Ledger, tell: Tell) -> N
         tell(asks())
     with pytest.raises(ImpossibleEventError, match="nobody works on it now"):
         tell(asks(ROOT))
-    assert ledger.asks == {}
+    assert ledger.open_questions == {}
 
 
 @pytest.mark.parametrize(
@@ -456,8 +474,8 @@ def test_whoever_does_not_work_asks_for_nothing(ledger: Ledger, tell: Tell) -> N
     [
         asks(),
         ApprovalAsked(A, FIRST_ASK, CALL, "terminal", "ü\n", 1794832977.25),
-        *(answers(answer) for answer in Answer),
-        ApprovalAnswered(A, FIRST_ASK, Answer.DENY),
+        *(answers(answer) for answer in ApprovalVerdict),
+        ApprovalAnswered(A, FIRST_ASK, ApprovalVerdict.DENY),
         SessionOpened(S, "editor", attended=True),
     ],
 )

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from agents import Budget, Usage
-from delegation import Account, Grant, OverBudgetError, Reserved, has_room_for
+from delegation import Account, Grant, OverBudgetError, Reserved, fits_budget
 
 amounts = st.none() | st.integers(0, 30)
 budgets = st.builds(
@@ -40,7 +40,9 @@ shares = st.floats(0, 1)
 
 
 def account_of(budget: Budget, path: str = "/editor", depth: int = 0) -> Account:
-    return Account(Grant(f"of {path}", budget), path=path, depth=depth, at=100.0)
+    return Account(
+        Grant(f"of {path}", budget), path=path, depth=depth, started_at=100.0
+    )
 
 
 @attrs.define(eq=False)
@@ -100,7 +102,7 @@ class Spending(RuleBasedStateMachine):
         chain = self.books[: depth + 1]
         for book in chain:
             try:
-                has_room = has_room_for(book.account, book.reserved, quote)
+                has_room = fits_budget(book.account, book.reserved, quote)
             except OverBudgetError as exc:
                 self.check_refusal(book, quote, exc)
                 return
@@ -170,7 +172,7 @@ class Spending(RuleBasedStateMachine):
     def who_was_refused_would_never_have_been_admitted(self) -> None:
         for book, quote, _ in self.refused:
             with pytest.raises(OverBudgetError):
-                has_room_for(book.account, Reserved(), quote)
+                fits_budget(book.account, Reserved(), quote)
 
 
 def totals(usages: Sequence[Usage]) -> tuple[int, int, int]:
@@ -198,7 +200,7 @@ def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> No
     account, reserved = account_of(FIVE_CALLS), Reserved()
     admitted = 0
     for _ in range(tasks):
-        if has_room_for(account, reserved, A_CALL):
+        if fits_budget(account, reserved, A_CALL):
             reserved.add(A_CALL)
             admitted += 1
     for _ in range(admitted):
@@ -208,7 +210,7 @@ def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> No
     assert admitted == account.calls == 5
     assert reserved == Reserved()
     with pytest.raises(OverBudgetError, match="is used up: 5 model calls made"):
-        has_room_for(account, reserved, A_CALL)
+        fits_budget(account, reserved, A_CALL)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_what_ran_out_is_said_with_the_budget_and_the_path(
         account.book(usage)
 
     with pytest.raises(OverBudgetError) as refused:
-        has_room_for(account, Reserved(), quote)
+        fits_budget(account, Reserved(), quote)
     assert str(refused.value) == sentence
     assert refused.value.ran_out == ran_out
 
@@ -275,14 +277,14 @@ def test_what_ran_out_is_said_with_the_budget_and_the_path(
 def test_a_budget_of_nothing_pays_for_nothing(nothing: dict[str, Any]) -> None:
     """0 means none at all."""
     with pytest.raises(OverBudgetError):
-        has_room_for(account_of(Budget(**nothing)), Reserved(), A_CALL)
+        fits_budget(account_of(Budget(**nothing)), Reserved(), A_CALL)
 
 
 def test_a_budget_is_used_to_the_last_bit() -> None:
     """The limit is the last number that is allowed, of money too."""
     account = account_of(Budget(calls=3, tokens=9, usd=0.00003))
     for _ in range(3):
-        assert has_room_for(account, Reserved(), A_CALL)
+        assert fits_budget(account, Reserved(), A_CALL)
         account.book(A_CALL)
 
     assert (account.calls, account.tokens, account.cost) == (3, 9, 30)
@@ -292,7 +294,7 @@ def test_without_a_limit_there_is_room_for_all() -> None:
     """Also for what nobody knows the price of."""
     dear = Usage(calls=1, input_tokens=10**9, cost=10**12, unpriced=1)
 
-    assert has_room_for(account_of(Budget()), Reserved(9, 10**9, 10**12), dear)
+    assert fits_budget(account_of(Budget()), Reserved(9, 10**9, 10**12), dear)
 
 
 def test_money_does_not_drift() -> None:
@@ -302,11 +304,11 @@ def test_money_does_not_drift() -> None:
     random.Random(1).shuffle(parts)
     for cost in parts:
         quote = attrs.evolve(A_CALL, cost=cost)
-        assert has_room_for(account, Reserved(), quote)
+        assert fits_budget(account, Reserved(), quote)
         account.book(quote)
 
     with pytest.raises(OverBudgetError):
-        has_room_for(account, Reserved(), attrs.evolve(A_CALL, cost=1))
+        fits_budget(account, Reserved(), attrs.evolve(A_CALL, cost=1))
 
 
 @pytest.mark.parametrize(

@@ -214,8 +214,8 @@ def test_a_message_without_a_name_is_named_by_its_place() -> None:
     names = set()
     for _ in range(2):
         ledger = Ledger()
-        ledger.post(Entry(1, 1.0, session, SessionOpened(session, "editor")))
-        ledger.post(Entry(2, 2.0, session, MessageReceived(session, "go")))
+        ledger.fold(Entry(1, 1.0, session, SessionOpened(session, "editor")))
+        ledger.fold(Entry(2, 2.0, session, MessageReceived(session, "go")))
         letter = ledger.sessions[session].mail[2]
         assert isinstance(letter, UserMessage)
         names.add(letter.id)

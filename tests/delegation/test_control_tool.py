@@ -44,7 +44,7 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
 )
-from delegation.notices import fitted
+from delegation.notices import excerpt
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -395,7 +395,7 @@ def test_whatever_the_size_of_a_page_all_pages_are_the_text(
     """Nothing is lost, whatever the text and however little can be read at once."""
     pages, offset = "", 0
     while True:
-        page, left = split(fitted(text, share, D, offset=offset))
+        page, left = split(excerpt(text, share, D, offset=offset))
         assert len(page) <= max(share, len(text) - offset if left is None else share)
         pages += page
         if left is None:

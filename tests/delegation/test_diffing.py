@@ -23,7 +23,7 @@ def run(*agents: str, tokens: int = 10, price: int | None = 5) -> Tree:
         )
         tree.mark(task, status=Ending.SUCCEEDED, started=1.0, ended=3.0)
         unpriced = int(price is None)
-        tree.spend(
+        tree.add_usage(
             task,
             Usage(calls=1, input_tokens=tokens, cost=price or 0, unpriced=unpriced),
         )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agents import Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.tree.exports.chrome_trace import packed
+from delegation.tree.exports.chrome_trace import pack_lanes
 from delegation.tree.exports.graphml import flat
 from delegation.tree.intervals import last_moment
 from tests.delegation.trees import ROOT, trees
@@ -62,7 +62,7 @@ def saying(words: str) -> Tree:
             needs=[TaskId("a")] if number else [],
         )
     tree.mark(TaskId("a"), status=Ending.FAILED, started=3.25, ended=4.0, error=words)
-    tree.spend(TaskId("a"), Usage(calls=2, input_tokens=3, cost=4, unpriced=1))
+    tree.add_usage(TaskId("a"), Usage(calls=2, input_tokens=3, cost=4, unpriced=1))
     return tree
 
 
@@ -262,7 +262,7 @@ def test_an_arrow_leads_to_who_was_asked_on_another_lane() -> None:
 def test_on_a_lane_of_a_trace_nothing_overlaps_but_by_nesting(tree: Tree) -> None:
     """Viewers draw what overlaps otherwise wrongly, or not at all."""
     now = last_moment(tree, tree.graph)
-    slices = packed(tree, now=now)
+    slices = pack_lanes(tree, now=now)
     assert {it.task for it in slices} == {
         task for task in tree.graph if tree[task]["started"] is not None
     }

@@ -8,8 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.tree.collapse import GROUPED, SHOWN, Folded, FoldState, Kind, fold
-from delegation.tree.rollups import QUIET, urgency
+from delegation.tree.collapse import (
+    GROUP_THRESHOLD,
+    SHOWN_PER_GROUP,
+    CollapsedTree,
+    CollapseState,
+    RowKind,
+    fold,
+)
+from delegation.tree.rollups import NOT_URGENT, urgency
 from delegation.tree.tally import FAILURES, Tally
 from tests.delegation.trees import ROOT, trees
 
@@ -35,9 +42,9 @@ def team(children: Iterable[tuple[str, str, str]] = ()) -> Tree:
     return tree
 
 
-def drawn(folded: Folded) -> list[str]:
+def drawn(folded: CollapsedTree) -> list[str]:
     return [
-        f"{row.branch}{row.task if row.kind is Kind.TASK else row.title} {row.summary}".rstrip()
+        f"{row.branch}{row.task if row.kind is RowKind.TASK else row.title} {row.summary}".rstrip()
         for row in folded.rows
     ]
 
@@ -48,7 +55,7 @@ def test_a_tree_that_fits_is_shown_whole() -> None:
     folded = fold(tree, rows=14)
 
     assert [row.task for row in folded.rows] == [*tree.descendants(itself=True)]
-    assert [row.is_open for row in folded.rows].count(True) == 2
+    assert [row.is_expanded for row in folded.rows].count(True) == 2
     assert (folded.hidden, folded.footer) == (0, "")
 
 
@@ -113,22 +120,24 @@ def test_rows_that_nobody_else_needs_show_more_of_what_is_urgent() -> None:
 
     assert len(fold(running, rows=30).rows) == 30
     assert drawn(fold(running, rows=30))[-1] == "   └─ … 13 more ◐13"
-    assert len(fold(done, rows=30).rows) == 2 + SHOWN + 1
+    assert len(fold(done, rows=30).rows) == 2 + SHOWN_PER_GROUP + 1
 
 
 def test_what_is_opened_and_closed_by_hand_stays_so() -> None:
     """The budget decides only what nobody has decided."""
     tree = team([("s", "coder", DONE)] * 20 + [("t5", "tester", FAILED)] * 3)
-    state = FoldState().open("s/coder").open("t5")
+    state = CollapseState().expand("s/coder").expand("t5")
 
-    assert len(fold(tree, rows=2, state=state).rows) == 2 + SHOWN + 1 + 3
-    assert drawn(fold(tree, rows=9, state=FoldState().close("s/coder"))) == [
+    assert len(fold(tree, rows=2, state=state).rows) == 2 + SHOWN_PER_GROUP + 1 + 3
+    assert drawn(fold(tree, rows=9, state=CollapseState().collapse("s/coder"))) == [
         "s",
         "└─ coder ×20 ✓20 · 3↓ ✗3",
     ]
-    assert state.close("t5") == FoldState(frozenset({"s/coder"}), frozenset({"t5"}))
-    whole = fold(tree, rows=9, state=FoldState().show("s/coder", 20))
-    assert [row.key for row in whole.rows if row.kind is Kind.MORE] == []
+    assert state.collapse("t5") == CollapseState(
+        frozenset({"s/coder"}), frozenset({"t5"})
+    )
+    whole = fold(tree, rows=9, state=CollapseState().show("s/coder", 20))
+    assert [row.key for row in whole.rows if row.kind is RowKind.MORE] == []
 
 
 def test_a_subtree_is_folded_like_a_tree() -> None:
@@ -145,8 +154,8 @@ def test_the_rows_and_what_they_hide_add_up_to_the_tree(tree: Tree, rows: int) -
     whole = Tally()
     for row in folded.rows:
         whole.absorb(row.hidden)
-        if row.kind is Kind.TASK:
-            whole.absorb(tree.tally(row.task) - tree.branch(row.task).below)
+        if row.kind is RowKind.TASK:
+            whole.absorb(tree.tally(row.task) - tree.subtree(row.task).below)
 
     assert len(folded.rows) <= rows
     assert folded.tasks == len(tree) == whole.tasks
@@ -162,14 +171,14 @@ def test_whatever_is_opened_and_closed_all_is_counted(
 ) -> None:
     keys = [*tree.graph, *(f"{task}/coder" for task in tree.graph)]
     these = frozenset(keys[number % len(keys)] for number in chosen)
-    state = FoldState(opened=these) if opened else FoldState(closed=these)
+    state = CollapseState(expanded=these) if opened else CollapseState(collapsed=these)
     folded = fold(tree, rows=rows, state=state)
-    shown = sum(row.kind is Kind.TASK for row in folded.rows)
+    shown = sum(row.kind is RowKind.TASK for row in folded.rows)
 
     assert shown + sum(row.hidden.tasks for row in folded.rows) == len(tree)
     for row in folded.rows:
-        if row.key in these and row.is_open is not None:
-            assert row.is_open is opened
+        if row.key in these and row.is_expanded is not None:
+            assert row.is_expanded is opened
 
 
 @given(trees(most=300), st.integers(2, 40))
@@ -178,7 +187,7 @@ def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
     """It is a row, or the row above it counts it."""
     folded = fold(tree, rows=rows)
     said = sum(row.hidden.failed for row in folded.rows)
-    shown = {row.task for row in folded.rows if row.kind is Kind.TASK}
+    shown = {row.task for row in folded.rows if row.kind is RowKind.TASK}
 
     assert said == len({*tree.find(status=FAILURES)} - shown)
     for row in folded.rows:
@@ -192,13 +201,13 @@ def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
     folded = fold(tree, rows=len(tree) - 1)
     siblings: dict[tuple[str, str], list[int]] = {}
     for row in folded.rows:
-        if row.kind is Kind.TASK and row.task != ROOT:
+        if row.kind is RowKind.TASK and row.task != ROOT:
             node = tree[row.task]
             those = siblings.setdefault((node["parent"], node["agent"]), [])
             those.append(urgency(row.tally))
 
     for those in siblings.values():
-        assert len(those) <= GROUPED or QUIET not in those
+        assert len(those) <= GROUP_THRESHOLD or NOT_URGENT not in those
 
 
 def test_how_urgent_a_subtree_is_is_how_urgent_the_worst_of_it_is() -> None:

@@ -169,7 +169,7 @@ def refuses(ledger: Ledger, snapshot: Snapshot) -> Callable[[Event], str]:
     def refuses(fact: Event) -> str:
         before = snapshot(ledger)
         with pytest.raises(ImpossibleEventError) as refused:
-            ledger.post(Entry(ledger.last_seq + 1, 99.0, S, fact))
+            ledger.fold(Entry(ledger.last_seq + 1, 99.0, S, fact))
         assert refused.value.event is fact
         assert snapshot(ledger) == before
         return refused.value.because
@@ -252,10 +252,10 @@ def test_facts_come_in_their_order(
     before = snapshot(ledger)
 
     with pytest.raises(ImpossibleEventError, match="2 is the last number"):
-        ledger.post(Entry(seq, 9.0, S, SessionOpened(S, "editor")))
+        ledger.fold(Entry(seq, 9.0, S, SessionOpened(S, "editor")))
     assert snapshot(ledger) == before
 
-    ledger.post(Entry(7, 9.0, S, SessionOpened(S, "editor")))
+    ledger.fold(Entry(7, 9.0, S, SessionOpened(S, "editor")))
     assert ledger.last_seq == 7
 
 

@@ -75,8 +75,8 @@ def test_the_same_call_of_two_tasks_asks_for_two(
     tell(requested(A, call="call_1"), TaskStarted(A))
     tell(requested(B, parent=A, call="call_1"))
 
-    assert ledger.tasks[ROOT].children.asked == {"call_1": A}
-    assert ledger.tasks[A].children.asked == {"call_1": B}
+    assert ledger.tasks[ROOT].children.by_call == {"call_1": A}
+    assert ledger.tasks[A].children.by_call == {"call_1": B}
 
 
 def test_every_fact_knows_its_tree(
@@ -190,8 +190,8 @@ def test_only_a_detached_task_that_settles_is_mail(
     assert list(session.mail) == [news]
 
     tell(MessageReceived(S, "more"))
-    assert list(session.completions()) == [(news, B)]
-    assert not session.outstanding
+    assert list(session.task_notices()) == [(news, B)]
+    assert not session.unsettled_detached
 
 
 def test_a_session_is_woken_when_it_can_be_told_and_has_something_to_do(
@@ -320,7 +320,7 @@ def test_a_session_is_idle_when_nothing_is_left_to_come(
     ]
     for fact, idle in story:
         tell(fact)
-        assert ledger.sessions[S].idle is idle, fact
+        assert ledger.sessions[S].has_nothing_pending is idle, fact
 
 
 def test_one_ending_only_is_success() -> None:
@@ -360,7 +360,7 @@ def test_a_quiet_task_runs_and_shows_it(
     for quiet, status in ((True, "quiet"), (False, "running"), (True, "quiet")):
         tell(QuietChanged(A, quiet))
         assert node["status"] == status
-    assert ledger.tasks[A].acting
+    assert ledger.tasks[A].is_running
 
 
 def test_what_a_failed_call_has_used_is_paid_for(
@@ -389,7 +389,7 @@ def test_a_session_that_is_closed_for_good_is_told_nothing_more(
 
     tell(SessionClosed(S, tuple(session.mail)), TaskSettled(A, DONE))
     assert session.closed
-    assert session.at_rest
+    assert session.is_idle
     assert not session.mail
     assert not ledger.wakeable
 
@@ -465,7 +465,7 @@ def test_what_begins_anew_knows_its_brief_and_nothing_else(
 
     tell(TaskSettled(C, DONE), TaskSettled(A, DONE), TurnResumed(S, 1, PUSH, True))
     assert ledger.tasks[ROOT].transcript == [UserMessage("go")]
-    assert ledger.tasks[ROOT].children.asked == {f"call of {A}~": A}
+    assert ledger.tasks[ROOT].children.by_call == {f"call of {A}~": A}
 
 
 def test_a_task_that_never_asked_for_anything_begins_anew_too(

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 from agents import Usage, UserMessage
 from delegation import (
     Account,
-    Completion,
     DeliveryCapability,
     Ledger,
     TaskId,
+    TaskNotice,
     decode,
     encode,
 )
 from delegation.events import TaskSettled
-from delegation.events.approvals import Answer, ApprovalId
+from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from tests.delegation.books import Task, ids
 from tests.delegation.facts import Facts
 
@@ -46,7 +46,7 @@ class CheckedFacts(Facts):
         for task in self.tasks.values():
             record = self.record(task)
             assert record.outcome == task.outcome
-            assert record.acting is task.acts()
+            assert record.is_running is task.acts()
             assert len(record.transcript) == task.heard
             assert list(record.children.unsettled) == ids(task.below())
             assert ids(task.joined_below()) == [
@@ -54,7 +54,7 @@ class CheckedFacts(Facts):
             ]
             for other in self.tasks.values():
                 is_below = other in task.line()[1:]
-                assert self.ledger.is_below(task.id, other.id) is is_below
+                assert self.ledger.is_descendant(task.id, other.id) is is_below
 
     @invariant()
     def a_task_settles_at_most_once(self) -> None:
@@ -80,11 +80,11 @@ class CheckedFacts(Facts):
             assert len(letters) == len(words)
             assert all(map(str.__contains__, letters, words))
             assert session.completions() == [
-                seq for seq, it in record.mail.items() if isinstance(it, Completion)
+                seq for seq, it in record.mail.items() if isinstance(it, TaskNotice)
             ]
-            assert session.completions() == [seq for seq, _ in record.completions()]
+            assert session.completions() == [seq for seq, _ in record.task_notices()]
             assert session.ended_commands() == [
-                seq for seq, _ in record.ended_processes()
+                seq for seq, _ in record.process_notices()
             ]
             assert record.envelopes.keys() <= record.mail.keys()
 
@@ -102,21 +102,23 @@ class CheckedFacts(Facts):
         for task in self.tasks.values():
             record = self.record(task)
             assert {
-                call: (ask.id, ask.is_open, ask.is_unheard)
-                for call, ask in record.asks.items()
+                call: (ask.id, ask.is_open, ask.answered_while_not_running)
+                for call, ask in record.questions.items()
             } == {
                 call: (it.id, it.is_open, it.is_unheard)
                 for call, it in task.questions.items()
             }
             assert record.approved == task.approved
-            assert record.is_asking is bool(task.open_questions())
+            assert record.awaits_approval is bool(task.open_questions())
             still_open += [it.id for it in task.open_questions()]
-            for ask in record.asks.values():
+            for ask in record.questions.values():
                 assert ask.path == record.path
-                is_run = not (ask.is_open or ask.answer is Answer.DENY)
-                assert ask.is_held is not (is_run and not ask.is_unheard)
-        assert sorted(self.ledger.asks) == sorted(still_open)
-        asked = [ask.asked_at for ask in self.ledger.asks.values()]
+                is_run = not (ask.is_open or ask.answer is ApprovalVerdict.DENY)
+                assert ask.was_not_run is not (
+                    is_run and not ask.answered_while_not_running
+                )
+        assert sorted(self.ledger.open_questions) == sorted(still_open)
+        asked = [ask.asked_at for ask in self.ledger.open_questions.values()]
         assert asked == sorted(asked)
         for session in self.sessions.values():
             assert self.ledger.sessions[session.id].approved == session.approved
@@ -128,7 +130,7 @@ class CheckedFacts(Facts):
             is_told = session.turn not in {None, NONE}
             is_apart = any(above.detached for above in task.line())
             can_be = is_told or is_apart or session.attended
-            assert self.ledger.can_be_asked(task.id) is can_be
+            assert self.ledger.can_ask_approval(task.id) is can_be
 
     @invariant()
     def a_command_is_known_until_it_ends(self) -> None:
@@ -138,7 +140,7 @@ class CheckedFacts(Facts):
                 id_: (it.task, it.notify) for id_, it in record.processes.items()
             } == {id_: (it.task.id, it.notify) for id_, it in session.commands.items()}
             is_left = not (session.door or session.undelivered or session.commands)
-            assert record.at_rest is (record.idle and is_left)
+            assert record.is_idle is (record.has_nothing_pending and is_left)
 
     @invariant()
     def what_is_due_is_due(self) -> None:
@@ -157,36 +159,38 @@ class CheckedFacts(Facts):
     @invariant()
     def who_needs_what_will_never_be_is_hopeless(self) -> None:
         hopeless = [it for it in self.tasks.values() if it.is_hopeless()]
-        assert set(self.ledger.hopeless) == set(ids(hopeless))
+        assert set(self.ledger.unstartable) == set(ids(hopeless))
         for task in hopeless:
-            need = self.ledger.hopeless[task.id]
+            need = self.ledger.unstartable[task.id]
             assert need.id in ids(task.missing())
             assert need.outcome is not None
         for task in self.tasks.values():
             if task.outcome is None:
-                assert set(self.record(task).needs) == set(ids(task.missing()))
+                assert set(self.record(task).pending_dependencies) == set(
+                    ids(task.missing())
+                )
 
     @invariant()
     def whoever_is_due_has_room_or_waits_for_it(self) -> None:
         for session in self.sessions.values():
-            room = self.ledger.sessions[session.id].room
+            room = self.ledger.sessions[session.id].slots
             entered = [it for it in session.tasks if it.entered]
             running = [it for it in session.tasks if self.has_room(it)]
             waiting = [it for it in entered if it not in running]
             assert {*running} <= {*entered}
             assert {it for it in session.tasks if it.acts() and it.parent} <= {*running}
-            assert room.waiting == len(waiting)
+            assert room.queued == len(waiting)
             assert room.detached == sum(it.detached for it in running)
-            assert room.working == sum(
+            assert room.in_use == sum(
                 not any(map(self.is_joined_and_runs, it.children)) for it in running
             )
-            assert room.working <= at_most(self.kept.live_tasks)
+            assert room.in_use <= at_most(self.kept.live_tasks)
             assert room.detached <= at_most(self.kept.detached)
             for task in (session.root, *running):
                 assert self.running_below(task) <= at_most(self.kept.live_children)
             for task in waiting:
                 assert self.must_wait(task)
-                assert 1 <= room.position(self.record(task)) <= room.waiting
+                assert 1 <= room.position(self.record(task)) <= room.queued
 
     def is_joined_and_runs(self, task: Task) -> bool:
         return self.has_room(task) and not task.detached
@@ -196,7 +200,7 @@ class CheckedFacts(Facts):
 
     def must_wait(self, task: Task) -> bool:
         assert task.parent is not None
-        room = self.ledger.sessions[task.session.id].room
+        room = self.ledger.sessions[task.session.id].slots
         if self.running_below(task.parent) >= at_most(self.kept.live_children):
             return True
         if task.detached and room.detached >= at_most(self.kept.detached):
@@ -205,7 +209,7 @@ class CheckedFacts(Facts):
             map(self.is_joined_and_runs, task.parent.children)
         )
         can_borrow = lends and not task.detached
-        return room.working >= at_most(self.kept.live_tasks) and not can_borrow
+        return room.in_use >= at_most(self.kept.live_tasks) and not can_borrow
 
     @invariant()
     def accounts_are_sums_over_those_who_pay_with_them(self) -> None:
@@ -213,7 +217,7 @@ class CheckedFacts(Facts):
         for id_, purse in self.purses.items():
             assert booked(self.ledger.accounts[id_]) == purse.totals()
             for session in self.sessions:
-                part = self.ledger.sessions[session].used.get(id_)
+                part = self.ledger.sessions[session].own_accounts.get(id_)
                 own = booked(part) if part is not None else (0, 0, 0, 0)
                 assert own == purse.totals(session)
         for task in self.tasks.values():
@@ -229,11 +233,13 @@ class CheckedFacts(Facts):
             cancelled = any(above.cancelled for above in task.line()[: last + 1])
             nobody_is_left = task.session.turn is NONE and not detached
             assert self.ledger.is_cancelled(task.id) is cancelled
-            assert self.ledger.ends_for_good(task.id) is (cancelled or nobody_is_left)
+            assert self.ledger.settles_on_teardown(task.id) is (
+                cancelled or nobody_is_left
+            )
             if task.outcome is None:
                 stands = task.state == "interrupted"
                 waits = stands if task.parent is None else not task.acts()
-                assert self.ledger.nobody_runs(task.id) is waits
+                assert self.ledger.has_no_runner(task.id) is waits
 
     @invariant()
     def every_session_shows_what_it_does(self) -> None:
@@ -244,10 +250,10 @@ class CheckedFacts(Facts):
             if session.turn:
                 status = session.root.state
             assert record.tree[session.root.id]["status"] == status
-            assert list(record.outstanding) == ids(waits_for)
+            assert list(record.unsettled_detached) == ids(waits_for)
             assert list(record.undelivered) == session.undelivered
             is_busy = session.turn or session.mail or session.awaits_news()
-            assert record.idle is not bool(is_busy)
+            assert record.has_nothing_pending is not bool(is_busy)
 
     @invariant()
     def every_session_is_a_tree_whose_totals_are_sums(self) -> None:
@@ -277,17 +283,17 @@ class CheckedFacts(Facts):
     def shown(self, task: Task) -> set[str]:
         """Return how a task may be shown."""
         record = self.record(task)
-        if self.ledger.sessions[task.session.id].room.is_waiting(record):
+        if self.ledger.sessions[task.session.id].slots.is_waiting(record):
             return {"queued"}
         # Who stood in line after a crash, and was let in, is about to start.
-        is_let_in = task.state == "interrupted" and record.has_room
+        is_let_in = task.state == "interrupted" and record.has_slot
         return {task.state, "queued"} if is_let_in else {task.state}
 
     def teardown(self) -> None:
         """Whoever folds the same facts, read back from how they are kept, knows the same."""
         again = Ledger(self.kept)
         for entry in self.entries:
-            again.post(replace(entry, event=decode(encode(entry.event))))
+            again.fold(replace(entry, event=decode(encode(entry.event))))
         assert self.snapshot(again) == self.snapshot(self.ledger)
 
 

@@ -94,7 +94,7 @@ def test_a_task_that_starts_again_has_started_once(
 
     assert ledger.sessions[S].tree[A]["started"] == 6.0
     assert ledger.sessions[S].tree[A]["status"] == "running"
-    assert not ledger.nobody_runs(A)
+    assert not ledger.has_no_runner(A)
 
 
 def test_a_resumed_turn_is_the_same_turn_behind_another_door(
@@ -162,11 +162,14 @@ def test_what_is_torn_down_ends_for_good_if_nobody_can_take_it_up(
     tell(requested(C, mode=Mode.DETACHED), TaskStarted(C), requested(D, parent=C))
     tasks = (ROOT, A, B, C, D)
 
-    for_good = {id_ for id_ in tasks if ledger.ends_for_good(id_)}
+    for_good = {id_ for id_ in tasks if ledger.settles_on_teardown(id_)}
     assert for_good == ({ROOT, A, B} if capability is NONE else set())
 
     tell(CancelRequested(C))
-    assert {id_ for id_ in tasks if ledger.ends_for_good(id_)} == for_good | {C, D}
+    assert {id_ for id_ in tasks if ledger.settles_on_teardown(id_)} == for_good | {
+        C,
+        D,
+    }
 
 
 def test_a_session_between_two_turns_has_nothing_to_end(
@@ -176,7 +179,7 @@ def test_a_session_between_two_turns_has_nothing_to_end(
     begin(NONE)
     tell(TurnEnded(S, 1, DONE))
 
-    assert not ledger.ends_for_good(ROOT)
+    assert not ledger.settles_on_teardown(ROOT)
 
 
 def test_nobody_runs_what_is_due_or_was_interrupted(
@@ -185,18 +188,18 @@ def test_nobody_runs_what_is_due_or_was_interrupted(
     """A cancel finds nobody to tell there, and has to say itself that it has ended."""
     begin(PUSH)
     tell(requested(A, mode=Mode.DETACHED))
-    assert ledger.nobody_runs(A)
+    assert ledger.has_no_runner(A)
 
     tell(TaskStarted(A), requested(B, parent=A), TaskStarted(B))
-    assert not ledger.nobody_runs(A)
+    assert not ledger.has_no_runner(A)
 
     tell(RESTART)
-    assert ledger.nobody_runs(A)
-    assert ledger.nobody_runs(B)
+    assert ledger.has_no_runner(A)
+    assert ledger.has_no_runner(B)
 
     tell(DoorOpened(S, PUSH), TaskStarted(A))
-    assert not ledger.nobody_runs(A)
-    assert ledger.nobody_runs(B)
+    assert not ledger.has_no_runner(A)
+    assert ledger.has_no_runner(B)
 
 
 def test_nobody_runs_a_session_whose_turn_was_interrupted(
@@ -204,13 +207,13 @@ def test_nobody_runs_a_session_whose_turn_was_interrupted(
 ) -> None:
     """Else whoever cancels it waits for an end that nobody is there to bring."""
     begin(PUSH)
-    assert not ledger.nobody_runs(ROOT)
+    assert not ledger.has_no_runner(ROOT)
 
     tell(RESTART)
-    assert ledger.nobody_runs(ROOT)
+    assert ledger.has_no_runner(ROOT)
 
     tell(TurnResumed(S, 1, PUSH))
-    assert not ledger.nobody_runs(ROOT)
+    assert not ledger.has_no_runner(ROOT)
 
 
 def test_below_a_task_the_deepest_come_first(
@@ -224,4 +227,4 @@ def test_below_a_task_the_deepest_come_first(
     assert below == [C, B, A]
 
     tell(*(TaskSettled(task, DONE) for task in below), TurnEnded(S, 1, DONE))
-    assert list(ledger.sessions[S].outstanding) == ["own"]
+    assert list(ledger.sessions[S].unsettled_detached) == ["own"]

@@ -15,7 +15,7 @@ from delegation import (
     Rules,
     SessionId,
     TaskId,
-    unmet,
+    unmet_dependency,
 )
 from delegation.events import (
     DoorClosed,
@@ -46,8 +46,8 @@ def test_a_task_starts_when_all_that_it_needs_have_succeeded_and_hears_of_them(
     begin(PUSH)
     tell(requested(A, label="facts"), requested(B))
     tell(requested(C, needs=(A, B), context="of 1984"))
-    assert set(ledger.tasks[C].needs) == {A, B}
-    assert not ledger.tasks[C].has_room
+    assert set(ledger.tasks[C].pending_dependencies) == {A, B}
+    assert not ledger.tasks[C].has_slot
 
     tell(TaskStarted(A), TaskSettled(A, DONE))
     assert ledger.tasks[C].transcript == []
@@ -81,8 +81,8 @@ def test_who_names_a_need_twice_needs_it_once(
     tell(requested(A), requested(B, needs=(A, A)), TaskStarted(A), TaskSettled(A, DONE))
 
     assert len(ledger.tasks[B].transcript) == 1
-    assert ledger.sessions[S].room.working == 1
-    assert ledger.sessions[S].root.children.running == 1
+    assert ledger.sessions[S].slots.in_use == 1
+    assert ledger.sessions[S].root.children.slots_used == 1
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -95,13 +95,13 @@ def test_what_did_not_succeed_leaves_who_needs_it_without_hope(
     facts.insert(2 if when == "before" else 1, requested(B, needs=(A,)))
     tell(*facts)
 
-    assert list(ledger.hopeless) == [B]
+    assert list(ledger.unstartable) == [B]
     assert not ledger.joinable
-    assert unmet(ledger.hopeless[B]) == (
+    assert unmet_dependency(ledger.unstartable[B]) == (
         "it needs 'facts' (/editor/researcher[1]), which ended as failed: no more paper"
     )
     tell(TaskSettled(B, Outcome(Ending.REFUSED)))
-    assert not ledger.hopeless
+    assert not ledger.unstartable
 
 
 def test_hope_is_lost_down_the_chain(
@@ -111,14 +111,18 @@ def test_hope_is_lost_down_the_chain(
     begin(PUSH)
     tell(requested(A), requested(B, needs=(A,)), requested(C, needs=(B, A)))
     tell(TaskSettled(A, Outcome(Ending.CANCELLED)))
-    assert set(ledger.hopeless) == {B, C}
-    assert unmet(ledger.hopeless[B]) == (
+    assert set(ledger.unstartable) == {B, C}
+    assert unmet_dependency(ledger.unstartable[B]) == (
         "it needs /editor/researcher[1], which ended as cancelled"
     )
 
-    tell(TaskSettled(B, Outcome(Ending.REFUSED, error=unmet(ledger.hopeless[B]))))
+    tell(
+        TaskSettled(
+            B, Outcome(Ending.REFUSED, error=unmet_dependency(ledger.unstartable[B]))
+        )
+    )
     tell(TaskSettled(C, Outcome(Ending.REFUSED)))
-    assert not ledger.hopeless
+    assert not ledger.unstartable
     assert ledger.sessions[S].tree.counts() == {
         "running": 1,
         "cancelled": 1,
@@ -159,13 +163,13 @@ def test_who_waits_for_room_waits_once_however_often_the_door_opens(
     begin(PUSH)
     tell(requested(A, mode=Mode.DETACHED), requested(B, mode=Mode.DETACHED))
     tell(RESTART, DoorOpened(S, PUSH))
-    room = ledger.sessions[S].room
-    assert (list(ledger.startable), room.waiting) == ([A], 1)
+    room = ledger.sessions[S].slots
+    assert (list(ledger.startable), room.queued) == ([A], 1)
 
     tell(DoorClosed(S), DoorOpened(S, PUSH))
-    assert room.waiting == 1
+    assert room.queued == 1
     tell(TaskStarted(A), TaskSettled(A, DONE))
-    assert (list(ledger.startable), room.waiting) == ([B], 0)
+    assert (list(ledger.startable), room.queued) == ([B], 0)
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1)])
@@ -176,8 +180,8 @@ def test_what_was_started_under_other_rules_has_started(
     begin(PUSH)
     tell(*(requested(task, mode=Mode.DETACHED) for task in (A, B, C)))
     tell(TaskStarted(A), TaskStarted(B))
-    room = ledger.sessions[S].room
-    assert (room.working, room.waiting) == (2, 1)
+    room = ledger.sessions[S].slots
+    assert (room.in_use, room.queued) == (2, 1)
 
     tell(TaskSettled(A, DONE))
     assert not ledger.startable

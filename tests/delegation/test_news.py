@@ -7,7 +7,6 @@ import pytest
 
 from agents import AssistantMessage, Usage, UserMessage
 from delegation import (
-    Completion,
     DeliveryCapability,
     Ending,
     Ledger,
@@ -15,6 +14,7 @@ from delegation import (
     Outcome,
     SessionId,
     TaskId,
+    TaskNotice,
     usd,
 )
 from delegation.events import ModelAnswered, TaskRequested, TaskSettled, TaskStarted
@@ -92,7 +92,7 @@ def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
     tell(ModelAnswered(A, AssistantMessage(usage=usage)), TaskSettled(A, outcome))
 
     mail = ledger.sessions[S].mail[8]
-    assert isinstance(mail, Completion)
+    assert isinstance(mail, TaskNotice)
     assert mail.text() == (
         "A task that you handed on in the background has ended:"
         " /editor/researcher[1] (a).\n"

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from agents import Budget
 from delegation import (
+    Decision,
     DeliveryCapability,
     Detach,
     Ending,
@@ -23,9 +24,8 @@ from delegation import (
     SessionId,
     TaskId,
     TaskRequest,
-    Verdict,
     decide,
-    in_order,
+    in_dependency_order,
 )
 from delegation.events import (
     CancelRequested,
@@ -85,7 +85,7 @@ def test_a_task_is_detached_if_the_session_can_be_told_later(
     *,
     capability: DeliveryCapability,
     background: bool | None,
-    verdict: Verdict,
+    verdict: Decision,
 ) -> None:
     """A promise is only made to somebody who can be reached; anybody may ask to wait."""
     begin(PUSH)
@@ -423,11 +423,11 @@ def test_each_is_asked_for_after_those_that_it_needs(
         for id_, needs in (("a", "bc"), ("b", "c"), ("c", "x"), ("d", ""))
     )
 
-    assert [it.id for it in in_order([d, b])] == ["d", "b"]
-    ordered = [it.id for it in in_order([a, b, c, d])]
+    assert [it.id for it in in_dependency_order([d, b])] == ["d", "b"]
+    ordered = [it.id for it in in_dependency_order([a, b, c, d])]
     assert sorted(ordered) == ["a", "b", "c", "d"]
     assert ordered.index(c.id) < ordered.index(b.id) < ordered.index(a.id)
-    assert in_order([d]) == [d]
+    assert in_dependency_order([d]) == [d]
 
 
 @pytest.mark.parametrize("cancelled", ["s", "a"])

@@ -39,7 +39,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.processes import ProcessId, ProcessNews, ProcessRecord
+from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -74,9 +74,9 @@ def last_read(session: SessionRecord) -> str:
     return message.text
 
 
-def only_news(session: SessionRecord) -> ProcessNews:
+def only_news(session: SessionRecord) -> ProcessNotice:
     (news,) = session.mail.values()
-    assert isinstance(news, ProcessNews)
+    assert isinstance(news, ProcessNotice)
     return news
 
 
@@ -125,11 +125,11 @@ class TestRunning:
         tell(ProcessStarted(ROOT, P, "serve", notify=False), TurnEnded(S, 1, DONE))
         tell(ReplyDelivered(S, 1), DoorClosed(S))
 
-        assert session.idle
-        assert not session.at_rest
+        assert session.has_nothing_pending
+        assert not session.is_idle
 
         tell(ProcessEnded(ROOT, P, "exit code 0"))
-        assert session.at_rest
+        assert session.is_idle
 
     @pytest.mark.parametrize(
         ("notify", "status"), [(True, Status.WAITING), (False, Ending.SUCCEEDED)]
@@ -140,8 +140,8 @@ class TestRunning:
         tell(ProcessStarted(ROOT, P, "make", notify), TurnEnded(S, 1, DONE))
 
         assert session.tree[ROOT]["status"] == status
-        assert session.awaits_news == notify
-        assert session.idle != notify
+        assert session.awaits_notices == notify
+        assert session.has_nothing_pending != notify
 
     def test_a_restart_leaves_it_to_the_next_process_to_say_that_it_ended(
         self, session: SessionRecord, tell: Tell
@@ -178,7 +178,7 @@ class TestNews:
         tell(ProcessEnded(ROOT, P, "exit code 2", "no rule\n", 3))
 
         assert list(ledger.wakeable) == [S]
-        assert only_news(session) == ProcessNews(
+        assert only_news(session) == ProcessNotice(
             process=P,
             command="make",
             ended="exit code 2",
@@ -294,7 +294,7 @@ class TestToldByATool:
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=True))
         tell(ProcessEnded(ROOT, P, "exit code 0"))
-        ((seq, process),) = session.ended_processes()
+        ((seq, process),) = session.process_notices()
         assert process == P
 
         tell(ToolAnswered(ROOT, LOOKED, (seq,)), TurnEnded(S, 1, DONE))
@@ -320,7 +320,7 @@ class TestToldByATool:
     ) -> None:
         tell(ProcessStarted(ROOT, P, "serve", notify=True))
         tell(ProcessMatched(ROOT, P, ("ready",)), ProcessEnded(ROOT, P, "exit code 0"))
-        news = list(session.ended_processes())
+        news = list(session.process_notices())
         assert [process for _, process in news] == [P, P]
 
         tell(ToolAnswered(ROOT, LOOKED, tuple(seq for seq, _ in news)))
@@ -337,7 +337,7 @@ class TestToldByATool:
         tell(ProcessStarted(ROOT, P, "serve", notify=True))
         tell(ProcessMatched(ROOT, P, ("ready",)), MessageReceived(S, "hello"))
 
-        assert list(session.ended_processes()) == []
+        assert list(session.process_notices()) == []
         for seq in session.mail:
             why = refuses(ToolAnswered(ROOT, LOOKED, (seq,)))
             assert why == "the news it can be told is []"
@@ -350,7 +350,7 @@ def refuses(ledger: Ledger, snapshot: Snapshot) -> Callable[[Event], str]:
     def refuses(fact: Event) -> str:
         before = snapshot(ledger)
         with pytest.raises(ImpossibleEventError) as refused:
-            ledger.post(Entry(ledger.last_seq + 1, 99.0, S, fact))
+            ledger.fold(Entry(ledger.last_seq + 1, 99.0, S, fact))
         assert refused.value.event is fact
         assert snapshot(ledger) == before
         return refused.value.because
@@ -452,33 +452,33 @@ def only_text(what: str, command: str, left_out: int, *more: str) -> str:
     ("news", "text"),
     [
         pytest.param(
-            ProcessNews(process=P, command="make", ended="exit code 0"),
+            ProcessNotice(process=P, command="make", ended="exit code 0"),
             "A command that runs in the background has ended: exit code 0 (p_1).\n"
             "Command: make",
             id="no output",
         ),
         pytest.param(
-            ProcessNews(process=P, command="make", ended="killed", output="abc"),
+            ProcessNotice(process=P, command="make", ended="killed", output="abc"),
             "A command that runs in the background has ended: killed (p_1).\n"
             "Command: make\nThe end of its output:\nbc",
             id="output",
         ),
         pytest.param(
-            ProcessNews(process=P, command="make", output="ready"),
+            ProcessNotice(process=P, command="make", output="ready"),
             "A command that runs in the background has printed what you watch (p_1).\n"
             "Command: make\nLines:\ndy\n"
             'process(action="log", id="p_1") reads all that it printed.',
             id="lines",
         ),
         pytest.param(
-            ProcessNews(process=P, command="make", ended="killed", left_out=1),
+            ProcessNotice(process=P, command="make", ended="killed", left_out=1),
             "A command that runs in the background has ended: killed (p_1).\n"
             "Command: make\n"
             "1 more line that you watch for came too quickly, and is not told.",
             id="one line left out",
         ),
         pytest.param(
-            ProcessNews(process=P, command=501 * "x", ended="killed"),
+            ProcessNotice(process=P, command=501 * "x", ended="killed"),
             "A command that runs in the background has ended: killed (p_1).\n"
             f"Command: {500 * 'x'} [501 characters in all]",
             id="a long command",
@@ -486,6 +486,6 @@ def only_text(what: str, command: str, left_out: int, *more: str) -> str:
     ],
 )
 def test_news_says_what_happened_in_words_that_need_no_history(
-    news: ProcessNews, text: str
+    news: ProcessNotice, text: str
 ) -> None:
     assert news.text(2) == text

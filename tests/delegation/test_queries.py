@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 from agents import Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.tree.critical_path import CriticalPath, Part
-from delegation.tree.intervals import Step, at_work, last_moment
+from delegation.tree.critical_path import CriticalPath, SegmentKind
+from delegation.tree.intervals import ConcurrencyStep, last_moment, work_intervals
 from delegation.tree.tally import FAILURES, Tally
 from tests.delegation.delays import last_end
 from tests.delegation.trees import ROOT, trees
@@ -31,7 +31,7 @@ def added_up(tree: Tree, tasks: Iterable[TaskId]) -> Tally:
             node["started"],
             node["ended"],
         )
-        one.numbers[[*Status, *Ending].index(node["status"])] = 1
+        one.status_counts[[*Status, *Ending].index(node["status"])] = 1
         tally.absorb(one)
     return tally
 
@@ -88,21 +88,21 @@ def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None
         watched.mark(task, status=Status.RUNNING, started=node["started"])
         if number % 2:
             watched.tally()
-        watched.spend(task, node["usage"])
+        watched.add_usage(task, node["usage"])
     for number, task in enumerate(reversed([*tree.graph])):
         if number % 4 == 0:
             watched.tally()
         watched.mark(task, status=tree[task]["status"], ended=tree[task]["ended"])
     for task in tree.graph:
         assert watched.tally(task) == tree.tally(task)
-        for agent, siblings in watched.branch(task).groups.items():
-            same = tree.branch(task).groups[agent]
+        for agent, siblings in watched.subtree(task).groups.items():
+            same = tree.subtree(task).groups[agent]
             assert siblings.tally == same.tally
-            assert siblings.numbers == same.numbers
+            assert siblings.status_counts == same.status_counts
             assert [*map(set, siblings.urgent)] == [*map(set, same.urgent)]
             assert set(siblings.branching) == set(same.branching)
-            assert [it.task for it in siblings.matter(4)] == [
-                it.task for it in same.matter(4)
+            assert [it.task for it in siblings.most_important(4)] == [
+                it.task for it in same.most_important(4)
             ]
 
 
@@ -130,8 +130,8 @@ def test_a_tree_is_asked_for_those_who_fit() -> None:
 def test_a_price_that_nobody_knows_marks_the_totals_of_all_above() -> None:
     """A total that misses a price says so, as a lower bound."""
     tree = planned(("a", "s", Mode.JOINED, 1, 1, 5), turns=[(0, 8)])
-    tree.spend(TaskId("a"), Usage(calls=1, cost=5))
-    tree.spend(TaskId("a"), Usage(calls=1, unpriced=1))
+    tree.add_usage(TaskId("a"), Usage(calls=1, cost=5))
+    tree.add_usage(TaskId("a"), Usage(calls=1, unpriced=1))
 
     assert (tree.tally().cost, tree.tally().unpriced) == (5, 1)
     assert tree.tally().usage.unpriced == 1
@@ -145,7 +145,13 @@ def test_who_waits_and_who_is_waited_for_count_as_one() -> None:
         turns=[(0, 9)],
     )
 
-    assert tree.steps() == [Step(0, 1), Step(2, 0), Step(3, 2), Step(6, 1), Step(9, 0)]
+    assert tree.steps() == [
+        ConcurrencyStep(0, 1),
+        ConcurrencyStep(2, 0),
+        ConcurrencyStep(3, 2),
+        ConcurrencyStep(6, 1),
+        ConcurrencyStep(9, 0),
+    ]
     found = tree.parallelism()
     assert (found.peak, found.work, found.makespan) == (2, 11, 9)
     assert found.achieved == pytest.approx(11 / 9)
@@ -155,7 +161,12 @@ def test_who_waits_and_who_is_waited_for_count_as_one() -> None:
 def test_a_session_is_not_at_work_between_its_turns() -> None:
     tree = planned(turns=[(0, 2), (10, 11)])
 
-    assert tree.steps() == [Step(0, 1), Step(2, 0), Step(10, 1), Step(11, 0)]
+    assert tree.steps() == [
+        ConcurrencyStep(0, 1),
+        ConcurrencyStep(2, 0),
+        ConcurrencyStep(10, 1),
+        ConcurrencyStep(11, 0),
+    ]
 
 
 def test_what_has_not_ended_goes_on_until_now() -> None:
@@ -167,7 +178,7 @@ def test_what_has_not_ended_goes_on_until_now() -> None:
     tree.begin_turn(1.0)
     tree.mark(ROOT, status=Status.RUNNING)
     assert tree.steps() == []
-    assert tree.steps(now=5.0) == [Step(1.0, 1), Step(5.0, 0)]
+    assert tree.steps(now=5.0) == [ConcurrencyStep(1.0, 1), ConcurrencyStep(5.0, 0)]
     assert told(tree.critical_path(now=5.0)) == [("s", "works", 1.0, 5.0)]
     assert tree.tally().seconds() is None
     assert tree.tally().seconds(now=5.0) == 4.0
@@ -178,7 +189,7 @@ def test_what_has_not_ended_goes_on_until_now() -> None:
 def test_parallelism_is_what_the_intervals_say(tree: Tree) -> None:
     now = last_moment(tree, tree.graph)
     found, steps = tree.parallelism(), tree.steps()
-    own = [it for task in tree.graph for it in at_work(tree, task, now)]
+    own = [it for task in tree.graph for it in work_intervals(tree, task, now)]
 
     assert found.work == sum(end - begin for begin, end in own)
     assert found.achieved <= found.peak <= len(tree)
@@ -305,7 +316,7 @@ def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> 
         if not path.segments:
             continue
         tally = tree.tally(top)
-        last = last_moment(tree, below) if tally.open else tally.ended
+        last = last_moment(tree, below) if tally.unsettled else tally.ended
         assert path.segments[0].begin == tree[top]["started"]
         assert path.segments[-1].end == last
         for one, two in zip(path.segments, path.segments[1:], strict=False):
@@ -338,6 +349,6 @@ def test_whoever_ends_on_the_critical_path_has_no_slack(tree: Tree) -> None:
     for it, after in zip(path.segments, [*path.segments[1:], None], strict=False):
         # Somebody went on because it had ended, and not because it had handed something on.
         hands_on = after is not None and it.task in tree.ancestors(after.task)
-        is_end = it.part is Part.WORKS and it.end == tree[it.task]["ended"]
+        is_end = it.part is SegmentKind.WORKS and it.end == tree[it.task]["ended"]
         if is_end and not hands_on:
             assert slack[it.task] == 0

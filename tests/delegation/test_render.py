@@ -231,13 +231,13 @@ def test_a_large_chart_is_folded_and_says_so(
 
 def test_rows_can_end_at_a_depth_and_say_what_is_below(tree: Tree) -> None:
     """What is left out is counted, with what must not be overlooked."""
-    assert [(row.name, row.folded) for row in tree.rows(depth=1)] == [
+    assert [(row.name, row.collapsed) for row in tree.rows(depth=1)] == [
         ("editor", ""),
         ("researcher[1]", "1↓ ✗1"),
         ("researcher[2]", ""),
         ("researcher[3]", ""),
     ]
-    assert [(row.name, row.folded) for row in tree.rows(depth=0)] == [
+    assert [(row.name, row.collapsed) for row in tree.rows(depth=0)] == [
         ("editor", "4↓ ◐1 ✗1")
     ]
 
@@ -246,7 +246,7 @@ def test_rows_can_be_those_of_some_tasks_and_of_all_above_them(tree: Tree) -> No
     """Without who asked, nobody knows what a failure is about."""
     shown = [*tree.rows(only=tree.find(status="failed"))]
 
-    assert [(row.branch + row.name, row.folded) for row in shown] == [
+    assert [(row.branch + row.name, row.collapsed) for row in shown] == [
         ("editor", "2↓ ◐1"),
         ("└─ researcher[1]", ""),
         ("   └─ checker[1]", ""),

@@ -7,7 +7,7 @@ import pytest
 
 from agents import AssistantMessage, Budget, Usage
 from delegation import (
-    SHARED,
+    SHARED_BUDGET_PREFIX,
     DeliveryCapability,
     Ending,
     Grant,
@@ -17,11 +17,11 @@ from delegation import (
     SessionId,
     TaskId,
     UnreadableFactError,
-    forget,
-    recall,
-    remember_used,
+    encode_shared_use,
+    evict_session,
+    register_idle_session,
+    restore_session,
     root_of,
-    used_by,
 )
 from delegation.events import (
     DoorClosed,
@@ -45,7 +45,7 @@ NONE, _, PUSH = DeliveryCapability
 S, OTHER = SessionId("s"), SessionId("other")
 A = TaskId("a")
 DONE = Outcome(Ending.SUCCEEDED, "42")
-SHARED_BUDGET = Grant(f"{SHARED}1", Budget(calls=9, name="shared"))
+SHARED_BUDGET = Grant(f"{SHARED_BUDGET_PREFIX}1", Budget(calls=9, name="shared"))
 USAGE = Usage(calls=1, input_tokens=5, cost=7)
 
 
@@ -65,7 +65,7 @@ def life(requested: Asked, session: SessionId, task: TaskId) -> list[Event]:
 def fold(facts: list[Event], *, start: int = 1) -> Ledger:
     ledger = Ledger()
     for seq, fact in enumerate(facts, start):
-        ledger.post(Entry(seq, float(seq), ledger.session_of(fact), fact))
+        ledger.fold(Entry(seq, float(seq), ledger.session_of(fact), fact))
     return ledger
 
 
@@ -77,18 +77,18 @@ def test_what_is_recalled_is_what_was_forgotten(
     others = life(requested, OTHER, TaskId("b"))
     ledger = fold(own + others)
     before = snapshot(ledger)
-    assert ledger.sessions[S].at_rest
-    assert not ledger.is_forgotten(S)
+    assert ledger.sessions[S].is_idle
+    assert not ledger.is_evicted(S)
 
-    forget(ledger, S)
-    assert ledger.is_forgotten(S)
-    assert list(ledger.known) == [S, OTHER]
+    evict_session(ledger, S)
+    assert ledger.is_evicted(S)
+    assert list(ledger.all_sessions) == [S, OTHER]
     assert set(ledger.tasks) == {root_of(OTHER), TaskId("b")}
     shared = ledger.accounts[SHARED_BUDGET.id]
     assert (shared.calls, shared.tokens, shared.cost, shared.tasks) == (2, 10, 14, 2)
 
-    recall(ledger, S, fold(own))
-    assert not ledger.is_forgotten(S)
+    restore_session(ledger, S, fold(own))
+    assert not ledger.is_evicted(S)
     assert in_any_order(snapshot(ledger)) == in_any_order(before)
     assert ledger.tasks[A].accounts[0] is shared
 
@@ -104,25 +104,25 @@ def in_any_order(known: object) -> object:
 
 def test_a_new_process_knows_what_sessions_at_rest_have_used(requested: Asked) -> None:
     """Of budgets that others share, and of nothing else: it has not read their facts."""
-    used = used_by(fold(life(requested, S, A)).sessions[S])
+    used = encode_shared_use(fold(life(requested, S, A)).sessions[S])
     ledger = fold(life(requested, OTHER, TaskId("b")), start=8)
-    assert ledger.accounts[SHARED_BUDGET.id].at == 8.0
+    assert ledger.accounts[SHARED_BUDGET.id].started_at == 8.0
 
-    remember_used(ledger, S, used)
+    register_idle_session(ledger, S, used)
     shared = ledger.accounts[SHARED_BUDGET.id]
     assert (shared.calls, shared.tokens, shared.cost, shared.tasks) == (2, 10, 14, 2)
-    assert shared.at == 1.0, "its time began with the first that it was set for"
-    assert ledger.is_forgotten(S)
+    assert shared.started_at == 1.0, "its time began with the first that it was set for"
+    assert ledger.is_evicted(S)
 
 
 def test_who_comes_first_finds_what_those_at_rest_have_used(requested: Asked) -> None:
     """The account is there before anybody else has booked on it."""
-    used = used_by(fold(life(requested, S, A)).sessions[S])
+    used = encode_shared_use(fold(life(requested, S, A)).sessions[S])
     ledger = Ledger()
-    remember_used(ledger, S, used)
-    remember_used(ledger, OTHER, "")
+    register_idle_session(ledger, S, used)
+    register_idle_session(ledger, OTHER, "")
 
-    assert list(ledger.known) == [S, OTHER]
+    assert list(ledger.all_sessions) == [S, OTHER]
     (shared,) = ledger.accounts.values()
     assert (shared.budget, shared.path, shared.depth) == (
         SHARED_BUDGET.budget,
@@ -139,13 +139,13 @@ def test_who_shares_no_budget_leaves_nothing_behind(
     begin(NONE)
     tell(TurnEnded(S, 1, DONE))
 
-    assert used_by(ledger.sessions[S]) == ""
+    assert encode_shared_use(ledger.sessions[S]) == ""
 
 
 def test_what_was_damaged_is_refused_by_its_name() -> None:
     """Whoever reads the message has a file to mend."""
     with pytest.raises(UnreadableFactError, match="what session s has used: "):
-        remember_used(Ledger(), S, "[{]")
+        register_idle_session(Ledger(), S, "[{]")
 
 
 def test_a_session_is_at_rest_when_nothing_is_due_and_nobody_talks_to_it(
@@ -166,4 +166,4 @@ def test_a_session_is_at_rest_when_nothing_is_due_and_nobody_talks_to_it(
     ]
     for fact, at_rest in story:
         tell(fact)
-        assert session.at_rest is at_rest, fact
+        assert session.is_idle is at_rest, fact

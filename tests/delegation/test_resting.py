@@ -6,7 +6,7 @@ import pytest
 
 from agents import AssistantMessage, Budget, Usage
 from delegation import (
-    SHARED,
+    SHARED_BUDGET_PREFIX,
     DeliveryCapability,
     Ending,
     Grant,
@@ -15,11 +15,11 @@ from delegation import (
     SessionId,
     TaskId,
     UnreadableFactError,
-    forget,
-    recall,
-    remember_used,
+    encode_shared_use,
+    evict_session,
+    register_idle_session,
+    restore_session,
     root_of,
-    used_by,
 )
 from delegation.events import (
     DoorClosed,
@@ -35,7 +35,7 @@ from delegation.events import (
 )
 
 A, B = SessionId("a"), SessionId("b")
-TOGETHER = Grant(f"{SHARED}1", Budget(tokens=1000, name="both"))
+TOGETHER = Grant(f"{SHARED_BUDGET_PREFIX}1", Budget(tokens=1000, name="both"))
 ALONE = Budget(tokens=500)
 OVER = Outcome(Ending.SUCCEEDED, output="done")
 
@@ -61,7 +61,7 @@ def life_of(
 def told(events: Sequence[Event]) -> Ledger:
     ledger = Ledger()
     for seq, event in enumerate(events, start=1):
-        ledger.post(Entry(seq, float(seq), ledger.session_of(event), event))
+        ledger.fold(Entry(seq, float(seq), ledger.session_of(event), event))
     return ledger
 
 
@@ -69,45 +69,45 @@ def test_what_a_session_has_used_alone_is_nobody_elses_business() -> None:
     ledger = told(life_of(A, budget=ALONE))
 
     assert ledger.accounts["a"].tokens == 7
-    assert used_by(ledger.sessions[A]) == ""
+    assert encode_shared_use(ledger.sessions[A]) == ""
 
 
 def test_what_it_has_used_of_a_shared_budget_is_told_to_others() -> None:
     first = told(life_of(A, TOGETHER))
-    used = used_by(first.sessions[A])
+    used = encode_shared_use(first.sessions[A])
     later = Ledger()
-    remember_used(later, A, used)
-    remember_used(later, B, used)
+    register_idle_session(later, A, used)
+    register_idle_session(later, B, used)
 
     account = later.accounts[TOGETHER.id]
     assert (account.calls, account.tokens, account.tasks) == (2, 14, 0)
     assert (account.budget, account.path) == (TOGETHER.budget, "/editor")
-    assert account.at == 1.0
-    assert list(later.known) == [A, B]
-    assert later.is_forgotten(A)
+    assert account.started_at == 1.0
+    assert list(later.all_sessions) == [A, B]
+    assert later.is_evicted(A)
 
 
 def test_the_seconds_of_a_budget_begin_with_the_earliest_of_all() -> None:
     early, late = told(life_of(A, TOGETHER)), told(life_of(A, TOGETHER))
-    late.sessions[A].used[TOGETHER.id].at = 50.0
+    late.sessions[A].own_accounts[TOGETHER.id].started_at = 50.0
     later = Ledger()
     for ledger in (late, early, late):
-        remember_used(later, A, used_by(ledger.sessions[A]))
+        register_idle_session(later, A, encode_shared_use(ledger.sessions[A]))
 
-    assert later.accounts[TOGETHER.id].at == 1.0
+    assert later.accounts[TOGETHER.id].started_at == 1.0
 
 
 def test_a_session_that_has_used_nothing_shared_is_known_all_the_same() -> None:
     ledger = Ledger()
-    remember_used(ledger, A, "")
+    register_idle_session(ledger, A, "")
 
-    assert ledger.is_forgotten(A)
+    assert ledger.is_evicted(A)
     assert not ledger.accounts
 
 
 def test_what_cannot_be_read_is_refused() -> None:
     with pytest.raises(UnreadableFactError, match="what session a has used"):
-        remember_used(Ledger(), A, '[{"grant": 1}]')
+        register_idle_session(Ledger(), A, '[{"grant": 1}]')
 
 
 def test_a_forgotten_session_leaves_nothing_but_what_it_has_used_of_others() -> None:
@@ -117,11 +117,11 @@ def test_a_forgotten_session_leaves_nothing_but_what_it_has_used_of_others() -> 
             *life_of(B, TOGETHER, first=6),
         ]
     )
-    forget(ledger, A)
+    evict_session(ledger, A)
 
     assert set(ledger.tasks) == {"b"}
     assert set(ledger.sessions) == {B}
-    assert list(ledger.known) == [A, B]
+    assert list(ledger.all_sessions) == [A, B]
     assert set(ledger.accounts) == {TOGETHER.id}
     assert ledger.accounts[TOGETHER.id].tokens == 14
 
@@ -130,7 +130,7 @@ def test_a_session_that_is_awake_is_not_forgotten() -> None:
     ledger = told(life_of(A)[:-1])
 
     with pytest.raises(AssertionError, match="whoever has something to do"):
-        forget(ledger, A)
+        evict_session(ledger, A)
 
 
 @pytest.mark.parametrize("budget", [None, ALONE])
@@ -140,15 +140,15 @@ def test_a_recalled_session_is_as_it_was_and_books_on_the_same_accounts(
     events = life_of(A, TOGETHER, budget=budget)
     ledger = told([*events, *life_of(B, TOGETHER, first=6)])
     whole = told(events)
-    forget(ledger, A)
-    recall(ledger, A, told(events))
+    evict_session(ledger, A)
+    restore_session(ledger, A, told(events))
 
     assert ledger.sessions[A].tree.to_text() == whole.sessions[A].tree.to_text()
     assert ledger.tasks[root_of(A)].transcript == whole.tasks[root_of(A)].transcript
     assert ledger.accounts[TOGETHER.id].tokens == 14
     assert ledger.tasks[root_of(A)].accounts == ledger.sessions[A].accounts
     assert ledger.tasks[root_of(A)].accounts[0] is ledger.accounts[TOGETHER.id]
-    assert used_by(ledger.sessions[A]) == used_by(whole.sessions[A])
+    assert encode_shared_use(ledger.sessions[A]) == encode_shared_use(whole.sessions[A])
     assert ("a" in ledger.accounts) is (budget is not None)
 
 
@@ -157,8 +157,8 @@ def test_a_recalled_session_goes_on_and_what_it_uses_is_counted_once(
 ) -> None:
     events = life_of(A, TOGETHER, budget=ALONE)
     tell(*events)
-    forget(ledger, A)
-    recall(ledger, A, told(events))
+    evict_session(ledger, A)
+    restore_session(ledger, A, told(events))
     push = DeliveryCapability.PUSH
     tell(DoorOpened(A, push), MessageReceived(A, "again"))
     tell(
@@ -167,12 +167,12 @@ def test_a_recalled_session_goes_on_and_what_it_uses_is_counted_once(
         TurnEnded(A, 2, OVER),
         ReplyDelivered(A, 2),
     )
-    assert not ledger.sessions[A].at_rest
+    assert not ledger.sessions[A].is_idle
     tell(DoorClosed(A))
 
-    assert ledger.sessions[A].at_rest
+    assert ledger.sessions[A].is_idle
     assert ledger.accounts[TOGETHER.id].tokens == 10
     assert ledger.accounts["a"].tokens == 10
     later = Ledger()
-    remember_used(later, A, used_by(ledger.sessions[A]))
+    register_idle_session(later, A, encode_shared_use(ledger.sessions[A]))
     assert later.accounts[TOGETHER.id].tokens == 10

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delegation import Children, Mode, Room, Rules, SessionId, TaskId, TaskRecord
+from delegation import Children, Mode, Rules, SessionId, Slots, TaskId, TaskRecord
 
 Key: TypeAlias = tuple[TaskId, Mode]
 
@@ -50,7 +50,7 @@ class Places:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.room = Room(rules)
+        self.room = Slots(rules)
         self.root = new_task(ROOT, Mode.ROOT)
         self.live: dict[TaskId, TaskRecord] = {}
         self.running: set[TaskId] = set()
@@ -145,7 +145,7 @@ class Places:
         self.note_whose_turn_it_is()
         for task in tasks:
             key = key_of(task)
-            assert task.has_room
+            assert task.has_slot
             assert self.waiting[key][0] == task.id, "in the order they came"
             assert not self.must_wait(task), "there is room for it"
             if not self.could_borrow(task):
@@ -185,7 +185,7 @@ class Limits(RuleBasedStateMachine):
         self.keep_limits()
 
     @property
-    def room(self) -> Room:
+    def room(self) -> Slots:
         return self.places.room
 
     def amounts(self) -> dict[str, tuple[int, float]]:
@@ -193,13 +193,13 @@ class Limits(RuleBasedStateMachine):
         places, rules = self.places, self.places.rules
         of_parents = {
             f"children of {parent.id}": (
-                parent.children.running,
+                parent.children.slots_used,
                 at_most(rules.live_children),
             )
             for parent in places.parents()
         }
         return {
-            "working": (self.room.working, at_most(rules.live_tasks)),
+            "working": (self.room.in_use, at_most(rules.live_tasks)),
             "detached": (self.room.detached, at_most(rules.detached)),
             **of_parents,
         }
@@ -244,7 +244,7 @@ class Limits(RuleBasedStateMachine):
         for line in places.waiting.values():
             own = [positions[id_] for id_ in line]
             assert own == sorted(set(own)), "nobody overtakes in its own line"
-            assert all(1 <= place <= self.room.waiting for place in own)
+            assert all(1 <= place <= self.room.queued for place in own)
         if len(places.waiting) > 1 and not self.only_the_tree:
             return  # Who comes first then depends on who ends first.
         later = copy.deepcopy(places)
@@ -263,22 +263,22 @@ class Limits(RuleBasedStateMachine):
         """Tell whether a task gives its place to the tree, and not back to its parent."""
         parent = task.parent
         assert parent is not None
-        is_the_last = parent.has_room and parent.children.joined_running == 1
+        is_the_last = parent.has_slot and parent.children.joined_slots_used == 1
         is_only_line = len(self.places.waiting) == 1
-        return task.has_room and (is_only_line or not is_the_last)
+        return task.has_slot and (is_only_line or not is_the_last)
 
     @invariant()
     def the_books_agree(self) -> None:
         places = self.places
         waiting = list(places.in_line())
-        assert self.room.working == places.working()
+        assert self.room.in_use == places.working()
         assert self.room.detached == places.detached()
-        assert self.room.waiting == len(waiting)
-        assert not any(task.has_room for task in waiting)
+        assert self.room.queued == len(waiting)
+        assert not any(task.has_slot for task in waiting)
         for parent in places.parents():
             joined = places.running_below(parent, Mode.JOINED)
-            assert parent.children.running == places.running_below(parent)
-            assert parent.children.joined_running == joined
+            assert parent.children.slots_used == places.running_below(parent)
+            assert parent.children.joined_slots_used == joined
 
     @invariant()
     def nobody_waits_while_there_is_room_for_it(self) -> None:
@@ -294,7 +294,7 @@ class Limits(RuleBasedStateMachine):
         mode = Mode.DETACHED if is_detached else Mode.JOINED
         free = later.room.free(parent, mode)
         if not math.isinf(free):
-            started = [later.ask(parent, mode).has_room for _ in range(int(free) + 1)]
+            started = [later.ask(parent, mode).has_slot for _ in range(int(free) + 1)]
             assert started == [True] * int(free) + [False]
 
 
@@ -332,7 +332,7 @@ class Parent:
     children: list[TaskRecord] = attrs.field(factory=list[TaskRecord])
 
     def running(self) -> list[TaskRecord]:
-        return [child for child in self.children if child.has_room]
+        return [child for child in self.children if child.has_slot]
 
 
 def two_parents(places: Places) -> tuple[Parent, Parent]:
@@ -357,7 +357,7 @@ def test_who_asks_for_a_thousand_delays_who_asks_for_two_by_one_round() -> None:
     for expected in (1, 2, 2, 3):
         places.end(greedy.children.pop(0))
         assert len(modest.running()) == expected
-    assert places.room.working == 4
+    assert places.room.in_use == 4
 
 
 def test_a_place_is_lent_down_a_chain_of_any_length() -> None:
@@ -366,15 +366,15 @@ def test_a_place_is_lent_down_a_chain_of_any_length() -> None:
     chain = [places.ask(places.root, Mode.JOINED)]
     for _ in range(20):
         chain.append(places.ask(chain[-1], Mode.JOINED))
-    assert all(task.has_room for task in chain)
-    assert places.room.working == 1
+    assert all(task.has_slot for task in chain)
+    assert places.room.in_use == 1
 
     aside = places.ask(places.root, Mode.DETACHED)
-    assert not aside.has_room
+    assert not aside.has_slot
     for task in reversed(chain):
-        assert not aside.has_room
+        assert not aside.has_slot
         places.end(task)
-    assert aside.has_room
+    assert aside.has_slot
 
 
 def test_the_first_child_runs_in_the_place_of_its_parent_and_the_second_needs_its_own() -> (
@@ -385,12 +385,12 @@ def test_the_first_child_runs_in_the_place_of_its_parent_and_the_second_needs_it
     parent, _ = two_parents(places)
     ask_for(places, parent, 2)
     first, second = parent.children
-    assert (first.has_room, second.has_room) == (True, False)
+    assert (first.has_slot, second.has_slot) == (True, False)
 
     places.end(first)
-    assert second.has_room
+    assert second.has_slot
     places.end(second)
-    assert places.room.working == 2
+    assert places.room.in_use == 2
 
 
 def test_a_place_to_borrow_is_free_also_where_too_many_run() -> None:
@@ -400,7 +400,7 @@ def test_a_place_to_borrow_is_free_also_where_too_many_run() -> None:
         places.ask(places.root, Mode.JOINED)
     parent, other, _ = places.live.values()
     places.force(other)
-    assert places.room.working == 2
+    assert places.room.in_use == 2
 
     assert places.room.free(parent, Mode.JOINED) == 1
-    assert places.ask(parent, Mode.JOINED).has_room
+    assert places.ask(parent, Mode.JOINED).has_slot

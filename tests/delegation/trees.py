@@ -133,7 +133,7 @@ def grown(tasks: Iterable[Grown], turns: list[tuple[int, int]], cut: int) -> Tre
     for task in tasks:
         if task.parent is not None and task.started <= cut:
             tree.mark(task.id, status=Status.RUNNING, started=float(task.started))
-            tree.spend(task.id, task.usage)
+            tree.add_usage(task.id, task.usage)
         if task.parent is not None and task.ended <= cut:
             tree.mark(task.id, status=task.ending, ended=float(task.ended))
     return tree

@@ -61,7 +61,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.events.approvals import Answer, ApprovalId
+from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from delegation.events.processes import ProcessId
 from tests.report.synthetic import run_of
 
@@ -89,7 +89,7 @@ class Story:
             entry = Entry(
                 len(self.entries) + 1, self.now, self.ledger.session_of(fact), fact
             )
-            self.ledger.post(entry)
+            self.ledger.fold(entry)
             self.entries.append(entry)
         return len(self.entries)
 
@@ -229,7 +229,7 @@ def approvals() -> Story:
         one, ApprovalId("a1"), CallId("c1"), "terminal", "rm -r build/", deadline
     )
     story.post(asked)
-    story.post(ApprovalAnswered(one, ApprovalId("a1"), Answer.TASK, by="ann"))
+    story.post(ApprovalAnswered(one, ApprovalId("a1"), ApprovalVerdict.TASK, by="ann"))
     story.post(ToolAnswered(one, answered("c1", "gone")))
     story.say(two, call="c2")
     asked = ApprovalAsked(
@@ -247,7 +247,9 @@ def approvals() -> Story:
     )
     story.post(asked)
     story.post(ProcessStarted(ROOT, ProcessId("p1"), "make", notify=True))
-    story.post(ApprovalAnswered(ROOT, ApprovalId("a3"), Answer.DENY, "not now", "ann"))
+    story.post(
+        ApprovalAnswered(ROOT, ApprovalId("a3"), ApprovalVerdict.DENY, "not now", "ann")
+    )
     story.post(Steered(one, MessageId("x1"), "hurry", "/editor"))
     story.post(SteeringSeen(one, (MessageId("x1"),)))
     story.post(TurnEnded(S, 1, DONE))

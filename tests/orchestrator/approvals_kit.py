@@ -19,7 +19,7 @@ from agents import (
     tool,
 )
 from agents.approval import ApprovalRule
-from delegation.events.approvals import Ask
+from delegation.events.approvals import ApprovalQuestion
 from orchestrator import Orchestrator, Session, open_orchestrator
 
 ANN = "Ann"
@@ -122,11 +122,11 @@ class Talk:
         assert self._reply is not None
         return self._reply
 
-    async def asked(self) -> Ask:
+    async def asked(self) -> ApprovalQuestion:
         """Wait for the next question."""
         return await self.session.asks.receive()
 
-    async def answer(self, answer: str = "once", reason: str = "") -> Ask:
+    async def answer(self, answer: str = "once", reason: str = "") -> ApprovalQuestion:
         """Wait for the next question, and answer it."""
         ask = await self.asked()
         await self.session.answer(ask.id, answer, reason=reason, by=ANN)

@@ -304,8 +304,8 @@ def children() -> set[str]:
 
 def command_of(orchestrator: Orchestrator, session: str) -> Command:
     """Return the only command that a session knows."""
-    background = orchestrator._house.background
-    (command,) = background.of(root_of(SessionId(session)))
+    background = orchestrator._services.background
+    (command,) = background.commands_of(root_of(SessionId(session)))
     return command
 
 

@@ -2,8 +2,8 @@
 
 from agents import ToolCall, Usage
 from delegation import Ending, Mode, Status, TaskId, Tree
-from delegation.events.approvals import ApprovalId, Ask
-from orchestrator.cli.terminal.tree_frame import Sight
+from delegation.events.approvals import ApprovalId, ApprovalQuestion
+from orchestrator.cli.terminal.tree_frame import RunSnapshot
 
 BEGAN = 1_000_000.0
 NOW = BEGAN + 100
@@ -52,15 +52,15 @@ def grown(size: int) -> Tree:
             if ending is Ending.FAILED and not is_running
             else "",
         )
-        tree.spend(task, Usage(calls=1, input_tokens=100, cost=1_000))
+        tree.add_usage(task, Usage(calls=1, input_tokens=100, cost=1_000))
     return tree
 
 
-def ask_of(tree: Tree, task: str) -> Ask:
+def ask_of(tree: Tree, task: str) -> ApprovalQuestion:
     """Let a task of a tree ask for an approval."""
     id_ = TaskId(task)
     tree.mark(id_, status=Status.WAITING)
-    return Ask(
+    return ApprovalQuestion(
         id=ApprovalId("a_0123456789abcdef"),
         task=id_,
         path=tree[id_]["path"],
@@ -74,12 +74,12 @@ def ask_of(tree: Tree, task: str) -> Ask:
 
 
 def sight_of(
-    tree: Tree, *asks: Ask, calls: dict[str, list[ToolCall]] | None = None
-) -> Sight:
+    tree: Tree, *asks: ApprovalQuestion, calls: dict[str, list[ToolCall]] | None = None
+) -> RunSnapshot:
     called = {} if calls is None else calls
-    return Sight(
+    return RunSnapshot(
         tree=tree,
-        asks=asks,
+        questions=asks,
         calls=lambda task: called.get(task, []),
         now=NOW,
         active_at=NOW - 2,

@@ -30,7 +30,7 @@ from delegation.events import (
     QuietChanged,
     TaskSettled,
 )
-from delegation.events.approvals import Answer, Ask
+from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator import (
     ClosedError,
     MemoryJournal,
@@ -39,7 +39,7 @@ from orchestrator import (
     open_orchestrator,
 )
 from orchestrator.engine.approvals import SHOWN
-from orchestrator.replay.run import replay_now
+from orchestrator.replay.run import replay_sync
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import (
     ANN,
@@ -150,7 +150,7 @@ async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
         " not run."
     )
     (answered,) = facts(journal.entries, ApprovalAnswered)
-    assert (answered.answer, answered.by) == (Answer.DENY, "the deadline")
+    assert (answered.answer, answered.by) == (ApprovalVerdict.DENY, "the deadline")
     assert shell.ran == []
 
 
@@ -659,7 +659,7 @@ async def test_of_two_who_answer_at_once_the_first_is_heard() -> None:
 
     (answered,) = facts(journal.entries, ApprovalAnswered)
     assert {*refused, answered.answer.value} == {"once", "deny", "session"}
-    assert len(shell.ran) == (answered.answer is not Answer.DENY)
+    assert len(shell.ran) == (answered.answer is not ApprovalVerdict.DENY)
 
 
 async def test_another_session_may_not_answer() -> None:
@@ -939,7 +939,7 @@ async def test_the_questions_end_with_the_session(closing: str) -> None:
     shell = Shell()
     is_over = trio.Event()
 
-    async def listen(questions: trio.abc.ReceiveChannel[Ask]) -> None:
+    async def listen(questions: trio.abc.ReceiveChannel[ApprovalQuestion]) -> None:
         async for _ in questions:
             pass
         is_over.set()
@@ -1252,7 +1252,7 @@ async def test_rules_look_at_the_workspace_of_the_message(
 
 
 def recorded(
-    agent: Agent, answers: Callable[[Ask], tuple[str, float] | None]
+    agent: Agent, answers: Callable[[ApprovalQuestion], tuple[str, float] | None]
 ) -> list[Any]:
     """Return the journal of a talk in which somebody answers after a while."""
     journal = MemoryJournal()
@@ -1292,7 +1292,7 @@ def mixed() -> Agent:
     )
 
 
-def mixed_answers(question: Ask) -> tuple[str, float] | None:
+def mixed_answers(question: ApprovalQuestion) -> tuple[str, float] | None:
     if question.subject == "late":
         return None
     return ("session", 3) if question.subject == "a" else ("deny", 30)
@@ -1303,7 +1303,7 @@ def test_a_run_with_approvals_is_the_same_again() -> None:
     agent = mixed()
     entries = recorded(agent, mixed_answers)
 
-    replayed = replay_now(entries, muted(agent))
+    replayed = replay_sync(entries, muted(agent))
 
     assert len(facts(entries, ApprovalAsked)) > 3
     assert "waiting" in repr(entries)
@@ -1320,7 +1320,7 @@ def test_a_run_in_which_handing_on_was_denied_is_the_same_again() -> None:
             approve=[rule],
         )
         entries = recorded(agent, lambda _: ("deny", 5))
-        replayed = replay_now(entries, muted(agent))
+        replayed = replay_sync(entries, muted(agent))
 
         assert replayed.difference is None, replayed.difference
 
@@ -1342,7 +1342,7 @@ def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_agai
         approve=ASKS,
     )
     entries = recorded(agent, lambda _: ("once", 119))
-    replayed = replay_now(entries, muted(agent))
+    replayed = replay_sync(entries, muted(agent))
 
     assert shell.ran == ["x"]
     assert replayed.difference is None, replayed.difference

@@ -25,7 +25,7 @@ from delegation.events import (
     ToolAnswered,
     TurnResumed,
 )
-from delegation.events.approvals import Answer, ApprovalId
+from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from orchestrator import MemoryJournal, Session, UnknownIdError, open_orchestrator
 from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import Shell, heard, run, stepwise, talking
@@ -490,7 +490,7 @@ async def test_an_orderly_end_keeps_the_question_for_the_next_time(
 
     assert shell.ran == ["x"]
     assert [it.answer for it in facts(journal.entries, ApprovalAnswered)] == [
-        Answer.ONCE
+        ApprovalVerdict.ONCE
     ]
 
 

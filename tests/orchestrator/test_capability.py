@@ -201,7 +201,7 @@ class Mailbox:
         await trio.lowlevel.checkpoint()
         self.replies.append(reply)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         pass
 
 
@@ -215,9 +215,9 @@ async def test_whoever_will_come_and_ask_gets_a_receipt() -> None:
     )
     mailbox = Mailbox()
     async with open_orchestrator(":memory:") as orchestrator:
-        inside = orchestrator._house
+        inside = orchestrator._services
         id_ = inside.new_session_id()
-        inside.roster.enter(id_, agent)
+        inside.registry.register_session(id_, agent)
         inside.book.post(SessionOpened(id_, agent.name))
         inside.turns.attach(id_, mailbox)
         inside.book.post(DoorOpened(id_, mailbox.capability))

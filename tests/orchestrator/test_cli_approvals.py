@@ -15,17 +15,17 @@ import trio
 
 from agents import ask
 from delegation import TaskId
-from delegation.events.approvals import Answer, ApprovalId, Ask
+from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 from orchestrator import open_orchestrator
 from orchestrator.cli.terminal.approvals import (
     answer_in_terminal,
     is_attended,
-    pending,
-    show_ask,
-    understood,
+    parse_answer,
+    pending_approvals,
+    show_question,
 )
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.cli.terminal.stdin_lines import Lines
+from orchestrator.cli.terminal.stdin_lines import StdinLines
 from tests.orchestrator.approvals_kit import Shell, heard, run
 from tests.orchestrator.ptys import terminal
 
@@ -354,7 +354,10 @@ async def test_whoever_runs_something_is_not_asked_for_others(desk: Desk) -> Non
             await it.asks.receive()
             console = Terminal(stderr=True, width=200)
             nursery.start_soon(
-                answer_in_terminal, orchestrator, console, pending(orchestrator)
+                answer_in_terminal,
+                orchestrator,
+                console,
+                pending_approvals(orchestrator),
             )
             nursery.start_soon(partial(orchestrator.run, agent, "go", attended=True))
             with desk.seeing():
@@ -379,7 +382,7 @@ def test_nobody_attends_where_there_is_no_terminal(stdin: int) -> None:
 # What is shown.
 
 
-QUESTION = Ask(
+QUESTION = ApprovalQuestion(
     id=ApprovalId("a_1"),
     task=TaskId("t"),
     path="/main",
@@ -392,8 +395,8 @@ QUESTION = Ask(
 )
 
 
-def shown(capsys: pytest.CaptureFixture[str], question: Ask) -> list[str]:
-    show_ask(question, Terminal(width=200))
+def shown(capsys: pytest.CaptureFixture[str], question: ApprovalQuestion) -> list[str]:
+    show_question(question, Terminal(width=200))
     return capsys.readouterr().out.splitlines()
 
 
@@ -446,26 +449,28 @@ def test_a_command_cannot_pass_for_what_we_say(
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("y", (Answer.ONCE, "")),
-        ("/y", (Answer.ONCE, "")),
-        ("  YES \r", (Answer.ONCE, "")),
-        ("/t", (Answer.TASK, "")),
-        ("session", (Answer.SESSION, "")),
-        ("/n  not today ", (Answer.DENY, "not today")),
-        ("no", (Answer.DENY, "")),
+        ("y", (ApprovalVerdict.ONCE, "")),
+        ("/y", (ApprovalVerdict.ONCE, "")),
+        ("  YES \r", (ApprovalVerdict.ONCE, "")),
+        ("/t", (ApprovalVerdict.TASK, "")),
+        ("session", (ApprovalVerdict.SESSION, "")),
+        ("/n  not today ", (ApprovalVerdict.DENY, "not today")),
+        ("no", (ApprovalVerdict.DENY, "")),
         ("", None),
         ("/", None),
         ("yellow", None),
         ("//y", None),
     ],
 )
-def test_an_answer_is_understood(line: str, answer: tuple[Answer, str] | None) -> None:
-    assert understood(line) == answer
+def test_an_answer_is_understood(
+    line: str, answer: tuple[ApprovalVerdict, str] | None
+) -> None:
+    assert parse_answer(line) == answer
 
 
 @pytest.mark.realtime
 async def test_commands_are_read_before_what_is_said(stdin: int) -> None:
-    lines = Lines()
+    lines = StdinLines()
     os.write(stdin, b"one\n/y\ntwo\n/n\n")
 
     with trio.fail_after(5):
@@ -477,12 +482,12 @@ async def test_commands_are_read_before_what_is_said(stdin: int) -> None:
 
 @pytest.mark.realtime
 async def test_what_was_typed_before_can_be_forgotten(stdin: int) -> None:
-    lines = Lines()
+    lines = StdinLines()
     os.write(stdin, b"one\ntwo\nthree\n")
 
     with trio.fail_after(5):
         assert await lines.read_command(lambda it: it == "two") == "two"
-        lines.forget_typed()
+        lines.discard_typed()
         os.write(stdin, b"four\n")
         assert await lines.read() == "four"
         # A wait that is cancelled loses nothing.

@@ -19,7 +19,7 @@ from agents.approval import ask
 from delegation import Encoded, Rules, decode
 from delegation.events import SessionOpened, TurnEnded
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.cli.progress.log_lines import log_of, write_log
+from orchestrator.cli.progress.log_lines import new_log, write_log
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import hand_on, worker
 
@@ -52,14 +52,14 @@ async def logged(encoding: str = "utf-8") -> AsyncGenerator[Logged]:
     console = Console(file=paper, width=80)
     rules = Rules(children_per_call=1_000)
     async with open_orchestrator(MemoryJournal(), rules=rules) as orchestrator:
-        with orchestrator.follow() as facts:
-            log = log_of(orchestrator, console)
+        with orchestrator.subscribe() as facts:
+            log = new_log(orchestrator, console)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(write_log, orchestrator, facts, log)
                 yield Logged(orchestrator, paper)
                 nursery.cancel_scope.cancel()
-            log.tell([entry for entry, _ in facts.take()])
-            log.sum_up()
+            log.write([entry for entry, _ in facts.take()])
+            log.write_failures()
 
 
 async def test_every_change_of_a_few_tasks_is_a_line() -> None:

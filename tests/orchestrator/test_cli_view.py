@@ -9,14 +9,14 @@ from rich.console import Console, Group
 from agents import ToolCall, Usage
 from delegation import Ending, Status, TaskId
 from orchestrator.cli.terminal.style import (
-    chosen,
-    money_in_short,
-    time_in_short,
-    tokens_in_short,
+    choose_progress,
+    format_money,
+    format_seconds,
+    format_tokens,
 )
-from orchestrator.cli.terminal.tree_frame import Paper, Sight, draw
-from orchestrator.cli.watch.state import Board, Leave, Read
-from orchestrator.control.server import AnswerAsk, Cancel, Steer
+from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
+from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
+from orchestrator.control.server import AnswerApproval, Cancel, Steer
 from tests.orchestrator.pictures import ask_of, grown, sight_of
 
 FIVE = """\
@@ -61,18 +61,18 @@ LARGE = """\
    ├─ ✓ lead[1]  1,515↓ ✗150                       151.6k tok    $1.5160    1.0s"""
 
 
-def five() -> Sight:
+def five() -> RunSnapshot:
     tree = grown(5)
     calls = [ToolCall("terminal", {"command": "make all"}), ToolCall("read")]
     return sight_of(tree, ask_of(tree, "t_4"), calls={"t_3": calls})
 
 
-def text_of(sight: Sight, paper: Paper) -> str:
-    return "\n".join(line.plain.rstrip() for line in draw(sight, paper).lines)
+def text_of(sight: RunSnapshot, paper: Canvas) -> str:
+    return "\n".join(line.plain.rstrip() for line in render_frame(sight, paper).lines)
 
 
 def test_five_tasks_are_shown_whole_with_who_needs_somebody_on_top() -> None:
-    assert text_of(five(), Paper(width=80, height=24)) == FIVE
+    assert text_of(five(), Canvas(width=80, height=24)) == FIVE
 
 
 def test_only_what_succeeded_is_done_and_only_what_runs_is_running() -> None:
@@ -82,7 +82,7 @@ def test_only_what_succeeded_is_done_and_only_what_runs_is_running() -> None:
     for number, status in enumerate(statuses, start=1):
         tree.mark(TaskId(f"t_{number}"), status=status)
 
-    header, *_ = text_of(sight_of(tree), Paper(width=120, height=24)).splitlines()
+    header, *_ = text_of(sight_of(tree), Canvas(width=120, height=24)).splitlines()
 
     assert header.startswith(
         "◐ 2 running  ◌ 1 interrupted  ✗ 1 failed  ⊘ 2 cancelled  ✓ 0 done  · 1 queued"
@@ -94,12 +94,12 @@ def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:
     tree = grown(5)
     lines = "\n".join(f"rm {number}" for number in range(50))
     asked = attrs.evolve(ask_of(tree, "t_4"), subject=lines)
-    board, paper = Board(), Paper(width=80, height=24)
+    board, paper = WatchState(), Canvas(width=80, height=24)
     board.can_act = True
-    above = board.picture(sight_of(tree, asked), paper, "")
+    above = board.render(sight_of(tree, asked), paper, "")
     board.press("a")
 
-    shown = [it.plain for it in board.picture(sight_of(tree, asked), paper, "")]
+    shown = [it.plain for it in board.render(sight_of(tree, asked), paper, "")]
 
     assert "terminal: rm 0 ⏎ rm 1 ⏎ rm 2" in above[2].plain
     assert len(shown) == 24
@@ -109,11 +109,11 @@ def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:
 
 
 def test_five_hundred_are_folded_into_as_many_lines_as_there_are() -> None:
-    assert text_of(sight_of(grown(500)), Paper(width=80, height=16)) == FIVE_HUNDRED
+    assert text_of(sight_of(grown(500)), Canvas(width=80, height=16)) == FIVE_HUNDRED
 
 
 def test_without_our_signs_it_says_the_same_in_ascii() -> None:
-    text = text_of(five(), Paper(width=60, height=24, ascii=True))
+    text = text_of(five(), Canvas(width=60, height=24, ascii=True))
 
     assert text == NARROW_AND_PLAIN
     assert text.isascii()
@@ -126,14 +126,14 @@ def test_no_picture_is_larger_than_its_paper(size: int) -> None:
 
     for width, height in ((80, 24), (200, 60), (30, 8), (12, 3), (1, 1)):
         for ascii_ in (False, True):
-            paper = Paper(width=width, height=height, ascii=ascii_)
-            lines = draw(sight, paper).lines
+            paper = Canvas(width=width, height=height, ascii=ascii_)
+            lines = render_frame(sight, paper).lines
             assert len(lines) <= height
             assert all(line.cell_len <= width for line in lines)
 
 
 def test_a_large_tree_is_folded_and_what_is_hidden_is_counted() -> None:
-    text = text_of(sight_of(grown(20_000)), Paper(width=80, height=20))
+    text = text_of(sight_of(grown(20_000)), Canvas(width=80, height=20))
 
     assert text.startswith(LARGE)
     assert text.endswith("11 of 20,000 tasks are shown; the rest is folded")
@@ -148,7 +148,9 @@ def test_a_picture_of_twenty_thousand_costs_what_one_of_fifty_costs() -> None:
         seconds: list[float] = []
         for _ in range(12):
             start = time.perf_counter()
-            console.print(Group(*draw(sight, Paper(width=118, height=36)).lines))
+            console.print(
+                Group(*render_frame(sight, Canvas(width=118, height=36)).lines)
+            )
             seconds.append(time.perf_counter() - start)
         return min(seconds)
 
@@ -175,34 +177,34 @@ def test_who_says_nothing_gets_what_the_terminal_can_show(
         def isatty(self) -> bool:
             return is_terminal
 
-    assert chosen(progress, Stream(), environ) == expected  # type: ignore[arg-type]
+    assert choose_progress(progress, Stream(), environ) == expected  # type: ignore[arg-type]
 
 
 def test_numbers_are_short() -> None:
-    assert [tokens_in_short(n) for n in (0, 9_999, 12_345, 9_876_543)] == [
+    assert [format_tokens(n) for n in (0, 9_999, 12_345, 9_876_543)] == [
         "0",
         "9,999",
         "12.3k",
         "9.88M",
     ]
-    times = [time_in_short(seconds) for seconds in (None, 0.04, 61, 3_661)]
+    times = [format_seconds(seconds) for seconds in (None, 0.04, 61, 3_661)]
     assert times == ["", "0.0s", "1:01", "1:01:01"]
-    assert money_in_short(Usage(calls=1, unpriced=1)) == "$?"
-    assert money_in_short(Usage(calls=2, unpriced=1, cost=5)) == "≥ $0.0000"
+    assert format_money(Usage(calls=1, unpriced=1)) == "$?"
+    assert format_money(Usage(calls=2, unpriced=1, cost=5)) == "≥ $0.0000"
 
 
 class Watched:
     """A board with a tree on it."""
 
-    def __init__(self, sight: Sight, *, height: int = 24) -> None:
+    def __init__(self, sight: RunSnapshot, *, height: int = 24) -> None:
         self.sight = sight
-        self.paper = Paper(width=80, height=height)
-        self.board = Board()
+        self.paper = Canvas(width=80, height=height)
+        self.board = WatchState()
         self.board.can_act = True
         self.look()
 
     def look(self) -> list[str]:
-        lines = self.board.picture(self.sight, self.paper, "r_root")
+        lines = self.board.render(self.sight, self.paper, "r_root")
         assert len(lines) == self.paper.height
         self.chosen = next(
             (line.plain for line in lines if "reverse" in str(line.style)), ""
@@ -314,8 +316,10 @@ def test_an_approval_is_given_or_denied_with_a_reason() -> None:
 
     watched.press("a")
     assert "Approve /boss/lead[4]  terminal: rm -r build/?" in watched.look()[-2]
-    assert watched.press("s") == AnswerAsk(id_, "session")
-    assert watched.press("d", *"not now", "enter") == AnswerAsk(id_, "deny", "not now")
+    assert watched.press("s") == AnswerApproval(id_, "session")
+    assert watched.press("d", *"not now", "enter") == AnswerApproval(
+        id_, "deny", "not now"
+    )
     assert watched.press("a", "q") is None
 
 
@@ -331,9 +335,9 @@ def test_a_transcript_is_opened_scrolled_and_left() -> None:
     watched = Watched(five(), height=10)
     watched.press("down")
 
-    assert watched.press("enter") == Read(TaskId("t_1"))
+    assert watched.press("enter") == ReadTranscript(TaskId("t_1"))
     watched.press("down", "page down", "home", "end")
     assert "/boss/lead[1]" in watched.look()[0]
     watched.press("escape")
     assert "running" in watched.look()[0]
-    assert watched.press("q") == Leave()
+    assert watched.press("q") == Quit()

@@ -33,7 +33,7 @@ from orchestrator import (
     sequence,
     vote,
 )
-from orchestrator.replay.run import replay_now
+from orchestrator.replay.run import replay_sync
 from tests.kit import hand_on
 
 
@@ -564,7 +564,7 @@ async def test_a_race_is_replayed() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as house:
         await house.run(pipeline, "go")
-    replayed = await trio.to_thread.run_sync(replay_now, journal.entries, pipeline)
+    replayed = await trio.to_thread.run_sync(replay_sync, journal.entries, pipeline)
 
     assert replayed.difference is None
 

@@ -121,7 +121,7 @@ class TestTheEnd:
         async with in_a_talk(tmp_path, journal) as talk:
             puppet = await talk.begin()
             await puppet.start("true", notify_on_complete=True)
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             assert facts(journal.entries, ProcessEnded)
             assert (await puppet.run("echo meanwhile"))["output"] == "meanwhile\n"
             puppet.end()
@@ -139,7 +139,7 @@ class TestTheEnd:
             puppet = await talk.begin()
             await puppet.start("true")
             puppet.end()
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             await talk.idle()
 
         assert [it.notify for it in facts(journal.entries, ProcessStarted)] == [False]
@@ -166,7 +166,7 @@ class TestTheEnd:
         async with in_a_talk(tmp_path, journal) as talk:
             puppet = await talk.begin()
             started = await puppet.start("echo done", notify_on_complete=True)
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             polled = await puppet.look("poll", started)
             await puppet.call("process", action="list")
             puppet.end()
@@ -194,10 +194,10 @@ class TestTheEnd:
             if action != "kill" or has_ended_before:
                 gate.send()
             if has_ended_before:
-                await talk.command.is_over.wait()
+                await talk.command.finished.wait()
             seen = await puppet.look(action, started)
             if action == "log" and not seen.get("ended"):
-                await talk.command.is_over.wait()
+                await talk.command.finished.wait()
                 seen = await puppet.look(action, started)
             puppet.end()
             await talk.idle()
@@ -296,7 +296,7 @@ class TestTheEnd:
         ) as talk:
             puppet = await talk.begin()
             started = await puppet.start("cat file")
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             log = (await puppet.look("log", started))["output"]
             command = f"{'#' * 185}{secret}{'#' * 100}"
             await puppet.start(command)
@@ -317,7 +317,7 @@ class TestTheEnd:
         ) as talk:
             puppet = await talk.begin()
             await puppet.start("cat file", watch_patterns=["ready"])
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             puppet.end()
             heard = await talk.woken()
 
@@ -361,7 +361,7 @@ class TestWatching:
         async with in_a_talk(tmp_path, journal) as talk:
             puppet = await talk.begin()
             started = await puppet.start("echo ready", watch_patterns=["ready"])
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             assert facts(journal.entries, ProcessMatched)
             await puppet.look(action, started)
             puppet.end()
@@ -379,7 +379,7 @@ class TestWatching:
                 "for i in 1 2 3 4; do echo hit $i; echo miss; done",
                 watch_patterns=["hit"],
             )
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             puppet.end()
             heard = await talk.woken()
             await talk.idle()
@@ -513,7 +513,7 @@ class TestWhileNobodyTalks:
             assert is_alive(started["pid"])
             command = talk.command
             gate.send()
-            await command.is_over.wait()
+            await command.finished.wait()
             assert turns(journal) == 1
 
             async with talking(orchestrator, session=talk.session.id) as again:
@@ -541,7 +541,7 @@ class TestWhileNobodyTalks:
             async def is_remembered() -> bool:
                 for _ in range(3):
                     await orchestrator.run(worker(), "go")
-                ledger = orchestrator._house.book.ledger
+                ledger = orchestrator._services.book.ledger
                 assert len(ledger.sessions) <= 3
                 return talk.session.id in ledger.sessions
 
@@ -552,7 +552,7 @@ class TestWhileNobodyTalks:
             command = talk.command
             assert await is_remembered()
             gate.send()
-            await command.is_over.wait()
+            await command.finished.wait()
             # Whoever has something to be told stays until that is read.
             assert await is_remembered() == notify
             async with talking(orchestrator, session=talk.session.id) as again:
@@ -564,7 +564,7 @@ class TestWhileNobodyTalks:
             # What its commands said is not kept either.
             async with talking(orchestrator) as other:
                 await (await other.begin()).start("true")
-            assert list(orchestrator._house.background._commands) == [
+            assert list(orchestrator._services.background._commands) == [
                 root_of(other.session.id)
             ]
 
@@ -776,8 +776,8 @@ async def test_a_fork_has_no_command_of_the_run_that_it_goes_on_from(
             run = await orchestrator.fork(agent, session.id, task="/lead/child[1]")
 
         assert run.output == "heard 1"
-        inside = orchestrator._house.background
-        assert inside.of(root_of(SessionId(run.id))) == []
+        inside = orchestrator._services.background
+        assert inside.commands_of(root_of(SessionId(run.id))) == []
 
     assert (tmp_path / "ran").read_text() == "ran\n"
     forked = [entry for entry in journal.entries if entry.session == run.id]

@@ -340,7 +340,7 @@ class TestBackground:
             await said.receive()
             second = await puppet.look("poll", started)
             gate.send()
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             third = await puppet.look("poll", started)
 
         polls = [first, again, second, third]
@@ -383,7 +383,7 @@ class TestBackground:
             await said.receive()
             await puppet.look(action, started, **brief)
             gate.send()
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             await puppet.look(action, started)
 
         answers = [it.message.text for it in facts(journal.entries, ToolAnswered)]
@@ -430,7 +430,7 @@ class TestBackground:
             started = await puppet.start(
                 "printf begin; head -c 150000 /dev/zero | tr '\\0' x; printf end"
             )
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
             log = (await puppet.look("log", started))["output"]
             poll = (await puppet.look("poll", started))["new_output"]
             wait = (await puppet.look("wait", started))["output"]
@@ -565,7 +565,8 @@ class TestBackground:
     ) -> None:
         ids = iter(["aaaa01", "aaaa02", "bbbb", "aaaa0"])
         monkeypatch.setattr(
-            "orchestrator.execution.workspace.background_commands.secrets.token_hex", lambda _: next(ids)
+            "orchestrator.execution.workspace.background_commands.secrets.token_hex",
+            lambda _: next(ids),
         )
         async with in_a_talk(tmp_path) as talk:
             puppet = await talk.begin()
@@ -689,7 +690,7 @@ class TestItsEndWithOthers:
                     nursery.cancel_scope.cancel()
                 puppet.end()
             assert has_ended(started["pid"])
-            assert orchestrator._house.background._commands == {}
+            assert orchestrator._services.background._commands == {}
 
         (ended,) = facts(journal.entries, ProcessEnded)
         assert ended.how == "stopped, because its task has ended"
@@ -752,8 +753,8 @@ class Slow(MemoryJournal):
         self.asked = trio.Event()
         self._written = trio.Event()
 
-    def append(self, entry: Entry, encoded: Encoded, rest: Any) -> None:
-        super().append(entry, encoded, rest)
+    def append(self, entry: Entry, encoded: Encoded, idle_changes: Any) -> None:
+        super().append(entry, encoded, idle_changes)
         if isinstance(entry.event, ProcessStarted):
             self.is_stuck = True
 
@@ -782,7 +783,7 @@ class TestDurable:
 
             journal.write()
             await puppet.hear()
-            await talk.command.is_over.wait()
+            await talk.command.finished.wait()
 
         assert (tmp_path / "ran").exists()
 
@@ -797,7 +798,7 @@ class TestDurable:
             await journal.asked.wait()
             root = root_of(talk.session.id)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(talk.orchestrator._house.delegator.cancel, [root])
+                nursery.start_soon(talk.orchestrator._services.delegator.cancel, [root])
                 await trio.testing.wait_all_tasks_blocked()
                 journal.write()
             heard = await talk.woken()

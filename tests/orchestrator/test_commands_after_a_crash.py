@@ -26,7 +26,7 @@ from delegation.events import (
 )
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.execution.workspace.background_commands import LOST
-from orchestrator.journal.journal import folded
+from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts
 from tests.orchestrator.commands_kit import (
@@ -165,8 +165,8 @@ def check(entries: Sequence[Entry], length: int) -> None:
     assert ended == Counter(it.id for it in started), length
     assert len({it.command for it in started}) == len(started), length
     assert sorted(told(entries)) == news(entries), length
-    (session,) = folded(entries, "journal").sessions.values()
-    assert session.at_rest, length
+    (session,) = fold_entries(entries, "journal").sessions.values()
+    assert session.is_idle, length
     turns = facts(entries, TurnEnded)
     assert {it.outcome.ending for it in turns} == {Ending.SUCCEEDED}, length
     assert len(turns) == len(facts(entries, ReplyDelivered)), length
@@ -208,8 +208,10 @@ async def test_a_session_that_was_closed_for_good_is_told_nothing_after_a_crash(
     cut = MemoryJournal(journal.entries[: kinds.index(SessionClosed) + 1])
 
     async with open_orchestrator(cut, workspace=tmp_path) as orchestrator:
-        session = orchestrator._house.book.ledger.sessions[SessionId(talk.session.id)]
+        session = orchestrator._services.book.ledger.sessions[
+            SessionId(talk.session.id)
+        ]
 
-        assert session.at_rest
+        assert session.is_idle
         assert not session.mail
     assert [it.how for it in facts(cut.entries, ProcessEnded)] == [LOST]

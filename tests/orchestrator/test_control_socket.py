@@ -15,14 +15,14 @@ import trio
 
 from agents import Agent, ScriptedModel, ToolCall, tool
 from agents.approval import ask
-from agents.tools.terminal.process_tags import new_tag, tagged
+from agents.tools.terminal.process_tags import new_tag, with_tag
 from delegation import Ending
 from orchestrator import Orchestrator, Run, open_orchestrator
 from orchestrator.control.client import RefusedError, connect_control
 from orchestrator.control.server import (
     MOST_CONNECTIONS,
-    MOST_WISHES,
-    AnswerAsk,
+    MOST_REQUESTS,
+    AnswerApproval,
     Cancel,
     Steer,
     Subscribe,
@@ -107,8 +107,8 @@ async def test_a_task_is_cancelled_and_another_approved(tmp_path: Path) -> None:
     async with running(tmp_path) as it, connect_control(it.journal) as client:
         assert client is not None
         (asked,) = it.orchestrator.approvals
-        await client.ask(AnswerAsk(asked.id, "once", "go on"))
-        await client.ask(Cancel(it.task("slow")))
+        await client.request(AnswerApproval(asked.id, "once", "go on"))
+        await client.request(Cancel(it.task("slow")))
         tree = it.orchestrator.tree(it.orchestrator.runs[-1])
 
         assert tree[tree.children(tree.root)[1]]["status"] == Ending.CANCELLED
@@ -132,7 +132,7 @@ async def test_of_a_session_what_is_in_the_background_ends_too(tmp_path: Path) -
         assert client is not None
         await session.ask("go")
         (task,) = session.tree.children(session.tree.root)
-        await client.ask(Cancel(session.id))
+        await client.request(Cancel(session.id))
 
         assert session.tree[task]["status"] == Ending.CANCELLED
 
@@ -162,7 +162,7 @@ async def test_no_command_of_an_agent_approves_what_its_agent_asks(
             done = await trio.run_process(command, capture_stdout=True, env=environ)
             return dict(json.loads(done.stdout))
 
-        said = await answer(tagged(os.environ, new_tag()))
+        said = await answer(with_tag(os.environ, new_tag()))
         assert said["error"] == "what an agent has started may look, and not act"
         assert it.orchestrator.approvals == [asked]
 
@@ -173,9 +173,9 @@ async def test_no_command_of_an_agent_approves_what_its_agent_asks(
 async def test_a_task_is_told_something(tmp_path: Path) -> None:
     async with running(tmp_path) as it, connect_control(it.journal) as client:
         assert client is not None
-        told = await client.ask(Steer(it.task("asking"), "hurry"))
+        told = await client.request(Steer(it.task("asking"), "hurry"))
         (asked,) = it.orchestrator.approvals
-        await client.ask(AnswerAsk(asked.id, "deny"))
+        await client.request(AnswerApproval(asked.id, "deny"))
         await it.wait_until(lambda: len(it.orchestrator.calls(it.task("asking"))) == 0)
 
     assert told["state"] == "waiting"
@@ -191,13 +191,13 @@ async def test_two_watchers_are_told_when_there_is_more(tmp_path: Path) -> None:
         assert two is not None
         with trio.fail_after(10):
             for client in (one, two):
-                await client.ask(Subscribe())
+                await client.request(Subscribe())
                 assert await client.wait_grown(after=0)
             seen = max(one.seq, two.seq)
-            await one.ask(Cancel(it.task("slow")))
+            await one.request(Cancel(it.task("slow")))
             assert await two.wait_grown(after=seen)
             with pytest.raises(RefusedError, match="subscribed already"):
-                await one.ask(Subscribe())
+                await one.request(Subscribe())
 
 
 async def test_a_watcher_notices_that_the_process_has_left(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_a_watcher_notices_that_the_process_has_left(tmp_path: Path) -> No
                 watching.set()
                 assert not await client.wait_grown(after=10**9)
                 with pytest.raises(RefusedError, match="has left"):
-                    await client.ask(Cancel("t_1"))
+                    await client.request(Cancel("t_1"))
 
         async with running(tmp_path) as it:
             nursery.start_soon(watch, it.journal)
@@ -267,10 +267,10 @@ async def test_whoever_wants_too_much_at_once_is_told_to_wait(tmp_path: Path) ->
         stream = await trio.open_unix_socket(str(it.path))
         async with stream:
             line = b'{"do": "subscribe", "after": 1000000}\n'
-            await stream.send_all(line * (MOST_WISHES + 1))
-            lines = await _lines(stream, MOST_WISHES + 2)
+            await stream.send_all(line * (MOST_REQUESTS + 1))
+            lines = await _lines(stream, MOST_REQUESTS + 2)
 
-    assert sum("error" in line for line in lines) >= MOST_WISHES - 1
+    assert sum("error" in line for line in lines) >= MOST_REQUESTS - 1
 
 
 async def test_there_is_room_for_so_many_connections(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class BadLine:
     capability = DeliveryCapability.PUSH
 
     def __init__(self, orchestrator: Orchestrator, failures: float) -> None:
-        self._turns = orchestrator._house.turns
+        self._turns = orchestrator._services.turns
         self._failures = failures
         self.attempts: list[float] = []
         self.got: list[Reply] = []
@@ -34,14 +34,14 @@ class BadLine:
         if len(self.attempts) <= self._failures:
             raise OSError("the line is dead")
         self.got.append(reply)
-        self._turns.delivered(reply)
+        self._turns.mark_delivered(reply)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Nobody waits here."""
 
 
 def behind(door: BadLine, session: Session, orchestrator: Orchestrator) -> None:
-    turns = orchestrator._house.turns
+    turns = orchestrator._services.turns
     turns.detach(session.id)
     turns.attach(session.id, door)
 

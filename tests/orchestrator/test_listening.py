@@ -3,8 +3,8 @@
 import trio
 
 from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, TextDelta
-from orchestrator import Heard, open_orchestrator
-from orchestrator.engine.model_events import BEHIND
+from orchestrator import TaskModelEvent, open_orchestrator
+from orchestrator.engine.model_events import MAX_BUFFERED_EVENTS
 from tests.kit import hand_on, worker
 
 
@@ -23,7 +23,7 @@ async def test_whoever_listens_hears_every_task_of_a_tree() -> None:
 async def test_a_listener_that_falls_behind_misses_some_and_is_told_how_many() -> None:
     class Talkative(ScriptedModel):
         async def answer(self, request: ModelRequest) -> AssistantMessage:
-            for number in range(BEHIND + 7):
+            for number in range(MAX_BUFFERED_EVENTS + 7):
                 request.tell(TextDelta(str(number)))
             return await super().answer(request)
 
@@ -31,12 +31,14 @@ async def test_a_listener_that_falls_behind_misses_some_and_is_told_how_many() -
     async with open_orchestrator(":memory:") as orchestrator:
         with orchestrator.listen() as events:
             await orchestrator.run(agent, "go")
-            heard: list[Heard] = [events.receive_nowait() for _ in range(BEHIND)]
+            heard: list[TaskModelEvent] = [
+                events.receive_nowait() for _ in range(MAX_BUFFERED_EVENTS)
+            ]
             with trio.fail_after(1):
                 await orchestrator.run(agent, "go")
             after = events.receive_nowait()
 
-    assert [said.missed for said in heard] == [0] * BEHIND
+    assert [said.missed for said in heard] == [0] * MAX_BUFFERED_EVENTS
     assert after.missed == 8
 
 

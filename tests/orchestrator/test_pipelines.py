@@ -34,7 +34,7 @@ from orchestrator import (
     map_each,
     open_orchestrator,
 )
-from orchestrator.replay.run import replay_now
+from orchestrator.replay.run import replay_sync
 from tests.kit import facts, hand_on
 
 BROKEN = Agent("broken", model=ScriptedModel.always(RuntimeError("it broke")))
@@ -821,7 +821,7 @@ async def test_a_pipeline_is_replayed_and_forked() -> None:
         assert forked.output == run.output
         assert asked[4:] == ["<go> <a> <b>"]
     entries = [entry for entry in journal.entries if entry.session in {run.id, ""}]
-    replayed = await trio.to_thread.run_sync(replay_now, entries, brief)
+    replayed = await trio.to_thread.run_sync(replay_sync, entries, brief)
 
     assert replayed.difference is None
     assert replayed.tasks == len(facts(entries, TaskRequested)) + 1
@@ -839,7 +839,7 @@ async def test_a_replay_shows_where_a_function_does_something_else() -> None:
     async with open_orchestrator(journal) as orchestrator:
         await orchestrator.run(brief, "go")
     words[0] = "twice"
-    replayed = await trio.to_thread.run_sync(replay_now, journal.entries, brief)
+    replayed = await trio.to_thread.run_sync(replay_sync, journal.entries, brief)
 
     assert replayed.difference is not None
     assert "go twice" in replayed.difference.replayed

@@ -13,7 +13,7 @@ from orchestrator.cli.app import run_command
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_entries
 from orchestrator.journal.sqlite import entries as sqlite_entries
-from orchestrator.journal.sqlite.check import Level, examine
+from orchestrator.journal.sqlite.check import Level, check_journal
 from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
 from orchestrator.journal.sqlite.prune import prune_sqlite_journal
 from tests.kit import hand_on, worker
@@ -53,7 +53,7 @@ def command(
 
 
 def require_healthy(path: Path) -> None:
-    assert [it.text for it in examine(path) if it.level is Level.WRONG] == []
+    assert [it.text for it in check_journal(path) if it.level is Level.WRONG] == []
 
 
 def test_runs_at_rest_that_are_older_are_gone_and_the_rest_goes_on(

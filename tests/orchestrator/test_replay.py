@@ -33,9 +33,9 @@ from orchestrator import (
     budget,
     open_orchestrator,
 )
-from orchestrator.replay.compare import Difference, Replay
+from orchestrator.replay.compare import Difference, ReplayResult
 from orchestrator.replay.record import ReplayError
-from orchestrator.replay.run import replay, replay_now
+from orchestrator.replay.run import replay, replay_sync
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.test_cli import Shell
 from tests.orchestrator.test_recovery import finish, team
@@ -106,14 +106,14 @@ def same(
     entries: Sequence[Entry], agent: Agent[Any], rules: Rules | None = None
 ) -> int:
     """Require that a run is the same again, and return how many tasks it has."""
-    replayed = replay_now(entries, muted(agent), rules=rules)
+    replayed = replay_sync(entries, muted(agent), rules=rules)
     assert replayed.difference is None, replayed.difference
     assert replayed.steps > replayed.tasks > 0
     return replayed.tasks
 
 
 def different(entries: Sequence[Entry], agent: Agent[Any]) -> Difference:
-    found = replay_now(entries, muted(agent)).difference
+    found = replay_sync(entries, muted(agent)).difference
     assert found is not None
     return found
 
@@ -262,7 +262,7 @@ def test_runs_that_share_a_budget_are_the_same_each_of_them() -> None:
 
     assert "over_budget" in _endings(entries)
     for opened in facts(entries, SessionOpened):
-        assert replay_now(entries, muted(agent), run=opened.session).is_same
+        assert replay_sync(entries, muted(agent), run=opened.session).is_same
 
 
 def test_who_is_steered_cancelled_and_waited_for_is_so_again() -> None:
@@ -512,7 +512,7 @@ def test_a_detached_task_of_which_fewer_may_run_is_a_difference() -> None:
         simple(), model=stepwise(hand_on("look", agent="looker"), "told later")
     )
     entries = talk_with(lead)
-    found = replay_now(entries, muted(lead), rules=Rules(detached=0)).difference
+    found = replay_sync(entries, muted(lead), rules=Rules(detached=0)).difference
 
     assert same(entries, lead) == 2
     assert found is not None
@@ -526,13 +526,13 @@ def test_what_cannot_be_replayed_says_why() -> None:
     unfinished = entries[: len(entries) // 2]
 
     with pytest.raises(ReplayError, match="has not ended"):
-        replay_now(unfinished, team())
+        replay_sync(unfinished, team())
     with pytest.raises(ReplayError, match="is of agent 'lead', and not of 'other'"):
-        replay_now(entries, worker("other"))
+        replay_sync(entries, worker("other"))
     with pytest.raises(UnknownIdError, match="no run 'r_no'"):
-        replay_now(entries, team(), run="r_no")
+        replay_sync(entries, team(), run="r_no")
     with pytest.raises(UnknownIdError, match="no runs"):
-        replay_now([], team())
+        replay_sync([], team())
 
 
 def test_a_run_that_was_lost_with_its_process_cannot_be_replayed() -> None:
@@ -545,7 +545,7 @@ def test_a_run_that_was_lost_with_its_process_cannot_be_replayed() -> None:
     on_a_jumping_clock(reopen)
 
     with pytest.raises(ReplayError, match="died in the midst of it"):
-        replay_now(journal.entries, team())
+        replay_sync(journal.entries, team())
 
 
 def test_a_thousand_tasks_are_replayed_in_seconds() -> None:
@@ -570,7 +570,7 @@ async def test_a_run_is_replayed_in_a_thread_where_an_event_loop_runs() -> None:
 
         replayed = await replay(journal.entries, team_in_a_hurry(), run=run.id)
 
-    assert replayed == Replay(run=run.id, tasks=2, steps=8, difference=None)
+    assert replayed == ReplayResult(run=run.id, tasks=2, steps=8, difference=None)
 
 
 def team_in_a_hurry() -> Agent[Any]:
@@ -703,7 +703,7 @@ def test_a_fork_can_be_replayed_too() -> None:
     entries = recorded(live)
 
     for opened in facts(entries, SessionOpened):
-        assert replay_now(entries, muted(team()), run=opened.session).is_same
+        assert replay_sync(entries, muted(team()), run=opened.session).is_same
 
 
 AGENTS = """

@@ -31,7 +31,7 @@ from agents import (
     ask,
     tool,
 )
-from agents.models.providers.scripted import Step
+from agents.models.providers.scripted import ScriptStep
 from agents.redaction.redactor import Redactor
 from agents.tools.files import FILES
 from agents.tools.result_text import Spill
@@ -59,7 +59,7 @@ from delegation.events import (
 from delegation.session_context import bind_session
 from delegation.task import Ending
 from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
-from orchestrator.journal.fact_redaction import written_down
+from orchestrator.journal.fact_redaction import redact_and_encode
 from orchestrator.replay.run import replay
 from tests.kit import hand_on
 from tests.orchestrator.commands_kit import pipe
@@ -129,7 +129,7 @@ class Field:
             **ENVIRON,
         }
 
-    def model(self, *steps: Step) -> "Watched":
+    def model(self, *steps: ScriptStep) -> "Watched":
         return Watched(self, ScriptedModel(steps))
 
     def files(self) -> Iterator[Path]:
@@ -436,7 +436,7 @@ async def _a_command_in_the_background_prints_it(
     assert "password=***" in "".join(field.seen)
 
 
-def _looking(action: str) -> Step:
+def _looking(action: str) -> ScriptStep:
     """Return the step in which a model looks at the command that it has started."""
     return lambda said: ToolCall("process", {"action": action, "id": _id(said)})
 
@@ -654,7 +654,7 @@ async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(
         ran.append(text)
         return "sent"
 
-    def sender(*steps: Step) -> Agent:
+    def sender(*steps: ScriptStep) -> Agent:
         model = ScriptedModel(steps)
         return Agent("sender", model=model, tools=[send], approve=[ask("send")])
 
@@ -730,9 +730,9 @@ def request(**more: Any) -> TaskRequest:
 def test_a_short_secret_does_not_tear_facts_apart(secret: str, event: Event) -> None:
     """A four-digit pin is in one id of some thousand, and a weak password may be a name."""
     redactor = Redactor([secret])
-    assert redactor.suspects(encode(event).body)
+    assert redactor.may_hold_secret(encode(event).body)
 
-    kept, encoded = written_down(event, redactor)
+    kept, encoded = redact_and_encode(event, redactor)
 
     assert kept == event
     assert encoded == encode(event)
@@ -744,7 +744,7 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
         Mode.DETACHED,
         Reason.ASKED_TO_WAIT,
     )
-    kept, encoded = written_down(event, Redactor(["1234"]))
+    kept, encoded = redact_and_encode(event, Redactor(["1234"]))
 
     cleaned = replace(
         event.request, goal="the pin is ***", label="***", context="t_***"
@@ -756,7 +756,7 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
 def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
     """It is no part of equality, and what refers to a message refers to that."""
     said = AssistantMessage("password=hunter2X9zQ")
-    kept, _ = written_down(ModelAnswered(TaskId("t_1"), said), Redactor())
+    kept, _ = redact_and_encode(ModelAnswered(TaskId("t_1"), said), Redactor())
 
     assert kept.message.text == "password=***"
     assert kept.message.id == said.id
@@ -767,14 +767,14 @@ def test_an_answer_that_is_said_again_hides_nothing_beside_it(field: str) -> Non
     """What was looked through a moment ago is not looked through again; all else is."""
     redactor = Redactor()
     answer = AssistantMessage("all is well")
-    written_down(ModelAnswered(TaskId("t_1"), answer), redactor)
+    redact_and_encode(ModelAnswered(TaskId("t_1"), answer), redactor)
     secret = "password=hunter2X9zQ"
     besides: Any = {field: (secret,) if field == "schema_errors" else secret}
     plain = TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED, answer.text))
     more = TaskSettled(TaskId("t_1"), replace(plain.outcome, **besides))
 
-    assert written_down(plain, redactor) == (plain, encode(plain))
-    kept, encoded = written_down(more, redactor)
+    assert redact_and_encode(plain, redactor) == (plain, encode(plain))
+    kept, encoded = redact_and_encode(more, redactor)
 
     assert "hunter2" not in encoded.body.decode()
     assert kept.outcome.output == answer.text
@@ -791,7 +791,7 @@ def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
     call = ToolCall("tell", cast("Any", arguments))
     event = ModelAnswered(TaskId("t_1"), AssistantMessage(calls=(call,)))
 
-    kept, encoded = written_down(event, Redactor())
+    kept, encoded = redact_and_encode(event, Redactor())
 
     assert b"hunter" not in encoded.body
     assert encoded.body.count(b"password=***") == 4
@@ -802,7 +802,7 @@ def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
 def test_a_fact_without_secrets_is_the_very_same() -> None:
     """Most facts are: nobody pays for a copy of them."""
     event = ModelAnswered(TaskId("t_1"), AssistantMessage("a secret is a secret"))
-    kept, _ = written_down(event, Redactor())
+    kept, _ = redact_and_encode(event, Redactor())
 
     assert kept is event
 
@@ -813,7 +813,7 @@ def test_a_fact_without_secrets_is_the_very_same() -> None:
 def test_a_file_that_is_no_text_is_not_touched(data: bytes) -> None:
     """Whatever was cut out of it, it would be an image no more."""
     event = MessageReceived(SessionId("r_1"), "look", (Part("image/png", data=data),))
-    kept, _ = written_down(event, Redactor())
+    kept, _ = redact_and_encode(event, Redactor())
 
     assert kept is event
 

@@ -53,8 +53,8 @@ def statuses(journal: MemoryJournal) -> dict[str, str]:
     """Return the statuses of the first session's tasks, by path: nobody runs them any more."""
     ledger = Ledger()
     for entry in journal.entries:
-        ledger.post(entry)
-    ledger.post(Entry(ledger.last_seq + 1, 0, SessionId(""), JournalOpened("test")))
+        ledger.fold(entry)
+    ledger.fold(Entry(ledger.last_seq + 1, 0, SessionId(""), JournalOpened("test")))
     tree = next(iter(ledger.sessions.values())).tree
     return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
 
@@ -198,7 +198,7 @@ async def test_a_session_that_hands_work_on_waits_with_it_until_the_next_time() 
                 await trio.sleep(1)
                 assert not await orchestrator.drain(10)
                 assert not facts(journal.entries, TaskRequested)
-                session.hang_up()
+                session.disconnect()
 
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent, session=session.id) as again:

@@ -38,12 +38,12 @@ from orchestrator.simulation import (
     simulate_once,
 )
 from orchestrator.simulation.wait_chain import (
-    Level,
-    Stretch,
+    OverlapCount,
     Wait,
-    levels,
+    WaitInterval,
+    column_means,
     longest_chain,
-    sampled,
+    overlap_counts,
 )
 from orchestrator.testing import assert_laws, assert_tree, facts
 
@@ -314,14 +314,14 @@ def test_the_chain_goes_back_by_what_ended_last() -> None:
         tree,
         {
             TaskId("root"): [
-                Stretch(0.0, 5.0, Wait.MODEL),
-                Stretch(23.0, 30.0, Wait.MODEL),
+                WaitInterval(0.0, 5.0, Wait.MODEL),
+                WaitInterval(23.0, 30.0, Wait.MODEL),
             ],
-            TaskId("quick"): [Stretch(5.0, 9.0, Wait.MODEL)],
+            TaskId("quick"): [WaitInterval(5.0, 9.0, Wait.MODEL)],
             TaskId("slow"): [
-                Stretch(12.0, 16.0, Wait.FAILURES),
-                Stretch(16.0, 18.0, Wait.PROVIDER),
-                Stretch(18.0, 22.0, Wait.TOOL),
+                WaitInterval(12.0, 16.0, Wait.FAILURES),
+                WaitInterval(16.0, 18.0, Wait.PROVIDER),
+                WaitInterval(18.0, 22.0, Wait.TOOL),
             ],
         },
     )
@@ -339,13 +339,18 @@ def test_the_chain_goes_back_by_what_ended_last() -> None:
 
 
 def test_levels_and_their_means() -> None:
-    found = levels([(0.0, 4.0), (1.0, 3.0), (3.0, 4.0)])
+    found = overlap_counts([(0.0, 4.0), (1.0, 3.0), (3.0, 4.0)])
 
     # Where one ends as another begins, there are never both.
-    assert found == [Level(0.0, 1), Level(1.0, 2), Level(3.0, 2), Level(4.0, 0)]
-    assert sampled(found, until=8.0, columns=4) == [1.5, 2.0, 0.0, 0.0]
-    assert sampled(found, until=4.0, columns=1) == [1.75]
-    assert sampled([], until=0.0, columns=2) == [0.0, 0.0]
+    assert found == [
+        OverlapCount(0.0, 1),
+        OverlapCount(1.0, 2),
+        OverlapCount(3.0, 2),
+        OverlapCount(4.0, 0),
+    ]
+    assert column_means(found, until=8.0, columns=4) == [1.5, 2.0, 0.0, 0.0]
+    assert column_means(found, until=4.0, columns=1) == [1.75]
+    assert column_means([], until=0.0, columns=2) == [0.0, 0.0]
 
 
 def test_costs_are_those_of_the_models_that_agents_name() -> None:

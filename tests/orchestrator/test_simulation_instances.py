@@ -10,7 +10,7 @@ import pytest
 
 from agents import read_output
 from agents.output.typed import output_schema
-from orchestrator.simulation.schema_sample import instance_of
+from orchestrator.simulation.schema_sample import sample_value
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ class Row(TypedDict):
 def test_an_instance_can_be_read_as_what_was_promised(promised: Any) -> None:
     schema = output_schema(promised)
     assert schema is not None
-    made = msgspec.json.encode(instance_of(schema, length=4)).decode()
+    made = msgspec.json.encode(sample_value(schema, length=4)).decode()
 
     read_output(promised, made)
 
@@ -82,8 +82,8 @@ def test_lists_are_as_long_as_the_fan_out_and_lists_in_lists_have_one() -> None:
     branches = output_schema(Branch)
     assert schema is not None
     assert branches is not None
-    made = instance_of(schema, length=3)
-    grown = instance_of(branches, length=2)
+    made = sample_value(schema, length=3)
+    grown = sample_value(branches, length=2)
 
     assert [source["url"] for source in made["sources"]] == [
         "text 2",
@@ -106,5 +106,5 @@ def test_parts_that_must_all_fit_are_put_together() -> None:
         "$defs": {"named": {"type": "object"}},
     }
 
-    assert instance_of(schema, length=1) == {"age": 1}
-    assert instance_of({"items": True, "type": "array"}, length=1) == [{}]
+    assert sample_value(schema, length=1) == {"age": 1}
+    assert sample_value({"items": True, "type": "array"}, length=1) == [{}]

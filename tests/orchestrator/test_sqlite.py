@@ -22,7 +22,11 @@ from orchestrator.journal.sqlite.journal import (
     read_sqlite_journal,
     writer_of,
 )
-from orchestrator.journal.sqlite.long_strings import LONGEST, put_back, take_out
+from orchestrator.journal.sqlite.long_strings import (
+    MAX_INLINE_CHARACTERS,
+    extract_long_strings,
+    restore_long_strings,
+)
 from orchestrator.journal.sqlite.schema import MIGRATIONS, VERSION
 from orchestrator.runtime import default_journal
 from tests.kit import facts, hand_on, worker
@@ -290,7 +294,7 @@ async def test_a_long_string_is_stored_once_and_read_back_everywhere(
 async def test_short_strings_stay_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
-        await orchestrator.run(editor(), "x" * (LONGEST - 2))
+        await orchestrator.run(editor(), "x" * (MAX_INLINE_CHARACTERS - 2))
 
     assert ask(path, "SELECT count(*) FROM payloads") == [(0,)]
 
@@ -300,19 +304,27 @@ async def test_short_strings_stay_where_they_are(tmp_path: Path) -> None:
     [
         "",
         '{"a":"b"}',
-        f'{{"a":"{"x" * LONGEST}"}}',
-        f'["{"x" * (LONGEST - 2)}","{"y" * (LONGEST - 1)}"]',
-        '["' + r"\\\"" * LONGEST + '","' + r"\"" * LONGEST + '"]',
-        '{"' + "key" * LONGEST + '":"' + "é" * LONGEST + '"}',
+        f'{{"a":"{"x" * MAX_INLINE_CHARACTERS}"}}',
+        f'["{"x" * (MAX_INLINE_CHARACTERS - 2)}","{"y" * (MAX_INLINE_CHARACTERS - 1)}"]',
+        '["'
+        + r"\\\"" * MAX_INLINE_CHARACTERS
+        + '","'
+        + r"\"" * MAX_INLINE_CHARACTERS
+        + '"]',
+        '{"'
+        + "key" * MAX_INLINE_CHARACTERS
+        + '":"'
+        + "é" * MAX_INLINE_CHARACTERS
+        + '"}',
         '["' + "x" * 5000 + '","' + "x" * 5000 + '"]',
     ],
 )
 def test_what_is_taken_out_is_put_back_to_the_letter(text: str) -> None:
     payloads: dict[str, str] = {}
-    left = take_out(text, payloads)
+    left = extract_long_strings(text, payloads)
 
-    assert put_back(left, payloads.__getitem__) == text
-    assert all(len(string) > LONGEST for string in payloads.values())
+    assert restore_long_strings(left, payloads.__getitem__) == text
+    assert all(len(string) > MAX_INLINE_CHARACTERS for string in payloads.values())
     assert bool(payloads) == (left != text)
 
 

@@ -21,8 +21,8 @@ from agents import (
     Transcript,
     tool,
 )
-from agents.models.providers.scripted import Step
-from agents.tools.context import current_scene
+from agents.models.providers.scripted import ScriptStep
+from agents.tools.context import current_tool_context
 from agents.tools.files import read_file, write_file
 from agents.tools.terminal import process, terminal
 from delegation import Ending
@@ -84,20 +84,20 @@ def repo(template: Path, tmp_path: Path) -> Path:
 @tool
 def where() -> str:
     """Say in which folder it runs."""
-    return str(current_scene().workspace)
+    return str(current_tool_context().workspace)
 
 
 @tool
 async def where_async() -> str:
     """Say in which folder it runs, without a thread."""
     await trio.lowlevel.checkpoint()
-    return str(current_scene().workspace)
+    return str(current_tool_context().workspace)
 
 
 @tool
 def write(name: str) -> str:
     """Leave a file behind."""
-    file = current_scene().workspace / name
+    file = current_tool_context().workspace / name
     file.write_text("mine\n")
     return str(file)
 
@@ -421,14 +421,14 @@ async def test_a_task_works_where_the_message_said_that_it_works_for(
     async def note() -> str:
         """Note where it is."""
         await trio.lowlevel.checkpoint()
-        places.append(current_scene().workspace)
+        places.append(current_tool_context().workspace)
         begun.set()
         return ""
 
     @tool
     async def let_go() -> str:
         """Let the late one begin, and wait for it."""
-        places.append(current_scene().workspace)
+        places.append(current_tool_context().workspace)
         begin.set()
         await begun.wait()
         return ""
@@ -648,13 +648,13 @@ async def test_a_detached_task_goes_on_in_the_worktree_of_its_session_after_a_re
             if held:
                 entered.set()
                 await trio.sleep_forever()
-            (current_scene().workspace / "late.txt").write_text("mine\n")
-            return str(current_scene().workspace)
+            (current_tool_context().workspace / "late.txt").write_text("mine\n")
+            return str(current_tool_context().workspace)
 
         child = Agent("child", model=asking(ToolCall("work")), tools=[work])
         if not held:
             child = Agent("child", model=ScriptedModel([last]), tools=[work])
-        begin: list[Step] = [
+        begin: list[ScriptStep] = [
             [hand_on("go", agent="child", background=True), WHERE],
             "begun",
         ]
@@ -723,17 +723,17 @@ async def test_a_task_that_is_interrupted_goes_on_in_its_worktree(
         @tool(idempotent=True)
         async def work() -> str:
             """Note where it is."""
-            places.append(current_scene().workspace)
+            places.append(current_tool_context().workspace)
             if held:
                 entered.set()
                 await trio.sleep_forever()
             return "done"
 
-        steps: list[Step] = [ToolCall("work"), last] if held else [last]
+        steps: list[ScriptStep] = [ToolCall("work"), last] if held else [last]
         child = Agent(
             "child", model=ScriptedModel(steps), tools=[work], workspace="worktree"
         )
-        begin: list[Step] = [hand_on("go", agent="child"), "begun"]
+        begin: list[ScriptStep] = [hand_on("go", agent="child"), "begun"]
         said = begin if held else [last]
         return Agent("boss", model=ScriptedModel(said), delegates=[child])
 
@@ -765,7 +765,7 @@ async def test_however_a_task_ends_its_worktree_is_closed(
     async def work() -> str:
         """Go wrong."""
         if is_dirty:
-            (current_scene().workspace / "new.txt").write_text("half\n")
+            (current_tool_context().workspace / "new.txt").write_text("half\n")
         entered.set()
         if way == "failed":
             raise ZeroDivisionError

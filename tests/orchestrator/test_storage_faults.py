@@ -22,7 +22,7 @@ import trio
 from delegation.events import ReplyDelivered, TurnEnded
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
 from orchestrator.journal.group_commit import GroupCommit
-from orchestrator.journal.sqlite.check import Level, examine
+from orchestrator.journal.sqlite.check import Level, check_journal
 from orchestrator.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
@@ -39,7 +39,7 @@ from pathlib import Path
 import trio
 from agents import Agent, ScriptedModel
 from orchestrator import OrchestratorError, open_orchestrator
-from orchestrator.journal.sqlite.check import examine
+from orchestrator.journal.sqlite.check import check_journal
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -144,7 +144,7 @@ def require_all_there(path: Path, replies: Sequence[int]) -> None:
 
 
 def wrong(path: Path) -> list[str]:
-    return [found.text for found in examine(path) if found.level is Level.WRONG]
+    return [found.text for found in check_journal(path) if found.level is Level.WRONG]
 
 
 @pytest.mark.parametrize(

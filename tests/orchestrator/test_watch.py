@@ -690,30 +690,30 @@ async def test_a_tool_that_a_restart_runs_again_has_the_patience_of_a_tool() -> 
 async def test_thousands_of_tasks_leave_nothing_to_look_at() -> None:
     goals = ["x"] * 100
     async with open_orchestrator(":memory:") as orchestrator:
-        watch = orchestrator._house.delegator._acting.watch
+        watch = orchestrator._services.delegator._executor.watchdog
         most = 0
         for _ in range(20):
             model = ScriptedModel([hand_on(*goals), "end"])
             await orchestrator.run(
                 Agent("top", model=model, delegates=[worker()]), "go"
             )
-            most = max(most, len(watch._looks))
+            most = max(most, len(watch._checks))
         assert most <= 1_200
         # And when their time has come, the others are forgotten as well.
         await trio.sleep(4_000)
-        assert len(watch._looks) == 0
+        assert len(watch._checks) == 0
 
 
 async def test_one_after_another_leaves_no_growing_heap() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
-        watch = orchestrator._house.delegator._acting.watch
+        watch = orchestrator._services.delegator._executor.watchdog
         most = 0
         for _ in range(2_000):
             model = ScriptedModel([hand_on("x"), "end"])
             await orchestrator.run(
                 Agent("top", model=model, delegates=[worker()]), "go"
             )
-            most = max(most, len(watch._looks))
+            most = max(most, len(watch._checks))
 
     assert most <= 1_200
 
@@ -724,11 +724,11 @@ async def test_stalled_and_endless_tasks_leave_nothing_to_look_at() -> None:
     child = Agent("worker", model=ScriptedModel.always("ok", 5), patience=quick)
     goals = ["x"] * 100
     async with open_orchestrator(":memory:") as orchestrator:
-        watch = orchestrator._house.delegator._acting.watch
+        watch = orchestrator._services.delegator._executor.watchdog
         most = 0
         for _ in range(15):
             model = ScriptedModel([hand_on(*goals), "end"])
             await orchestrator.run(Agent("top", model=model, delegates=[child]), "go")
-            most = max(most, len(watch._looks))
+            most = max(most, len(watch._checks))
 
     assert most <= 1_200

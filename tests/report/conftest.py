@@ -9,7 +9,7 @@ import pytest
 
 from delegation import SessionId, Tree
 from delegation.events import Entry
-from orchestrator.report import Story, Transcripts, story_of, written
+from orchestrator.report import RunHistory, Transcripts, build_report, read_history
 from tests.report.browser import Browser, Page, chromium, open_browser
 from tests.report.synthetic import SESSION, run_of
 
@@ -21,7 +21,7 @@ class Written:
     """A report, and the run that it is of."""
 
     file: Path
-    story: Story
+    story: RunHistory
 
     @property
     def tree(self) -> Tree:
@@ -36,8 +36,10 @@ def write(
     transcripts: Transcripts = Transcripts.ALL,
     is_written: bool = True,
 ) -> Written:
-    story = story_of(run, entries, is_written=is_written, listen=transcripts.wants)
-    report = written(story, version="0.1.0", transcripts=transcripts)
+    story = read_history(
+        run, entries, has_writer=is_written, wants_transcript=transcripts.wants
+    )
+    report = build_report(story, version="0.1.0", transcripts=transcripts)
     file.write_text(report.html, encoding="utf-8")
     return Written(file, story)
 

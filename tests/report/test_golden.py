@@ -15,9 +15,9 @@ from delegation import Encoded, SessionRecord, TaskId, Tree, decode
 from delegation.events import Entry
 from delegation.tree.collapse import fold
 from delegation.tree.tally import STATUSES
-from orchestrator.journal.journal import folded
+from orchestrator.journal.journal import fold_entries
 from orchestrator.report.packed_tree import columns_of
-from orchestrator.report.run_history import story_of
+from orchestrator.report.run_history import read_history
 from tests.delegation.facts import Facts
 from tests.golden.make import lines
 from tests.report.browser import Browser, Page
@@ -87,7 +87,7 @@ def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
 
 def rows_of(tree: Tree, budget: int) -> list[list[Any]]:
     return [
-        [row.key, row.kind, row.depth, row.members, row.is_open, row.hidden.tasks]
+        [row.key, row.kind, row.depth, row.members, row.is_expanded, row.hidden.tasks]
         for row in fold(tree, rows=budget).rows
     ]
 
@@ -105,7 +105,7 @@ def test_both_folds_know_the_same_of_every_task(file: Path, page: Page) -> None:
     """Status, parent, times, own and total usage, cost and errors: exactly."""
     text = file.read_text()
     for end in _prefixes(text):
-        ledger = folded(read_text(end), file)
+        ledger = fold_entries(read_text(end), file)
         here = {id_: tasks_of(session) for id_, session in ledger.sessions.items()}
 
         assert call(page, REDUCE, end) == here
@@ -159,7 +159,7 @@ def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
     for entries in journals:
         here = {
             id_: tasks_of(session)
-            for id_, session in folded(entries, "machine").sessions.items()
+            for id_, session in fold_entries(entries, "machine").sessions.items()
         }
 
         assert call(page, REDUCE, "\n".join(lines(entries))) == here
@@ -169,13 +169,15 @@ def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
 def test_both_fold_a_tree_into_the_same_rows(file: Path, page: Page) -> None:
     entries = read(file)
     run = next(entry.session for entry in entries if entry.session)
-    story = story_of(run, entries, is_written=True, listen=lambda _: False)
+    story = read_history(
+        run, entries, has_writer=True, wants_transcript=lambda _: False
+    )
     columns = msgspec.to_builtins(columns_of(story), str_keys=True)
 
     there = call(page, FOLD, columns, BUDGETS)
 
     assert there == [rows_of(story.tree, budget) for budget in BUDGETS]
-    peak = story.tree.parallelism(now=story.last).peak
+    peak = story.tree.parallelism(now=story.last_at).peak
     assert call(page, PEAK, columns) == peak
 
 
@@ -190,7 +192,7 @@ def test_both_fold_a_large_tree_into_the_same_rows(
         )
 
         assert there == [rows_of(report.tree, budget) for budget in BUDGETS]
-        peak = report.tree.parallelism(now=report.story.last).peak
+        peak = report.tree.parallelism(now=report.story.last_at).peak
         assert (
             page.run(
                 f"({PEAK.replace('delegation.modelOf(columns)', 'columns')})"

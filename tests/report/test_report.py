@@ -12,7 +12,7 @@ from agents import UserMessage
 from delegation import TaskId
 from delegation.events import Entry, ModelAnswered
 from orchestrator.errors import JournalError
-from orchestrator.report import Transcripts, story_of, transcripts, written
+from orchestrator.report import Transcripts, build_report, read_history, transcripts
 from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
 from tests.report.conftest import Written
 from tests.report.synthetic import SESSION, run_of
@@ -27,8 +27,10 @@ def html_of(
     is_written: bool = True,
 ) -> str:
     run = next(entry.session for entry in entries if entry.session)
-    story = story_of(run, entries, is_written=is_written, listen=kind.wants)
-    return written(story, version="0.1.0", transcripts=kind).html
+    story = read_history(
+        run, entries, has_writer=is_written, wants_transcript=kind.wants
+    )
+    return build_report(story, version="0.1.0", transcripts=kind).html
 
 
 def test_the_same_run_gives_the_same_file() -> None:
@@ -37,7 +39,9 @@ def test_the_same_run_gives_the_same_file() -> None:
 
 def test_another_fact_gives_another_hash() -> None:
     digests = {
-        story_of(SESSION, entries, is_written=True, listen=lambda _: False).digest
+        read_history(
+            SESSION, entries, has_writer=True, wants_transcript=lambda _: False
+        ).digest
         for entries in (run_of(5), run_of(5), run_of(5)[:-1])
     }
 
@@ -46,7 +50,7 @@ def test_another_fact_gives_another_hash() -> None:
 
 def test_the_summary_has_the_figures(some: Written) -> None:
     html, tree = some.file.read_text(), some.tree
-    total, work = tree.total, tree.parallelism(now=some.story.last)
+    total, work = tree.total, tree.parallelism(now=some.story.last_at)
 
     for words in (
         f"{total.cost:,} micro-dollars; {total.unpriced} model calls without a known",
@@ -108,8 +112,8 @@ def test_only_the_transcripts_that_are_wanted_are_in_the_file(
     kind: Transcripts,
 ) -> None:
     entries = one_shot().entries
-    story = story_of(S, entries, is_written=False, listen=kind.wants)
-    carried = transcripts.carried(story, kind)
+    story = read_history(S, entries, has_writer=False, wants_transcript=kind.wants)
+    carried = transcripts.pack_transcripts(story, kind)
 
     assert (
         set(carried.index)
@@ -126,10 +130,10 @@ def test_only_the_transcripts_that_are_wanted_are_in_the_file(
 
 
 def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcripts, "OF_A_REPORT", 100)
+    monkeypatch.setattr(transcripts, "REPORT_CHARACTERS", 100)
     entries = one_shot().entries
-    story = story_of(S, entries, is_written=False, listen=lambda _: True)
-    carried = transcripts.carried(story, Transcripts.ALL)
+    story = read_history(S, entries, has_writer=False, wants_transcript=lambda _: True)
+    carried = transcripts.pack_transcripts(story, Transcripts.ALL)
 
     assert "t2" in carried.index
     assert carried.left_out == 4 - len(carried.index) > 0
@@ -141,7 +145,9 @@ def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_was_said_before_an_end_is_kept() -> None:
     """The ledger forgets what a task has said when it ends; the report must not."""
     entries = one_shot().entries
-    told = story_of(S, entries, is_written=False, listen=lambda _: True).said
+    told = read_history(
+        S, entries, has_writer=False, wants_transcript=lambda _: True
+    ).transcripts
 
     assert isinstance(told[ROOT].messages[0], UserMessage)
     spoken = [

@@ -304,7 +304,7 @@ def test_a_bar_is_where_its_time_is(some: Written, opened: Opened) -> None:
         ".getBoundingClientRect(); return [x, width]})()"
     )
     node = some.tree[failed]
-    whole = some.story.last - some.story.began
+    whole = some.story.last_at - some.story.began
     share = (node["started"] - some.story.began) / whole
 
     # Twelve pixels are left free at both ends.
@@ -328,7 +328,7 @@ def test_dragging_over_the_strip_zooms_time_and_a_click_shows_all(
     )
     page.drag((x + width * 0.25, y), (x + width * 0.5, y))
 
-    whole = some.story.last - some.story.began
+    whole = some.story.last_at - some.story.began
     begin, end = page.run(f"{VIEWER}.window")
     assert begin - some.story.began == pytest.approx(0.25 * whole, abs=0.01 * whole)
     assert end - some.story.began == pytest.approx(0.5 * whole, abs=0.01 * whole)

@@ -16,7 +16,7 @@ from agents import (
     Usage,
 )
 from orchestrator.server.app import application
-from orchestrator.server.state import Office
+from orchestrator.server.state import ServerState
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 USAGE = Usage(
@@ -78,7 +78,7 @@ class Client:
     """Whoever asks the application itself, without a socket, and may leave."""
 
     def __init__(
-        self, office: Office, body: object, *, reads: bool = True, **headers: str
+        self, office: ServerState, body: object, *, reads: bool = True, **headers: str
     ) -> None:
         self._reads = reads
         self._app = application(office)

@@ -46,12 +46,12 @@ NAMES: Final = frozenset(
 )
 """What nobody but a door calls."""
 VERBS: Final = {
-    "asked": {"enter", "say"},
+    "inbound": {"open_inbound_session", "post_message"},
     "book": {"admit", "post", "record"},
     "delegator": {"delegate", "run_child", "run_joined"},
-    "ledger": {"post"},
+    "ledger": {"fold"},
     "orchestrator": {"fork", "open_session", "run"},
-    "roster": {"enter", "hire", "leave"},
+    "registry": {"register_child", "register_session", "unregister_session"},
     "turns": {"attach", "begin", "deliver", "detach", "take", "take_and_reply"},
 }
 """What nobody but a door does with the parts of the house."""

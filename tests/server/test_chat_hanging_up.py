@@ -50,7 +50,7 @@ class Busy:
 
     @property
     def session(self) -> SessionRecord:
-        (session,) = self.served.orchestrator.house.book.ledger.sessions.values()
+        (session,) = self.served.orchestrator.services.book.ledger.sessions.values()
         return session
 
 
@@ -75,7 +75,7 @@ async def busy(folder: Path) -> AsyncGenerator[Busy]:
 
 async def assert_all_was_cancelled(house: Busy) -> None:
     session = house.session
-    book = house.served.orchestrator.house.book
+    book = house.served.orchestrator.services.book
     entries = await book.read_entries(session.id)
     (turn,) = facts(entries, TurnEnded)
     (child,) = facts(entries, TaskSettled)
@@ -109,7 +109,7 @@ async def test_a_client_that_closes_its_connection_ends_the_tree(
         assert is_alive(pid)
         await connection.aclose()
         with trio.fail_after(30):
-            await house.served.server.office.door.wait_over(house.session)
+            await house.served.server.state.door.wait_over(house.session)
 
         assert has_ended(pid)
         await assert_all_was_cancelled(house)
@@ -121,7 +121,7 @@ async def test_nothing_of_it_runs_when_the_request_has_ended(
 ) -> None:
     async with busy(tmp_path) as house:
         body = {"model": "parent", "messages": HELLO, "stream": stream}
-        client = Client(house.served.server.office, body)
+        client = Client(house.served.server.state, body)
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.ask)
@@ -139,7 +139,7 @@ async def test_one_who_only_asks_again_under_the_same_key_ends_nothing(
 ) -> None:
     async with busy(tmp_path) as house:
         body = {"model": "parent", "messages": HELLO}
-        office = house.served.server.office
+        office = house.served.server.state
         first = Client(office, body, idempotency_key="order 7")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(first.ask)

@@ -269,8 +269,8 @@ async def test_a_run_that_is_cancelled_in_the_midst_ends_its_stream() -> None:
             model="helper", messages=HELLO, stream=True
         )
         read = [await anext(stream), await anext(stream)]
-        (session,) = served.orchestrator.house.book.ledger.sessions.values()
-        await served.server.office.door.close(session)
+        (session,) = served.orchestrator.services.book.ledger.sessions.values()
+        await served.server.state.door.close(session)
         with pytest.raises(openai.APIError) as caught:
             read += [chunk async for chunk in stream]
 

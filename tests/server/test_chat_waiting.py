@@ -24,7 +24,7 @@ async def test_a_stream_begins_before_anybody_loses_patience_and_shows_that_it_l
 ):
     goes_on = trio.Event()
     async with serving(Agent("helper", model=Talking(goes_on, "at last"))) as served:
-        client = Client(served.server.office, BODY)
+        client = Client(served.server.state, BODY)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
             await trio.sleep(HEARTBEAT_SECONDS - 1)
@@ -45,7 +45,7 @@ async def test_who_fails_after_the_stream_had_to_begin_ends_it_with_the_error() 
     waits = trio.Event()
     model = Talking(waits, ModelError("no money", kind=Failure.QUOTA))
     async with serving(Agent("helper", model=model)) as served:
-        client = Client(served.server.office, BODY)
+        client = Client(served.server.state, BODY)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
             await trio.sleep(HEARTBEAT_SECONDS + 1)
@@ -61,7 +61,7 @@ async def test_who_fails_after_the_stream_had_to_begin_ends_it_with_the_error() 
 async def test_a_plain_answer_may_take_as_long_as_it_takes() -> None:
     goes_on = trio.Event()
     async with serving(Agent("helper", model=Talking(goes_on, "at last"))) as served:
-        client = Client(served.server.office, {**BODY, "stream": False})
+        client = Client(served.server.state, {**BODY, "stream": False})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
             await trio.sleep(24 * 3600)
@@ -75,10 +75,10 @@ async def test_a_reader_that_takes_nothing_any_more_is_let_go_with_its_tree() ->
     """It may be gone without a word: nobody works for it for ever."""
     began = trio.current_time()
     async with serving(Agent("helper", model=Talking("so ", trio.Event()))) as served:
-        client = Client(served.server.office, BODY, reads=False)
+        client = Client(served.server.state, BODY, reads=False)
         await client.ask()
 
-        (session,) = served.orchestrator.house.book.ledger.sessions.values()
+        (session,) = served.orchestrator.services.book.ledger.sessions.values()
         assert session.last_outcome is not None
         assert session.last_outcome.ending is Ending.CANCELLED
     assert trio.current_time() - began == pytest.approx(WRITE_SECONDS)
@@ -130,14 +130,14 @@ async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> 
     """Nothing is written down any more, so there is no answer: but there is one end."""
     goes_on = trio.Event()
     async with serving(Agent("helper", model=Talking("so far", goes_on))) as served:
-        client = Client(served.server.office, BODY)
-        house = served.orchestrator.house
+        client = Client(served.server.state, BODY)
+        house = served.orchestrator.services
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
             await client.answered.wait()
             await trio.testing.wait_all_tasks_blocked()
             goes_on.set()
-            await abandon(house.book, house.acting)
+            await abandon(house.book, house.executor)
 
     events = client.sent.removesuffix(b"\n\n").split(b"\n\n")
     assert b"so far" in client.sent

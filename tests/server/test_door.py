@@ -16,7 +16,7 @@ from delegation.session_context import (
     bind_session,
     get_session_env,
 )
-from orchestrator.doors.inbound import Asked
+from orchestrator.doors.inbound import InboundRequest
 from orchestrator.server.app import OPERATIONS
 from orchestrator.server.operation import Operation
 from orchestrator.testing import facts, hand_on
@@ -59,7 +59,7 @@ async def handle(call):
         ),
         (
             "import delegation",
-            "call.office.give(delegation.DeliveryCapability.PUSH)",
+            "call.server.give(delegation.DeliveryCapability.PUSH)",
             "uses DeliveryCapability",
         ),
         (
@@ -74,23 +74,23 @@ async def handle(call):
         ),
         (
             "from orchestrator.doors.one_shot import run_once",
-            "await run_once(call.office.orchestrator.house, None, '', ())",
+            "await run_once(call.server.orchestrator.services, None, '', ())",
             "imports orchestrator.doors.one_shot",
         ),
         (
-            "from orchestrator.doors.asked import enter",
-            "enter(call.office.orchestrator.house, None, 'r_1')",
+            "from orchestrator.doors.inbound import open_inbound_session",
+            "open_inbound_session(call.server.orchestrator.services, None, 'r_1')",
             "imports enter",
         ),
         (
-            "from orchestrator.doors import asked",
-            "asked.say(call.office.orchestrator.house, None, 'r_1')",
-            "calls asked.say",
+            "from orchestrator.doors import inbound",
+            "inbound.post_message(call.server.orchestrator.services, None, 'r_1')",
+            "calls inbound.post_message",
         ),
-        ("", "await call.office.orchestrator.run(None, '')", "calls orchestrator.run"),
+        ("", "await call.server.orchestrator.run(None, '')", "calls orchestrator.run"),
         (
             "",
-            "call.office.orchestrator.open_session(None)",
+            "call.server.orchestrator.open_session(None)",
             "calls open_session",
         ),
         (
@@ -105,12 +105,12 @@ async def handle(call):
         ),
         (
             "",
-            "call.office.orchestrator.house.book.post(call.fact)",
+            "call.server.orchestrator.services.book.post(call.fact)",
             "calls book.post",
         ),
         (
             "",
-            "turns = call.office.orchestrator.house.turns; turns.begin(None, None)",
+            "turns = call.server.orchestrator.services.turns; turns.begin(None, None)",
             "calls turns.begin",
         ),
         (
@@ -140,7 +140,7 @@ def test_a_route_that_somebody_adds_is_found_out(
         path="/v1/made-up",
         handle=module.handle,
         summary="Made up",
-        answers={},
+        responses={},
     )
 
     breaches = breaches_of([added])
@@ -156,11 +156,11 @@ from delegation import DeliveryCapability
 from delegation.events import Entry
 
 async def handle(call):
-    session = call.office.door.enter(call.asked)
+    session = call.server.door.open_one_turn(call.asked)
     is_pushed = session.door is DeliveryCapability.PUSH
     match call.entry:
         case Entry():
-            return await call.office.door.take(session)
+            return await call.server.door.run_turn(session)
 """
 
     assert breaches_in(source) == []
@@ -196,10 +196,12 @@ async def test_nothing_of_a_request_remains_for_the_next_turn() -> None:
     seen: list[tuple[bool, str]] = []
     agent = prober(seen)
     async with serving(agent) as served:
-        door = served.server.office.door
+        door = served.server.state.door
         await chat(served, "a")
         await chat(served, None)
-        kept = door.keep(Asked(agent=agent, message=UserMessage("go")))
+        kept = door.open_background(
+            InboundRequest(agent=agent, message=UserMessage("go"))
+        )
         await door.wait_over(kept)
         with bind_session(chat_id="of a chat program"):
             async with served.orchestrator.open_session(agent) as session:
@@ -236,7 +238,7 @@ async def test_the_session_of_a_request_can_be_told_again_behind_another_door() 
         async with served.orchestrator.open_session(agent, session=run) as session:
             await session.ask("again")
             await session.wait_idle()
-        entries = await served.orchestrator.house.book.read_entries(run)
+        entries = await served.orchestrator.services.book.read_entries(run)
 
     capabilities = [turn.capability for turn in facts(entries, TurnStarted)]
     assert capabilities[0] is DeliveryCapability.NONE

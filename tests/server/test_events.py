@@ -56,7 +56,7 @@ async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
     async with serving(boss()) as served:
         run = (await started(served, "boss"))["id"]
         events = await events_of(served, run)
-        kept = await served.orchestrator.house.book.read_entries(run)
+        kept = await served.orchestrator.services.book.read_entries(run)
 
     facts, end = events[:-1], events[-1]
     assert {it.name for it in facts} == {"fact"}
@@ -137,7 +137,7 @@ async def test_whoever_comes_back_misses_nothing_and_gets_nothing_twice(
     journal = tmp_path / "journal.db"
 
     async def resume_everywhere(served: Served, whole: list[Any]) -> None:
-        last = served.orchestrator.house.book.ledger.last_seq
+        last = served.orchestrator.services.book.ledger.last_seq
         for after in range(last + 1):
             rest = [it for it in whole if it.id is None or it.id > after]
             assert await events_of(served, run, f"?after={after}") == rest
@@ -247,7 +247,7 @@ async def test_a_silent_stream_says_that_it_is_still_there(
 async def test_whoever_leaves_is_forgotten() -> None:
     async with serving(worker("slow", seconds=1_000)) as served:
         run = (await started(served, "slow"))["id"]
-        feeds = served.server.office.feeds
+        feeds = served.server.state.feeds
         async with await asking(served.url, f"/v1/runs/{run}/events") as leaving:
             received = b""
             while b"event: fact" not in received:
@@ -261,5 +261,5 @@ async def test_whoever_leaves_is_forgotten() -> None:
 async def until_listened(served: Served) -> None:
     """Wait until the streams that were asked for listen."""
     with trio.fail_after(5):
-        while not served.server.office.sayings._reading:
+        while not served.server.state.live_text._channels:
             await trio.lowlevel.checkpoint()

@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 from delegation import SessionId
 from delegation.events import MessageReceived, SessionClosed
 from orchestrator import MemoryJournal, open_orchestrator
-from orchestrator.server.server import opened_office
+from orchestrator.server.server import open_server_state
 from orchestrator.server.state import Settings
 from tests.kit import worker
 
@@ -36,10 +36,10 @@ async def test_what_is_posted_while_the_disk_works_waits_for_the_next_time() -> 
     agents = {"worker": worker()}
     async with (
         open_orchestrator(disk) as orchestrator,
-        opened_office(orchestrator, agents, Settings(token="t" * 16)) as office,
+        open_server_state(orchestrator, agents, Settings(token="t" * 16)) as office,
     ):
-        book = orchestrator.house.book
-        session = office.door.converse(agents["worker"], {}).id
+        book = orchestrator.services.book
+        session = office.door.open_conversation(agents["worker"], {}).id
         with office.feeds.open(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
@@ -63,10 +63,10 @@ async def test_the_last_fact_comes_before_the_end_whatever_the_disk_does() -> No
     agents = {"worker": worker()}
     async with (
         open_orchestrator(disk) as orchestrator,
-        opened_office(orchestrator, agents, Settings(token="t" * 16)) as office,
+        open_server_state(orchestrator, agents, Settings(token="t" * 16)) as office,
     ):
-        book = orchestrator.house.book
-        session = office.door.converse(agents["worker"], {}).id
+        book = orchestrator.services.book
+        session = office.door.open_conversation(agents["worker"], {}).id
 
         def is_over() -> bool:
             return book.ledger.sessions[SessionId(session)].closed

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.server.state import Settings
-from orchestrator.server.transport.access import names_of
+from orchestrator.server.transport.access import accepted_hosts
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
 from tests.server.raw import Answered, exchanged
@@ -72,7 +72,7 @@ METHODS = ["DELETE", "PUT", "PATCH", "TRACE", "BREW"]
 
 @pytest.fixture
 async def served() -> AsyncGenerator[Served]:
-    settings = Settings(token=TOKEN, hosts=names_of([], ["Robots.example"]))
+    settings = Settings(token=TOKEN, hosts=accepted_hosts([], ["Robots.example"]))
     async with serving(worker(), settings=settings) as opened:
         yield opened
 

@@ -75,7 +75,7 @@ async def served(capsys: pytest.CaptureFixture[str]) -> AsyncGenerator[Served]:
         yield opened
         assert (await exchanged(opened.url, GOOD)).status == 200
         with trio.fail_after(20):
-            await opened.server.connections.wait_left()
+            await opened.server.connections.wait_empty()
         after = trio.lowlevel.current_statistics().tasks_living
         assert after <= before
     assert capsys.readouterr().err == ""

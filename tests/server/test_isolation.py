@@ -19,7 +19,7 @@ from agents import (
     Usage,
     tool,
 )
-from agents.tools.context import current_scene
+from agents.tools.context import current_tool_context
 from agents.tools.terminal import terminal
 from delegation import SessionId
 from delegation.session_context import async_delivery_supported, get_session_env
@@ -53,7 +53,7 @@ def surroundings() -> dict[str, Any]:
         **{name: get_session_env(name, "nothing") for name in (*VARIABLES, *NOT_SENT)},
         "ORCHESTRATOR_SESSION_ID": get_session_env("ORCHESTRATOR_SESSION_ID"),
         "is_told_later": async_delivery_supported(),
-        "workspace": str(current_scene().workspace),
+        "workspace": str(current_tool_context().workspace),
     }
 
 
@@ -285,7 +285,7 @@ def assert_all_own(
     assert not found["is_told_later"]
     # Two calls each of the agent and of its child.
     assert answered.tokens == 4 * (number + 1)
-    session = served.orchestrator.house.book.ledger.sessions[SessionId(run)]
+    session = served.orchestrator.services.book.ledger.sessions[SessionId(run)]
     assert session.root.context["chat_id"] == f"x-session-chat-id-{number}"
     assert session.tree.total.tokens == 4 * (number + 1)
 

@@ -35,7 +35,7 @@ def phases(response: Response) -> list[tuple[str | None, str]]:
 
 async def entries_of(served: Served, response: Response) -> list[object]:
     run = response.id.replace("resp_", "r_")
-    book = served.orchestrator.house.book
+    book = served.orchestrator.services.book
     return [entry.event for entry in await book.read_entries(run)]  # type: ignore[arg-type]
 
 
@@ -176,7 +176,7 @@ async def test_whoever_hangs_up_ends_only_what_is_not_kept() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), (gate, "kept"))
     async with serving(Agent("agent", model=model)) as served:
-        ledger = served.orchestrator.house.book.ledger
+        ledger = served.orchestrator.services.book.ledger
         for store in (False, True):
             async with trio.open_nursery() as nursery:
                 body = {"model": "agent", "input": "?", "store": store}
@@ -184,9 +184,9 @@ async def test_whoever_hangs_up_ends_only_what_is_not_kept() -> None:
                 await model.wait_asked(1 + store)
                 nursery.cancel_scope.cancel()
         unkept, kept = ledger.sessions.values()
-        await served.server.office.door.wait_over(unkept)
+        await served.server.state.door.wait_over(unkept)
         gate.set()
-        await served.server.office.door.wait_over(kept)
+        await served.server.state.door.wait_over(kept)
         found = await served.openai.responses.retrieve(kept.id.replace("r_", "resp_"))
 
     assert unkept.last_outcome is not None

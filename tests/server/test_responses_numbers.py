@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.server.live.agent_stream import Piece, Whole
+from orchestrator.server.live.agent_stream import FullText, PartialText
 from orchestrator.server.openai.responses.bodies import (
     CallItem,
     MessageItem,
@@ -17,8 +17,11 @@ from orchestrator.server.openai.responses.bodies import (
     OutputText,
     ResponseBody,
 )
-from orchestrator.server.openai.responses.stream import FROM_THE_BEGINNING, Telling
-from orchestrator.server.session_status import Spoken
+from orchestrator.server.openai.responses.stream import (
+    FROM_THE_BEGINNING,
+    ResponseEvents,
+)
+from orchestrator.server.session_status import AgentMessage
 
 TEXTS = st.lists(st.text(min_size=1, max_size=12), max_size=3)
 ARGUMENTS = st.lists(st.just('{"a": 1}'), max_size=2)
@@ -63,13 +66,15 @@ def told(
     piece: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return what a reader is told, in pieces of some length, or of what is kept."""
-    telling = Telling("x", after)
+    telling = ResponseEvents("x", after)
     telling.begin(response)
     for number, text in enumerate(texts):
         if piece is not None:
             for offset in range(0, len(text), piece):
-                telling.say(Piece(number, offset, text[offset : offset + piece]))
-        telling.keep(Whole(number, Spoken("m", text)))
+                telling.add_partial(
+                    PartialText(number, offset, text[offset : offset + piece])
+                )
+        telling.add_full(FullText(number, AgentMessage("m", text)))
     telling.end(response)
     return [json.loads(data) for _, data in telling.take()]
 
@@ -129,11 +134,11 @@ def test_every_stream_has_one_end_also_where_nothing_else_is_left(
 def test_numbers_go_on_where_a_model_says_something_else_after_all(
     said: str, kept: str
 ) -> None:
-    telling = Telling("x")
+    telling = ResponseEvents("x")
     response = body([kept])
     telling.begin(response)
-    telling.say(Piece(0, 0, said))
-    telling.keep(Whole(0, Spoken("m", kept)))
+    telling.add_partial(PartialText(0, 0, said))
+    telling.add_full(FullText(0, AgentMessage("m", kept)))
     telling.end(response)
     events = [json.loads(data) for _, data in telling.take()]
     numbers = [event["sequence_number"] for event in events]
@@ -144,11 +149,11 @@ def test_numbers_go_on_where_a_model_says_something_else_after_all(
 
 
 def test_what_was_broken_off_is_told_to_be_incomplete() -> None:
-    telling = Telling("x")
+    telling = ResponseEvents("x")
     response = body([])
     response.status = "cancelled"
     telling.begin(response)
-    telling.say(Piece(0, 0, "so"))
+    telling.add_partial(PartialText(0, 0, "so"))
     telling.end(response)
     events = [json.loads(data) for _, data in telling.take()]
 
@@ -172,10 +177,10 @@ def test_the_numbers_are_what_is_written_down(
 
 def test_a_long_answer_takes_as_long_as_it_has_pieces() -> None:
     """And not the square of that: here are twenty million characters."""
-    telling, piece = Telling("x"), "x" * 1000
+    telling, piece = ResponseEvents("x"), "x" * 1000
     began = time.perf_counter()
     for number in range(20_000):
-        telling.say(Piece(0, 1000 * number, piece))
+        telling.add_partial(PartialText(0, 1000 * number, piece))
         telling.take()
 
     assert time.perf_counter() - began < 10

@@ -239,7 +239,7 @@ async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), ("kept", gate))
     async with serving(Agent("agent", model=model)) as served:
-        ledger = served.orchestrator.house.book.ledger
+        ledger = served.orchestrator.services.book.ledger
         for store in (False, True):
             async with trio.open_nursery() as nursery:
                 stream = await served.openai.responses.create(
@@ -248,9 +248,9 @@ async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
                 await nursery.start(read_until, "response.output_text.delta", stream)
                 nursery.cancel_scope.cancel()
         unkept, kept = ledger.sessions.values()
-        await served.server.office.door.wait_over(unkept)
+        await served.server.state.door.wait_over(unkept)
         gate.set()
-        await served.server.office.door.wait_over(kept)
+        await served.server.state.door.wait_over(kept)
 
     assert [
         str(it.last_outcome and it.last_outcome.ending) for it in (unkept, kept)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from agents import Agent, Failure, ModelError, Pipeline, ScriptedModel
-from agents.pipelines.pipeline import Hands
+from agents.pipelines.pipeline import PipelineContext
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, TaskRequested, TurnStarted
 from orchestrator.server.api import runs
@@ -47,7 +47,7 @@ async def test_children_of_a_run_detach_and_wake_it() -> None:
     """Whoever began it can come back, so nothing has to be waited for inside a turn."""
     async with serving(boss()) as served:
         run = await ended(served, (await started(served, "boss"))["id"])
-        kept = await served.orchestrator.house.book.read_entries(run["id"])
+        kept = await served.orchestrator.services.book.read_entries(run["id"])
 
     requested = [it.event for it in kept if isinstance(it.event, TaskRequested)]
     opened = [it.event for it in kept if isinstance(it.event, DoorOpened)]
@@ -69,7 +69,7 @@ async def test_a_webhook_makes_a_run_push() -> None:
 
     async with serving(worker(), push=push) as served:
         run = await ended(served, (await started(served, "worker"))["id"])
-        kept = await served.orchestrator.house.book.read_entries(run["id"])
+        kept = await served.orchestrator.services.book.read_entries(run["id"])
 
     assert pushed == ["done"]
     opened = [it.event for it in kept if isinstance(it.event, DoorOpened)]
@@ -80,7 +80,7 @@ async def test_a_pipeline_is_given_the_json_that_it_takes() -> None:
     class Order(msgspec.Struct):
         count: int
 
-    async def program(hands: Hands, order: Order) -> str:
+    async def program(hands: PipelineContext, order: Order) -> str:
         await trio.lowlevel.checkpoint()
         return f"{order.count} of them"
 

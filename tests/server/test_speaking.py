@@ -18,10 +18,14 @@ from agents import (
     tool,
 )
 from orchestrator import open_orchestrator
-from orchestrator.doors.inbound import Asked, message_of
-from orchestrator.server.live.agent_stream import Piece, Whole, open_speech
-from orchestrator.server.server import opened_office
-from orchestrator.server.state import Office, Settings
+from orchestrator.doors.inbound import InboundRequest, goal_message
+from orchestrator.server.live.agent_stream import (
+    FullText,
+    PartialText,
+    open_agent_stream,
+)
+from orchestrator.server.server import open_server_state
+from orchestrator.server.state import ServerState, Settings
 
 
 class Talking(Model):
@@ -57,20 +61,22 @@ async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
     kept: list[str] = []
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        opened_office(
+        open_server_state(
             orchestrator, {agent.name: agent}, Settings(token="x" * 16)
         ) as office,
     ):
-        session = office.door.keep(
-            Asked(agent=agent, message=message_of(agent, "go"), labels={"http": "run"})
+        session = office.door.open_background(
+            InboundRequest(
+                agent=agent, message=goal_message(agent, "go"), labels={"http": "run"}
+            )
         )
-        with open_speech(office, session) as speech:
+        with open_agent_stream(office, session) as speech:
             while (heard := await speech.next()) is not None:
                 match heard:
-                    case Piece(item, offset, text):
+                    case PartialText(item, offset, text):
                         assert len(pieces.get(item, "")) == offset
                         pieces[item] = pieces.get(item, "") + text
-                    case Whole(item, said):
+                    case FullText(item, said):
                         assert item == len(kept)
                         kept.append(said.text)
         late = await all_of(office, session.id)
@@ -78,13 +84,13 @@ async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
     return list(pieces.values()), kept
 
 
-async def all_of(office: Office, session: str) -> list[str]:
+async def all_of(office: ServerState, session: str) -> list[str]:
     """Return what somebody hears who comes when all is over."""
     kept: list[str] = []
-    with open_speech(office, await office.door.find(session)) as speech:
+    with open_agent_stream(office, await office.door.find(session)) as speech:
         while (heard := await speech.next()) is not None:
-            assert isinstance(heard, Whole)
-            kept.append(heard.said.text)
+            assert isinstance(heard, FullText)
+            kept.append(heard.message.text)
     return kept
 
 

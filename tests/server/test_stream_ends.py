@@ -10,12 +10,12 @@ import trio.testing
 from agents import Agent, ScriptedModel
 from delegation import DeliveryCapability
 from orchestrator import open_orchestrator
-from orchestrator.doors.inbound import Asked, message_of
+from orchestrator.doors.inbound import InboundRequest, goal_message
 from orchestrator.errors import JournalError
 from orchestrator.server.app import application
-from orchestrator.server.server import opened_office
-from orchestrator.server.state import Office, Settings
-from orchestrator.server.transport.sse import WRITE_SECONDS, EventStream, Outlet
+from orchestrator.server.server import open_server_state
+from orchestrator.server.state import ServerState, Settings
+from orchestrator.server.transport.sse import WRITE_SECONDS, EventStream, EventWriter
 from tests.kit import worker
 
 TOKEN = "a-token-of-the-tests"
@@ -81,13 +81,13 @@ def scope_of(office_over: trio.Event) -> dict[str, Any]:
     return {"type": "http", "method": "GET", "state": {"over": office_over}}
 
 
-async def wait_forever(outlet: Outlet) -> None:
+async def wait_forever(outlet: EventWriter) -> None:
     del outlet
     await trio.sleep_forever()
 
 
-def opened(office: Office) -> list[Any]:
-    return list(office.orchestrator.house.book.ledger.sessions.values())
+def opened(office: ServerState) -> list[Any]:
+    return list(office.orchestrator.services.book.ledger.sessions.values())
 
 
 async def test_whoever_leaves_before_the_first_byte_leaves_nothing_behind() -> None:
@@ -95,7 +95,7 @@ async def test_whoever_leaves_before_the_first_byte_leaves_nothing_behind() -> N
     agent = worker()
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        opened_office(
+        open_server_state(
             orchestrator, {agent.name: agent}, Settings(token=TOKEN)
         ) as office,
     ):
@@ -107,7 +107,7 @@ async def test_whoever_leaves_before_the_first_byte_leaves_nothing_behind() -> N
 
         assert session.idle
         assert session.turns == 1
-        assert not office.orchestrator.house.roster._agents
+        assert not office.orchestrator.services.registry._session_agents
 
 
 async def test_a_crash_never_makes_a_run_of_a_request_that_nobody_waits_for() -> None:
@@ -115,15 +115,17 @@ async def test_a_crash_never_makes_a_run_of_a_request_that_nobody_waits_for() ->
     agent = worker()
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        opened_office(
+        open_server_state(
             orchestrator, {agent.name: agent}, Settings(token=TOKEN)
         ) as office,
     ):
-        session = office.door.enter(
-            Asked(agent=agent, message=message_of(agent, "go"), labels={"http": "chat"})
+        session = office.door.open_one_turn(
+            InboundRequest(
+                agent=agent, message=goal_message(agent, "go"), labels={"http": "chat"}
+            )
         )
         begun = session.turn
-        await office.door.take(session)
+        await office.door.run_turn(session)
 
     assert begun is not None
     assert begun.capability is DeliveryCapability.NONE
@@ -145,15 +147,15 @@ async def test_a_stream_that_the_server_leaves_says_so() -> None:
 
 
 async def test_a_stream_that_breaks_in_the_house_says_so_and_not_where() -> None:
-    async def produce(outlet: Outlet) -> None:
-        await outlet.event(b"{}", name="fact")
+    async def produce(outlet: EventWriter) -> None:
+        await outlet.send_event(b"{}", name="fact")
         raise JournalError("/home/somebody/journal.db", "the disk is full")
 
     async def beside() -> None:
         await trio.lowlevel.checkpoint()
         raise JournalError("/home/somebody/journal.db", "the disk is full")
 
-    for stream in (EventStream(produce), EventStream(wait_forever, beside=beside)):
+    for stream in (EventStream(produce), EventStream(wait_forever, owned_work=beside)):
         reader = Reader()
         reader._has_asked = True
         await stream(scope_of(trio.Event()), reader.receive, reader.send)
@@ -171,7 +173,7 @@ async def test_whoever_stops_reading_is_let_go_wherever_that_is(
 ) -> None:
     """Before the first byte, at a heartbeat, or at the very end."""
 
-    async def produce(outlet: Outlet) -> None:
+    async def produce(outlet: EventWriter) -> None:
         await trio.sleep(20)
         del outlet
 
@@ -191,7 +193,7 @@ async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_er
     agent = Agent("worker", model=ScriptedModel.always("done", 1000))
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
-        opened_office(
+        open_server_state(
             orchestrator, {agent.name: agent}, Settings(token=TOKEN)
         ) as office,
     ):
@@ -200,7 +202,7 @@ async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_er
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reader.ask, application(office), "/v1/responses", body)
             await trio.testing.wait_all_tasks_blocked()
-            office.over.set()
+            office.shutdown.set()
         (session,) = opened(office)
         assert not session.closed
 

@@ -93,10 +93,10 @@ async def test_a_task_that_is_forgotten_is_found_in_memory_s_journal() -> None:
 
 def forget_all(served: Served) -> None:
     """Let the house forget what is at rest, as it does when there is much of that."""
-    book = served.orchestrator.house.book
-    book._resting_tasks += 1_000_000
-    book._resting["r_newest"] = 0  # type: ignore[index]
-    book._forget_oldest(but="")  # type: ignore[arg-type]
+    book = served.orchestrator.services.book
+    book._idle_tasks += 1_000_000
+    book._idle_sizes["r_newest"] = 0  # type: ignore[index]
+    book._evict_oldest(but="")  # type: ignore[arg-type]
     assert not book.ledger.tasks
 
 
@@ -272,7 +272,7 @@ async def test_a_receipt_is_waited_for() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(steer)
                 seq = 0
-                while not served.orchestrator.house.book.ledger.tasks[run].steering:
+                while not served.orchestrator.services.book.ledger.tasks[run].steering:
                     seq = await served.orchestrator.wait_changed(after=seq)
                 (waiting,) = (await served.http.get("/v1/approvals")).json()["data"]
                 await served.http.post(
@@ -302,7 +302,7 @@ async def test_an_approval_lets_a_waiting_command_go_on() -> None:
         over = await ended(served, run)
         afterwards = await served.http.post(path, json={"answer": "once"})
         left = (await served.http.get("/v1/approvals")).json()["data"]
-        kept = await served.orchestrator.house.book.read_entries(over["id"])
+        kept = await served.orchestrator.services.book.read_entries(over["id"])
 
     assert shown["status"] == "waiting"
     assert [it["id"] for it in listed] == [run]

@@ -143,7 +143,7 @@ async def test_who_cannot_be_reached_is_named_without_what_is_secret(
     async with open_webhook(url, secret) as push:
         async with serving(worker(), journal=journal, push=push) as served:
             await served.http.post("/v1/runs", json={"agent": "worker", "input": "go"})
-            with trio.fail_after(20), served.orchestrator.follow() as facts:
+            with trio.fail_after(20), served.orchestrator.subscribe() as facts:
                 seen = 0
                 failed: list[DeliveryFailed] = []
                 while not failed:

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from agents.redaction.redactor import Redactor
-from agents.redaction.streamed_text import Withholding
+from agents.redaction.streamed_text import StreamRedactor
 from tests.agents.test_secrets_tables import GO, KEYS, PLACES
 
 KNOWN = "correct-horse-battery"
@@ -14,7 +14,7 @@ REDACTOR = Redactor([KNOWN])
 
 def told_of(text: str, size: int) -> str:
     """Return what is told of a text that comes in pieces of a size."""
-    withholding = Withholding(REDACTOR)
+    withholding = StreamRedactor(REDACTOR)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     return "".join(map(withholding.add, pieces))
 
@@ -45,7 +45,7 @@ def too_much(told: str, whole: str) -> int:
 def test_what_is_told_is_how_the_text_begins_without_its_secrets(
     text: str, size: int
 ) -> None:
-    whole = REDACTOR.text(text)
+    whole = REDACTOR.redact(text)
 
     assert whole != text
     assert whole.startswith(told_of(text, size))
@@ -61,7 +61,7 @@ def test_no_more_of_a_key_is_told_than_how_such_keys_begin(
     told = told_of(text, size)
 
     assert key not in told
-    assert too_much(told, REDACTOR.text(text)) <= 3
+    assert too_much(told, REDACTOR.redact(text)) <= 3
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
@@ -70,11 +70,11 @@ def test_nothing_that_goes_is_told(text: str, size: int) -> None:
     text = f"Here it is:\n{text}\nthis is the next line\nand this is another\n"
     told = told_of(text, size)
 
-    assert too_much(told, REDACTOR.text(text)) <= 3
+    assert too_much(told, REDACTOR.redact(text)) <= 3
 
 
 def test_prose_is_told_as_it_comes() -> None:
-    withholding = Withholding(REDACTOR)
+    withholding = StreamRedactor(REDACTOR)
     pieces = ["Hel", "lo", ", the passwor", "d is", " in the vault", ", the toke", "n"]
 
     assert [withholding.add(piece) for piece in pieces] == pieces

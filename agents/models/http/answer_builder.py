@@ -10,7 +10,7 @@ import msgspec
 
 from agents.errors import Failure
 from agents.messages import AssistantMessage, CallId, ToolCall, Usage
-from agents.models.http.strict_schema import Shape
+from agents.models.http.strict_schema import ProviderSchema
 from agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
 
 CUT_OFF: Final = "was cut off at its limit of output tokens"
@@ -34,32 +34,35 @@ class _Call:
         self.arguments: list[str] = []
 
 
-class Draft(ABC):
+class AnswerBuilder(ABC):
     """One answer, in pieces or at once."""
 
     protocol: ClassVar[str]
     """What an answer is called in an error."""
 
     def __init__(
-        self, request: ModelRequest, model: str, shape: Shape | None = None
+        self,
+        request: ModelRequest,
+        model: str,
+        output_schema: ProviderSchema | None = None,
     ) -> None:
         self.usage = Usage(calls=1, unpriced=1)
-        self.is_whole = False
+        self.is_complete = False
         """The provider has said that there is no more to come."""
         self._request = request
         self._model = model
-        self._shape = shape
+        self._shape = output_schema
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[_Call] = []
         self._places: dict[int, int] = {}
 
     @abstractmethod
-    def hear(self, data: bytes) -> bool:
+    def feed_event(self, data: bytes) -> bool:
         """Take in one event of a stream, and return whether it was the last."""
 
     @abstractmethod
-    def hear_all(self, body: bytes) -> None:
+    def feed_body(self, body: bytes) -> None:
         """Take in an answer that is not streamed."""
 
     @property
@@ -70,20 +73,20 @@ class Draft(ABC):
     def is_empty(self) -> bool:
         return not self._text and not self._calls and not self._refusal
 
-    def say(self, text: str | None) -> None:
+    def add_text(self, text: str | None) -> None:
         if text:
             self._text.append(text)
             self._request.tell(TextDelta(text))
 
-    def think(self, text: str | None) -> None:
+    def add_reasoning(self, text: str | None) -> None:
         if text:
             self._request.tell(ReasoningDelta(text))
 
-    def refuse(self, text: str | None) -> None:
+    def add_refusal(self, text: str | None) -> None:
         if text:
             self._refusal.append(text)
 
-    def call(
+    def add_call(
         self, place: int, *, call_id: str = "", name: str = "", arguments: str = ""
     ) -> None:
         """Take in a piece of the call at this place of the answer."""
@@ -107,16 +110,16 @@ class Draft(ABC):
         number = self._places.get(place)
         return number is not None and bool(self._calls[number].arguments)
 
-    def was_cut(self) -> NoReturn:
+    def fail_cut_off(self) -> NoReturn:
         raise UnusableAnswerError(Failure.CUT_OFF, CUT_OFF)
 
-    def was_refused(self, why: str) -> NoReturn:
+    def fail_refused(self, why: str) -> NoReturn:
         raise UnusableAnswerError(Failure.REFUSED, f"refused to answer: {why}")
 
-    def finished(self) -> AssistantMessage:
+    def build(self) -> AssistantMessage:
         if self._refusal:
-            self.was_refused("".join(self._refusal))
-        text = self.text if self._shape is None else self._shape.unwrapped(self.text)
+            self.fail_refused("".join(self._refusal))
+        text = self.text if self._shape is None else self._shape.unwrap(self.text)
         return AssistantMessage(text, self._finished_calls(), self.usage, self._model)
 
     def _finished_calls(self) -> tuple[ToolCall, ...]:

@@ -16,18 +16,18 @@ import trio
 
 from agents.errors import Failure, ModelError
 from agents.messages import AssistantMessage
-from agents.models.http.answer_builder import Draft, UnusableAnswerError
-from agents.models.http.provider_errors import failed_answer
+from agents.models.http.answer_builder import AnswerBuilder, UnusableAnswerError
+from agents.models.http.provider_errors import status_error
 from agents.models.http.wire_transcript import as_json
 
 # A model may think for minutes before its first byte; a server that is there accepts at once.
-SILENCE: Final = 600.0
-CONNECT: Final = 10.0
+SILENCE_SECONDS: Final = 600.0
+CONNECT_SECONDS: Final = 10.0
 # For each call a pool looks at all its connections, so many small ones cost less than a big one.
 CALLS_PER_POOL: Final = 16
-KEPT_ALIVE: Final = 30.0
+KEEPALIVE_SECONDS: Final = 30.0
 # A server that has said all ends its stream. One that does not is not waited for.
-FAREWELL: Final = 1.0
+STREAM_END_SECONDS: Final = 1.0
 LONGEST_ANSWER: Final = 64 * 2**20
 LONGEST_ERROR: Final = 64 * 2**10
 SHOWN_OF_AN_ANSWER: Final = 500
@@ -45,7 +45,7 @@ class Endpoint:
         *,
         headers: Mapping[str, str],
         key: str = "",
-        silence: float = SILENCE,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self._model = model
         self._url = url
@@ -55,13 +55,15 @@ class Endpoint:
     async def aclose(self) -> None:
         await self._pools.aclose()
 
-    async def ask(self, body: Mapping[str, Any], draft: Draft) -> AssistantMessage:
+    async def ask(
+        self, body: Mapping[str, Any], draft: AnswerBuilder
+    ) -> AssistantMessage:
         """Return the answer, which is also told while it is heard."""
         try:
             await self._pools.close_unused()
             with self._pools.client() as client:
-                await self._converse(client, as_json(body), draft)
-            return draft.finished()
+                await self._post(client, as_json(body), draft)
+            return draft.build()
         except (
             UnusableAnswerError,
             httpx2.HTTPError,
@@ -73,25 +75,25 @@ class Endpoint:
         error = self._error(cause, draft.text)
         if draft.usage.tokens:
             error.usage = draft.usage
-        raise error from self._without_the_key(cause)
+        raise error from self._cause_without_key(cause)
 
-    async def _converse(
-        self, client: httpx2.AsyncClient, content: bytes, draft: Draft
+    async def _post(
+        self, client: httpx2.AsyncClient, content: bytes, draft: AnswerBuilder
     ) -> None:
         async with client.stream("POST", self._url, content=content) as response:
             if not response.is_success:
                 answer = await _read(response, LONGEST_ERROR)
-                raise failed_answer(
+                raise status_error(
                     response.status_code, response.headers, answer[:LONGEST_ERROR]
                 )
             if "text/event-stream" in response.headers.get("content-type", ""):
-                await _listen(response, draft)
+                await _read_stream(response, draft)
                 return
             answer = await _read(response, LONGEST_ANSWER)
             if len(answer) > LONGEST_ANSWER:
                 raise _malformed(draft, "it does not end", answer)
-            with _reading(draft, answer):
-                draft.hear_all(answer)
+            with _decoding_errors(draft, answer):
+                draft.feed_body(answer)
 
     def _error(self, exc: Exception, partial: str) -> ModelError:
         match exc:
@@ -109,22 +111,22 @@ class Endpoint:
         retry_after = exc.retry_after if isinstance(exc, UnusableAnswerError) else None
         # Servers and clients quote what they got, and errors are read by many. What is hidden is
         # hidden before the text is cut: half a key is still half a key.
-        what = self._hidden(what)
+        what = self._redact(what)
         if len(what) > SHOWN_OF_AN_ANSWER:
             what = f"{what[:SHOWN_OF_AN_ANSWER]}..."
         return ModelError(
             f"{self._model} {what}", kind=kind, retry_after=retry_after, partial=partial
         )
 
-    def _hidden(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
 
-    def _without_the_key(self, exc: Exception) -> Exception | None:
+    def _cause_without_key(self, exc: Exception) -> Exception | None:
         link: BaseException | None = exc
         while link is not None:
-            if self._hidden(str(link)) != str(link):
+            if self._redact(str(link)) != str(link):
                 return None
             link = link.__cause__ or link.__context__
         return exc
@@ -140,7 +142,7 @@ class Pools:
             # Packed pieces of a few letters are no smaller, and come later.
             "accept-encoding": "identity",
         }
-        self._timeout = httpx2.Timeout(silence, connect=CONNECT, pool=None)
+        self._timeout = httpx2.Timeout(silence, connect=CONNECT_SECONDS, pool=None)
         # What is on this machine is asked directly, whatever proxy the machine is set up with.
         self._trust_env = not is_on_loopback(url)
         # Shared, since loading the certificates takes a tenth of a second and more.
@@ -171,14 +173,14 @@ class Pools:
             yield pool.client
         finally:
             pool.calls -= 1
-            pool.left_at = trio.current_time()
+            pool.idle_since = trio.current_time()
 
     async def close_unused(self) -> None:
         """Close the pools in which every connection is too old to be used again."""
         await trio.lowlevel.checkpoint()
-        oldest = trio.current_time() - KEPT_ALIVE
+        oldest = trio.current_time() - KEEPALIVE_SECONDS
         for pool in self._pools[1:]:
-            if not pool.calls and pool.left_at < oldest:
+            if not pool.calls and pool.idle_since < oldest:
                 self._pools.remove(pool)
                 await pool.client.aclose()
 
@@ -198,7 +200,7 @@ class Pools:
                 # No call waits for another: a parent would hold the place its child needs.
                 max_connections=None,
                 max_keepalive_connections=CALLS_PER_POOL,
-                keepalive_expiry=KEPT_ALIVE,
+                keepalive_expiry=KEEPALIVE_SECONDS,
             ),
         )
 
@@ -207,10 +209,10 @@ class _Pool:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
         self.calls = 0
-        self.left_at = 0.0
+        self.idle_since = 0.0
 
 
-class Events:
+class SseParser:
     """Cuts a stream into the data of its server-sent events.
 
     Names and ids of events are left out: all protocols say in the data what it is.
@@ -231,7 +233,7 @@ class Events:
                 yield data
 
     @property
-    def held(self) -> int:
+    def buffered(self) -> int:
         """How many bytes of an unfinished event there are."""
         return len(self._rest) + sum(map(len, self._data))
 
@@ -244,21 +246,21 @@ class Events:
         return data
 
 
-async def _listen(response: httpx2.Response, draft: Draft) -> None:
-    events = Events()
+async def _read_stream(response: httpx2.Response, draft: AnswerBuilder) -> None:
+    events = SseParser()
 
     def take(chunk: bytes) -> float:
         patience = math.inf
         for data in events.feed(chunk):
-            with _reading(draft, data):
-                if draft.hear(data):
-                    patience = FAREWELL
-        if events.held > LONGEST_ANSWER:
+            with _decoding_errors(draft, data):
+                if draft.feed_event(data):
+                    patience = STREAM_END_SECONDS
+        if events.buffered > LONGEST_ANSWER:
             raise _malformed(draft, "it does not end", chunk)
         return patience
 
     await _pull(response, take)
-    if not draft.is_whole:
+    if not draft.is_complete:
         raise UnusableAnswerError(
             Failure.CONNECTION, "broke off: the stream ended before the answer did"
         )
@@ -294,14 +296,14 @@ async def _pull(response: httpx2.Response, take: Callable[[bytes], float]) -> No
 
 
 @contextmanager
-def _reading(draft: Draft, data: bytes) -> Generator[None]:
+def _decoding_errors(draft: AnswerBuilder, data: bytes) -> Generator[None]:
     try:
         yield
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise _malformed(draft, exc, data) from exc
 
 
-def _malformed(draft: Draft, why: object, data: bytes) -> UnusableAnswerError:
+def _malformed(draft: AnswerBuilder, why: object, data: bytes) -> UnusableAnswerError:
     beginning = data[:LONGEST_ERROR].decode(errors="replace")
     return UnusableAnswerError(
         Failure.MALFORMED,

@@ -15,7 +15,7 @@ from agents.errors import Failure
 from agents.models.http.answer_builder import UnusableAnswerError
 
 # These say more than the status does, or contradict it: a spent account is a 429 at OpenAI.
-_TELLING: Final = {
+_BY_CODE: Final = {
     "insufficient_quota": Failure.QUOTA,
     "billing_error": Failure.QUOTA,
     "billing_hard_limit_reached": Failure.QUOTA,
@@ -29,7 +29,7 @@ _TELLING: Final = {
     "invalid_prompt": Failure.REFUSED,
     "invalid_api_key": Failure.AUTH,
 }
-_WORDS: Final = {
+_BY_PHRASE: Final = {
     "credit balance is too low": Failure.QUOTA,
     "exceeded your current quota": Failure.QUOTA,
     "api usage limits": Failure.QUOTA,
@@ -64,13 +64,13 @@ _BY_TYPE: Final = {
 }
 
 
-def failed_answer(
+def status_error(
     status: int, headers: Mapping[str, str], answer: bytes
 ) -> UnusableAnswerError:
     """Return what it means that a provider answered with this status."""
     text = answer.decode(errors="replace").strip()
     return UnusableAnswerError(
-        _kind(status, _said(text)),
+        _kind(status, _codes_and_text(text)),
         f"answered with HTTP {status}: {text}"
         if text
         else f"answered with HTTP {status}",
@@ -78,17 +78,17 @@ def failed_answer(
     )
 
 
-def failed_midway(error: Any) -> UnusableAnswerError:
+def stream_error(error: Any) -> UnusableAnswerError:
     """Return what it means that a provider put this error in the place of an answer."""
     text = error if isinstance(error, str) else msgspec.json.encode(error).decode()
-    codes, words = _said(text)
+    codes, words = _codes_and_text(text)
     statuses = [int(code) for code in codes if code.isdecimal() and len(code) == 3]
     return UnusableAnswerError(
         _kind(statuses[0] if statuses else 0, (codes, words)), f"failed: {text}"
     )
 
 
-def _said(text: str) -> tuple[list[str], str]:
+def _codes_and_text(text: str) -> tuple[list[str], str]:
     """Return the codes of an error, and all its words."""
     try:
         error = msgspec.json.decode(text, type=dict[str, Any])
@@ -112,9 +112,9 @@ def _inside(error: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _kind(status: int, said: tuple[list[str], str]) -> Failure:
     codes, words = said
     for code in codes:
-        if code in _TELLING:
-            return _TELLING[code]
-    for phrase, kind in _WORDS.items():
+        if code in _BY_CODE:
+            return _BY_CODE[code]
+    for phrase, kind in _BY_PHRASE.items():
         # An error of the server may quote anything; one of ours names its reason.
         if status < 500 and phrase in words:
             return kind

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-WRAPPED_IN: Final = "answer"
+WRAPPER_FIELD: Final = "answer"
 
 # These say nothing about which answers fit.
 _REMARKS = frozenset(
@@ -32,7 +32,7 @@ class _NotStrictError(Exception):
 
 
 @attrs.frozen
-class Shape:
+class ProviderSchema:
     """A schema whose root is an object, since no provider takes another."""
 
     schema: Mapping[str, Any]
@@ -40,26 +40,26 @@ class Shape:
     is_wrapped: bool
     """The answer is a field of the object that is asked for."""
 
-    def unwrapped(self, text: str) -> str:
+    def unwrap(self, text: str) -> str:
         """Return the answer as it was asked for; what does not fit is for its reader to judge."""
         if not self.is_wrapped:
             return text
         try:
             return bytes(
-                msgspec.json.decode(text, type=dict[str, msgspec.Raw])[WRAPPED_IN]
+                msgspec.json.decode(text, type=dict[str, msgspec.Raw])[WRAPPER_FIELD]
             ).decode()
         except (msgspec.MsgspecError, KeyError):
             return text
 
 
-def shape_of(output: Mapping[str, Any]) -> Shape:
+def provider_schema(output: Mapping[str, Any]) -> ProviderSchema:
     """Return how to ask for an answer that fits this JSON schema."""
     whole, is_wrapped = _with_an_object_as_root(output)
     try:
         strict = _strict(whole)
     except _NotStrictError:
-        return Shape(whole, is_strict=False, is_wrapped=is_wrapped)
-    return Shape(strict, is_strict=True, is_wrapped=is_wrapped)
+        return ProviderSchema(whole, is_strict=False, is_wrapped=is_wrapped)
+    return ProviderSchema(strict, is_strict=True, is_wrapped=is_wrapped)
 
 
 def _with_an_object_as_root(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -71,8 +71,8 @@ def _with_an_object_as_root(output: Mapping[str, Any]) -> tuple[dict[str, Any], 
     if is_wrapped:
         root = {
             "type": "object",
-            "properties": {WRAPPED_IN: root},
-            "required": [WRAPPED_IN],
+            "properties": {WRAPPER_FIELD: root},
+            "required": [WRAPPER_FIELD],
             "additionalProperties": False,
         }
     return {**root, **({"$defs": definitions} if definitions else {})}, is_wrapped

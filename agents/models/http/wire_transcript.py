@@ -22,7 +22,7 @@ from agents.messages import (
     ToolMessage,
     Transcript,
     UserMessage,
-    broken_off,
+    interrupted_answer,
 )
 
 GO_ON: Final = "Go on."
@@ -39,7 +39,7 @@ _LONGEST_NAME: Final = 64
 
 
 @attrs.frozen
-class Exchange:
+class AnsweredCall:
     """A call and its answer, which are never sent one without the other."""
 
     id: str
@@ -50,7 +50,7 @@ class Exchange:
 
 
 @attrs.frozen
-class Told:
+class WireUserMessage:
     """Something the model is told: a text, parts, or both."""
 
     text: str
@@ -60,29 +60,29 @@ class Told:
 
 
 @attrs.frozen
-class Said:
+class WireAssistantMessage:
     """Something the model has said, the answers to its calls included."""
 
     text: str
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[AnsweredCall, ...] = ()
 
 
-Spoken: TypeAlias = Told | Said
+WireMessage: TypeAlias = WireUserMessage | WireAssistantMessage
 
 
-def projected(transcript: Transcript) -> list[Spoken]:
+def wire_transcript(transcript: Transcript) -> list[WireMessage]:
     """Return a conversation that begins with the user and that the model is to go on with."""
     spoken = _paired(transcript)
-    if not spoken or isinstance(spoken[0], Said):
-        spoken.insert(0, Told(GO_ON))
+    if not spoken or isinstance(spoken[0], WireAssistantMessage):
+        spoken.insert(0, WireUserMessage(GO_ON))
     match spoken[-1]:
-        case Said(exchanges=()):
+        case WireAssistantMessage(exchanges=()):
             # Providers take a last word of the model for one that it must continue, or refuse it.
-            spoken.append(Told(GO_ON))
+            spoken.append(WireUserMessage(GO_ON))
         case _:
             pass
     for place in reversed(range(len(spoken))):
-        if isinstance(last := spoken[place], Told):
+        if isinstance(last := spoken[place], WireUserMessage):
             spoken[place] = attrs.evolve(last, is_news=True)
             break
     return spoken
@@ -94,14 +94,14 @@ class _OpenCall:
         self.answer: ToolMessage | None = None
 
 
-def _paired(transcript: Transcript) -> list[Spoken]:
-    rows: list[Told | tuple[str, list[_OpenCall]]] = []
+def _paired(transcript: Transcript) -> list[WireMessage]:
+    rows: list[WireUserMessage | tuple[str, list[_OpenCall]]] = []
     waiting: dict[CallId, list[_OpenCall]] = {}
     for message in transcript:
         match message:
             case UserMessage(text, parts):
                 if parts or text.strip():
-                    rows.append(Told(text if text.strip() else "", parts))
+                    rows.append(WireUserMessage(text if text.strip() else "", parts))
             case AssistantMessage(text, calls):
                 opened = [_OpenCall(call) for call in calls]
                 # An answer belongs to the latest call of its id.
@@ -117,8 +117,10 @@ def _paired(transcript: Transcript) -> list[Spoken]:
     ids = _WireIds()
     return [
         row
-        if isinstance(row, Told)
-        else Said(row[0], tuple(_exchange(each, ids) for each in row[1]))
+        if isinstance(row, WireUserMessage)
+        else WireAssistantMessage(
+            row[0], tuple(_exchange(each, ids) for each in row[1])
+        )
         for row in rows
     ]
 
@@ -138,10 +140,10 @@ class _WireIds:
         return wish
 
 
-def _exchange(opened: _OpenCall, ids: _WireIds) -> Exchange:
+def _exchange(opened: _OpenCall, ids: _WireIds) -> AnsweredCall:
     call = opened.call
-    answer = opened.answer or broken_off(call)
-    return Exchange(
+    answer = opened.answer or interrupted_answer(call)
+    return AnsweredCall(
         ids.next(call.id),
         # Models call tools that there are not, by names that cannot be.
         _NOT_IN_A_NAME.sub("_", call.name)[:_LONGEST_NAME] or "unnamed",
@@ -152,7 +154,11 @@ def _exchange(opened: _OpenCall, ids: _WireIds) -> Exchange:
 
 
 def block_of(
-    part: Part, told: Told, project: Callable[[Part], dict[str, Any]], *, text: str
+    part: Part,
+    message: WireUserMessage,
+    project: Callable[[Part], dict[str, Any]],
+    *,
+    text: str,
 ) -> dict[str, Any]:
     """Return a part as a protocol carries it.
 
@@ -161,7 +167,7 @@ def block_of(
     try:
         return project(part)
     except ModelError as exc:
-        if told.is_news:
+        if message.is_news:
             raise
         return {"type": text, "text": f"[{exc}]"}
 
@@ -170,7 +176,7 @@ def base64_of(part: Part) -> str:
     return b64encode(part.data).decode()
 
 
-def address_of(part: Part) -> str:
+def url_of(part: Part) -> str:
     """Return the URL at which a part is found, which may be one that holds the part itself."""
     return part.url or f"data:{part.media_type};base64,{base64_of(part)}"
 

@@ -8,23 +8,23 @@ import msgspec
 
 from agents.errors import Failure
 from agents.messages import AssistantMessage, Part, Usage
-from agents.models.http.answer_builder import Draft, UnusableAnswerError
-from agents.models.http.endpoint import SILENCE, Endpoint
-from agents.models.http.provider_errors import failed_midway
-from agents.models.http.strict_schema import Shape, shape_of
+from agents.models.http.answer_builder import AnswerBuilder, UnusableAnswerError
+from agents.models.http.endpoint import SILENCE_SECONDS, Endpoint
+from agents.models.http.provider_errors import stream_error
+from agents.models.http.strict_schema import ProviderSchema, provider_schema
 from agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
-    Exchange,
-    Said,
-    Spoken,
-    Told,
+    AnsweredCall,
+    WireAssistantMessage,
+    WireMessage,
+    WireUserMessage,
     as_json,
     base64_of,
     block_of,
-    projected,
     text_of,
     unsendable,
+    wire_transcript,
 )
 from agents.models.model import ModelRequest
 from agents.tools.tool import Tool
@@ -45,7 +45,7 @@ class AnthropicModel:
         *,
         key: str,
         base_url: str | None = None,
-        silence: float = SILENCE,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self.name = f"anthropic:{model}"
         self._model = model
@@ -64,20 +64,20 @@ class AnthropicModel:
         await self._endpoint.aclose()
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        shape = None if request.output is None else shape_of(request.output)
+        shape = None if request.output is None else provider_schema(request.output)
         if shape is not None and not shape.is_strict:
             # Only strict schemas are taken, so this one is told in words.
             shape = None
         return await self._endpoint.ask(
             message_request(self._model, request, shape),
-            _MessageDraft(request, self.name, shape),
+            _MessageBuilder(request, self.name, shape),
         )
 
 
 def message_request(
-    model: str, request: ModelRequest, shape: Shape | None
+    model: str, request: ModelRequest, output_schema: ProviderSchema | None
 ) -> dict[str, Any]:
-    conversation = projected(request.transcript)
+    conversation = wire_transcript(request.transcript)
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": MAX_TOKENS
@@ -86,7 +86,7 @@ def message_request(
         "messages": _messages(conversation),
         "stream": True,
     }
-    if instructions := _instructions(request, shape):
+    if instructions := _instructions(request, output_schema):
         body["system"] = instructions
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
@@ -94,16 +94,16 @@ def message_request(
         # Calls are only taken where there are tools, also those of long ago.
         body["tools"] = [_former_tool(name) for name in sorted(called)]
         body["tool_choice"] = {"type": "none"}
-    if shape is not None:
+    if output_schema is not None:
         body["output_config"] = {
-            "format": {"type": "json_schema", "schema": shape.schema}
+            "format": {"type": "json_schema", "schema": output_schema.schema}
         }
     return body
 
 
-def _instructions(request: ModelRequest, shape: Shape | None) -> str:
+def _instructions(request: ModelRequest, output_schema: ProviderSchema | None) -> str:
     instructions = request.instructions.strip() and request.instructions
-    if request.output is None or shape is not None:
+    if request.output is None or output_schema is not None:
         return instructions
     schema = as_json(request.output).decode()
     return (
@@ -112,7 +112,7 @@ def _instructions(request: ModelRequest, shape: Shape | None) -> str:
     ).strip()
 
 
-def _messages(conversation: list[Spoken]) -> list[dict[str, Any]]:
+def _messages(conversation: list[WireMessage]) -> list[dict[str, Any]]:
     blocks = [block for spoken in conversation for block in _blocks(spoken)]
     return [
         {"role": role, "content": [block for _, block in group]}
@@ -120,15 +120,15 @@ def _messages(conversation: list[Spoken]) -> list[dict[str, Any]]:
     ]
 
 
-def _blocks(spoken: Spoken) -> Iterator[tuple[str, dict[str, Any]]]:
+def _blocks(spoken: WireMessage) -> Iterator[tuple[str, dict[str, Any]]]:
     match spoken:
-        case Told(text, parts):
+        case WireUserMessage(text, parts):
             # The model does best with what it is asked about before the question.
             for part in parts:
                 yield "user", block_of(part, spoken, _part, text="text")
             if text:
                 yield "user", {"type": "text", "text": text}
-        case Said(text, exchanges):
+        case WireAssistantMessage(text, exchanges):
             if text:
                 yield "assistant", {"type": "text", "text": text}
             for exchange in exchanges:
@@ -178,7 +178,7 @@ def _text_source(part: Part) -> dict[str, Any]:
     return {"type": "text", "media_type": "text/plain", "data": text_of(part)}
 
 
-def _result(exchange: Exchange) -> dict[str, Any]:
+def _result(exchange: AnsweredCall) -> dict[str, Any]:
     return {
         "type": "tool_result",
         "tool_use_id": exchange.id,
@@ -187,8 +187,8 @@ def _result(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _exchanges(spoken: Spoken) -> tuple[Exchange, ...]:
-    return spoken.exchanges if isinstance(spoken, Said) else ()
+def _exchanges(spoken: WireMessage) -> tuple[AnsweredCall, ...]:
+    return spoken.exchanges if isinstance(spoken, WireAssistantMessage) else ()
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -272,69 +272,72 @@ class _Problem(msgspec.Struct):
     error: Any
 
 
-class _MessageDraft(Draft):
+class _MessageBuilder(AnswerBuilder):
     protocol = "message"
 
     def __init__(
-        self, request: ModelRequest, model: str, shape: Shape | None = None
+        self,
+        request: ModelRequest,
+        model: str,
+        output_schema: ProviderSchema | None = None,
     ) -> None:
-        super().__init__(request, model, shape)
+        super().__init__(request, model, output_schema)
         self._used = _Used()
 
-    def hear(self, data: bytes) -> bool:
+    def feed_event(self, data: bytes) -> bool:
         match msgspec.json.decode(data, type=_Kind).type:
             case "message_start":
-                self._count(msgspec.json.decode(data, type=_Start).message.usage)
+                self._update_usage(msgspec.json.decode(data, type=_Start).message.usage)
             case "content_block_start":
                 start = msgspec.json.decode(data, type=_BlockStart)
-                self._begin(start.index, start.content_block)
+                self._add_block(start.index, start.content_block)
             case "content_block_delta":
                 piece = msgspec.json.decode(data, type=_BlockDelta)
-                self._go_on(piece.index, piece.delta)
+                self._add_delta(piece.index, piece.delta)
             case "message_delta":
                 change = msgspec.json.decode(data, type=_MessageDelta)
-                self._count(change.usage)
+                self._update_usage(change.usage)
                 self._end(change.delta.stop_reason)
             case "message_stop":
                 return True
             case "error":
-                raise failed_midway(msgspec.json.decode(data, type=_Problem).error)
+                raise stream_error(msgspec.json.decode(data, type=_Problem).error)
             case _:
                 # The end of a block, a ping, or something new.
                 pass
         return False
 
-    def hear_all(self, body: bytes) -> None:
+    def feed_body(self, body: bytes) -> None:
         if msgspec.json.decode(body, type=_Kind).type == "error":
-            raise failed_midway(msgspec.json.decode(body, type=_Problem).error)
+            raise stream_error(msgspec.json.decode(body, type=_Problem).error)
         message = msgspec.json.decode(body, type=_Message)
-        self._count(message.usage)
+        self._update_usage(message.usage)
         for place, block in enumerate(message.content):
-            self._begin(place, block)
+            self._add_block(place, block)
         self._end(message.stop_reason)
 
-    def _begin(self, place: int, block: _Block) -> None:
-        self.say(block.text)
-        self.think(block.thinking)
+    def _add_block(self, place: int, block: _Block) -> None:
+        self.add_text(block.text)
+        self.add_reasoning(block.thinking)
         if block.type == "tool_use":
             # In a stream there are none yet, and pieces follow.
             given = as_json(block.input).decode() if block.input else ""
-            self.call(place, call_id=block.id, name=block.name, arguments=given)
+            self.add_call(place, call_id=block.id, name=block.name, arguments=given)
 
-    def _go_on(self, place: int, piece: _Piece) -> None:
-        self.say(piece.text)
-        self.think(piece.thinking)
+    def _add_delta(self, place: int, piece: _Piece) -> None:
+        self.add_text(piece.text)
+        self.add_reasoning(piece.thinking)
         if piece.type == "input_json_delta":
-            self.call(place, arguments=piece.partial_json)
+            self.add_call(place, arguments=piece.partial_json)
 
     def _end(self, reason: str | None) -> None:
         match reason:
             case None:
                 return
             case "refusal":
-                self.was_refused("it stopped itself")
+                self.fail_refused("it stopped itself")
             case "max_tokens":
-                self.was_cut()
+                self.fail_cut_off()
             case "model_context_window_exceeded":
                 raise UnusableAnswerError(
                     Failure.CONTEXT_TOO_LONG, "was cut off at the end of its context"
@@ -342,7 +345,7 @@ class _MessageDraft(Draft):
             case _:
                 self.is_whole = True
 
-    def _count(self, used: _Used | None) -> None:
+    def _update_usage(self, used: _Used | None) -> None:
         """Take in the newest count: counts only grow, and what is not said has not changed."""
         if used is None:
             return

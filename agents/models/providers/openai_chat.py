@@ -7,22 +7,26 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from agents.messages import AssistantMessage, Part, Usage
-from agents.models.http.answer_builder import Draft
-from agents.models.http.endpoint import SILENCE, Endpoint, host_of
-from agents.models.http.provider_errors import failed_midway
-from agents.models.http.strict_schema import WRAPPED_IN, Shape, shape_of
+from agents.models.http.answer_builder import AnswerBuilder
+from agents.models.http.endpoint import SILENCE_SECONDS, Endpoint, host_of
+from agents.models.http.provider_errors import stream_error
+from agents.models.http.strict_schema import (
+    WRAPPER_FIELD,
+    ProviderSchema,
+    provider_schema,
+)
 from agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
-    Exchange,
-    Said,
-    Told,
-    address_of,
+    AnsweredCall,
+    WireAssistantMessage,
+    WireUserMessage,
     as_json,
     block_of,
-    projected,
     quoted,
     unsendable,
+    url_of,
+    wire_transcript,
 )
 from agents.models.model import ModelRequest
 from agents.tools.tool import Tool
@@ -40,11 +44,11 @@ class OpenAIModel:
         *,
         key: str,
         base_url: str | None = None,
-        silence: float = SILENCE,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self.name = f"openai:{model}"
         self._model = model
-        self._cap = cap_at(base_url or BASE_URL)
+        self._cap = output_limit_field(base_url or BASE_URL)
         self._endpoint = Endpoint(
             self.name,
             f"{(base_url or BASE_URL).rstrip('/')}/chat/completions",
@@ -57,10 +61,10 @@ class OpenAIModel:
         await self._endpoint.aclose()
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        shape = None if request.output is None else shape_of(request.output)
+        shape = None if request.output is None else provider_schema(request.output)
         return await self._endpoint.ask(
             completion_request(self._model, request, shape, cap=self._cap),
-            _Completion(request, self.name, shape),
+            _CompletionBuilder(request, self.name, shape),
         )
 
 
@@ -69,7 +73,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
-def cap_at(url: str) -> str:
+def output_limit_field(url: str) -> str:
     """Return what the longest answer is called at an address.
 
     OpenAI's newer models refuse the old name, and many other servers know only that.
@@ -83,7 +87,7 @@ def cap_at(url: str) -> str:
 def completion_request(
     model: str,
     request: ModelRequest,
-    shape: Shape | None,
+    output_schema: ProviderSchema | None,
     *,
     cap: str = "max_completion_tokens",
 ) -> dict[str, Any]:
@@ -97,13 +101,13 @@ def completion_request(
         body[cap] = request.max_output
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    if shape is not None:
+    if output_schema is not None:
         body["response_format"] = {
             "type": "json_schema",
             "json_schema": {
-                "name": WRAPPED_IN,
-                "schema": shape.schema,
-                "strict": shape.is_strict,
+                "name": WRAPPER_FIELD,
+                "schema": output_schema.schema,
+                "strict": output_schema.is_strict,
             },
         }
     return body
@@ -112,18 +116,18 @@ def completion_request(
 def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
     if request.instructions.strip():
         yield {"role": "system", "content": request.instructions}
-    for spoken in projected(request.transcript):
+    for spoken in wire_transcript(request.transcript):
         match spoken:
-            case Told(text, ()):
+            case WireUserMessage(text, ()):
                 yield {"role": "user", "content": text}
-            case Told(text, parts):
+            case WireUserMessage(text, parts):
                 content = [block_of(part, spoken, _part, text="text") for part in parts]
                 if text:
                     content.append({"type": "text", "text": text})
                 yield {"role": "user", "content": content}
-            case Said(text, ()):
+            case WireAssistantMessage(text, ()):
                 yield {"role": "assistant", "content": text}
-            case Said(text, exchanges):
+            case WireAssistantMessage(text, exchanges):
                 yield {
                     "role": "assistant",
                     "content": text or None,
@@ -139,7 +143,7 @@ def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
 
 def _part(part: Part) -> dict[str, Any]:
     if part.media_type in IMAGES:
-        return {"type": "image_url", "image_url": {"url": address_of(part)}}
+        return {"type": "image_url", "image_url": {"url": url_of(part)}}
     if part.media_type != PDF and not part.is_text:
         raise unsendable(
             part,
@@ -153,11 +157,11 @@ def _part(part: Part) -> dict[str, Any]:
     if part.is_text:
         return {"type": "text", "text": quoted(part)}
     # Without a name it is refused.
-    file = {"filename": part.name or "file.pdf", "file_data": address_of(part)}
+    file = {"filename": part.name or "file.pdf", "file_data": url_of(part)}
     return {"type": "file", "file": file}
 
 
-def _call(exchange: Exchange) -> dict[str, Any]:
+def _call(exchange: AnsweredCall) -> dict[str, Any]:
     return {
         "id": exchange.id,
         "type": "function",
@@ -190,7 +194,7 @@ class _Call(msgspec.Struct):
     id: str | None = None
 
 
-class _Said(msgspec.Struct):
+class _ChoiceMessage(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -201,8 +205,8 @@ class _Said(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    delta: _Said | None = None
-    message: _Said | None = None
+    delta: _ChoiceMessage | None = None
+    message: _ChoiceMessage | None = None
     finish_reason: str | None = None
 
 
@@ -226,43 +230,43 @@ class _Chunk(msgspec.Struct):
     error: Any = None
 
 
-class _Completion(Draft):
+class _CompletionBuilder(AnswerBuilder):
     protocol = "chat completion"
     _has_begun = False
     _fail: Callable[[], NoReturn] | None = None
 
-    def hear(self, data: bytes) -> bool:
+    def feed_event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":
             if not self._has_begun:
                 raise msgspec.ValidationError("it has no choices")
             self.is_whole = True
             return True
-        self._take(msgspec.json.decode(data, type=_Chunk))
+        self._add_chunk(msgspec.json.decode(data, type=_Chunk))
         return False
 
-    def hear_all(self, body: bytes) -> None:
-        self._take(msgspec.json.decode(body, type=_Chunk))
+    def feed_body(self, body: bytes) -> None:
+        self._add_chunk(msgspec.json.decode(body, type=_Chunk))
         if not self._has_begun:
             raise msgspec.ValidationError("it has no choices")
 
-    def _take(self, chunk: _Chunk) -> None:
+    def _add_chunk(self, chunk: _Chunk) -> None:
         if chunk.error:
-            raise failed_midway(chunk.error)
+            raise stream_error(chunk.error)
         if chunk.usage is not None:
             self.usage = _usage(chunk.usage)
         # There is one choice, since we never ask for more.
         for choice in (chunk.choices or ())[:1]:
             self._has_begun = True
             if said := choice.delta or choice.message:
-                self._take_in(said)
+                self._add_message(said)
             self._end(choice.finish_reason)
 
-    def _take_in(self, said: _Said) -> None:
-        self.think(said.reasoning_content or said.reasoning)
-        self.say(said.content)
-        self.refuse(said.refusal)
+    def _add_message(self, said: _ChoiceMessage) -> None:
+        self.add_reasoning(said.reasoning_content or said.reasoning)
+        self.add_text(said.content)
+        self.add_refusal(said.refusal)
         for number, call in enumerate(said.tool_calls or ()):
-            self.call(
+            self.add_call(
                 number if call.index is None else call.index,
                 call_id=call.id or "",
                 name=call.function.name or "",
@@ -275,17 +279,17 @@ class _Completion(Draft):
                 return
             # What it has used comes after the end, and is paid for all the same.
             case "length":
-                self._fail = self.was_cut
+                self._fail = self.fail_cut_off
             case "content_filter":
-                self._fail = partial(self.was_refused, "its filter found something")
+                self._fail = partial(self.fail_refused, "its filter found something")
             case _:
                 pass
         self.is_whole = True
 
-    def finished(self) -> AssistantMessage:
+    def build(self) -> AssistantMessage:
         if self._fail is not None:
             self._fail()
-        return super().finished()
+        return super().build()
 
 
 def _usage(used: _Used) -> Usage:

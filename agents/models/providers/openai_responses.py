@@ -6,22 +6,26 @@ from typing import Any, Final
 import msgspec
 
 from agents.messages import AssistantMessage, Part, Usage
-from agents.models.http.answer_builder import Draft
-from agents.models.http.endpoint import SILENCE, Endpoint
-from agents.models.http.provider_errors import failed_midway
-from agents.models.http.strict_schema import WRAPPED_IN, Shape, shape_of
+from agents.models.http.answer_builder import AnswerBuilder
+from agents.models.http.endpoint import SILENCE_SECONDS, Endpoint
+from agents.models.http.provider_errors import stream_error
+from agents.models.http.strict_schema import (
+    WRAPPER_FIELD,
+    ProviderSchema,
+    provider_schema,
+)
 from agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
-    Exchange,
-    Said,
-    Told,
-    address_of,
+    AnsweredCall,
+    WireAssistantMessage,
+    WireUserMessage,
     as_json,
     block_of,
-    projected,
     quoted,
     unsendable,
+    url_of,
+    wire_transcript,
 )
 from agents.models.model import ModelRequest
 from agents.models.providers.openai_chat import BASE_URL, bearer
@@ -51,7 +55,7 @@ class ResponsesModel:
         *,
         key: str,
         base_url: str | None = None,
-        silence: float = SILENCE,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self.name = f"openai-responses:{model}"
         self._model = model
@@ -67,15 +71,15 @@ class ResponsesModel:
         await self._endpoint.aclose()
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        shape = None if request.output is None else shape_of(request.output)
+        shape = None if request.output is None else provider_schema(request.output)
         return await self._endpoint.ask(
             response_request(self._model, request, shape),
-            _ResponseDraft(request, self.name, shape),
+            _ResponseBuilder(request, self.name, shape),
         )
 
 
 def response_request(
-    model: str, request: ModelRequest, shape: Shape | None
+    model: str, request: ModelRequest, output_schema: ProviderSchema | None
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
@@ -90,31 +94,31 @@ def response_request(
         body["instructions"] = request.instructions
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    if shape is not None:
+    if output_schema is not None:
         body["text"] = {
             "format": {
                 "type": "json_schema",
-                "name": WRAPPED_IN,
-                "schema": shape.schema,
-                "strict": shape.is_strict,
+                "name": WRAPPER_FIELD,
+                "schema": output_schema.schema,
+                "strict": output_schema.is_strict,
             }
         }
     return body
 
 
 def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    for spoken in projected(request.transcript):
+    for spoken in wire_transcript(request.transcript):
         match spoken:
-            case Told(text, ()):
+            case WireUserMessage(text, ()):
                 yield {"type": "message", "role": "user", "content": text}
-            case Told(text, parts):
+            case WireUserMessage(text, parts):
                 content = [
                     block_of(part, spoken, _part, text="input_text") for part in parts
                 ]
                 if text:
                     content.append({"type": "input_text", "text": text})
                 yield {"type": "message", "role": "user", "content": content}
-            case Said(text, exchanges):
+            case WireAssistantMessage(text, exchanges):
                 if text:
                     yield {"type": "message", "role": "assistant", "content": text}
                 yield from map(_call, exchanges)
@@ -128,7 +132,7 @@ def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
 
 def _part(part: Part) -> dict[str, Any]:
     if part.media_type in IMAGES:
-        image = {"image_url": address_of(part), "detail": "auto"}
+        image = {"image_url": url_of(part), "detail": "auto"}
         return {"type": "input_image", **image}
     if part.media_type not in DOCUMENTS and not part.is_text:
         raise unsendable(
@@ -143,10 +147,10 @@ def _part(part: Part) -> dict[str, Any]:
         return {"type": "input_text", "text": quoted(part)}
     # Without a name it is refused.
     name = part.name or f"file.{DOCUMENTS[part.media_type]}"
-    return {"type": "input_file", "filename": name, "file_data": address_of(part)}
+    return {"type": "input_file", "filename": name, "file_data": url_of(part)}
 
 
-def _call(exchange: Exchange) -> dict[str, Any]:
+def _call(exchange: AnsweredCall) -> dict[str, Any]:
     # Without the item's own id: with it, the reasoning before it would have to come along.
     return {
         "type": "function_call",
@@ -222,76 +226,76 @@ class _End(msgspec.Struct):
     response: _Response
 
 
-class _ResponseDraft(Draft):
+class _ResponseBuilder(AnswerBuilder):
     protocol = "response"
 
-    def hear(self, data: bytes) -> bool:
+    def feed_event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":
             return True
         match msgspec.json.decode(data, type=_Kind).type:
             case "response.output_text.delta":
-                self.say(msgspec.json.decode(data, type=_Delta).delta)
+                self.add_text(msgspec.json.decode(data, type=_Delta).delta)
             case "response.refusal.delta":
-                self.refuse(msgspec.json.decode(data, type=_Delta).delta)
+                self.add_refusal(msgspec.json.decode(data, type=_Delta).delta)
             case (
                 "response.reasoning_summary_text.delta"
                 | "response.reasoning_text.delta"
             ):
-                self.think(msgspec.json.decode(data, type=_Delta).delta)
+                self.add_reasoning(msgspec.json.decode(data, type=_Delta).delta)
             case "response.function_call_arguments.delta":
                 piece = msgspec.json.decode(data, type=_Delta)
-                self.call(piece.output_index, arguments=piece.delta)
+                self.add_call(piece.output_index, arguments=piece.delta)
             case "response.output_item.added" | "response.output_item.done":
                 event = msgspec.json.decode(data, type=_ItemEvent)
                 if event.item.type == "function_call":
-                    self._take_call(event.output_index, event.item)
+                    self._add_item_call(event.output_index, event.item)
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._end(msgspec.json.decode(data, type=_End).response)
                 return True
             case "error":
-                raise failed_midway(msgspec.json.decode(data))
+                raise stream_error(msgspec.json.decode(data))
             case _:
                 # There are fifty kinds of events, and more to come.
                 pass
         return False
 
-    def hear_all(self, body: bytes) -> None:
+    def feed_body(self, body: bytes) -> None:
         self._end(msgspec.json.decode(body, type=_Response))
 
     def _end(self, response: _Response) -> None:
         if response.usage is not None:
             self.usage = _usage(response.usage)
         if response.error or response.status == "failed":
-            raise failed_midway(response.error or "it does not say why")
+            raise stream_error(response.error or "it does not say why")
         # What was streamed was heard already.
         if self.is_empty:
             for place, item in enumerate(response.output):
-                self._take_item(place, item)
+                self._add_item(place, item)
         if response.status == "incomplete":
             details = response.incomplete_details or _Incomplete()
             if details.reason == "content_filter":
-                self.was_refused("its filter found something")
-            self.was_cut()
+                self.fail_refused("its filter found something")
+            self.fail_cut_off()
         self.is_whole = True
 
-    def _take_item(self, place: int, item: _Item) -> None:
+    def _add_item(self, place: int, item: _Item) -> None:
         match item.type:
             case "function_call":
-                self._take_call(place, item)
+                self._add_item_call(place, item)
             case "message":
                 for content in item.content or ():
-                    self.say(content.text)
-                    self.refuse(content.refusal)
+                    self.add_text(content.text)
+                    self.add_refusal(content.refusal)
             case "reasoning":
                 for content in item.content or ():
-                    self.think(content.text)
+                    self.add_reasoning(content.text)
             case _:
                 pass
 
-    def _take_call(self, place: int, item: _Item) -> None:
+    def _add_item_call(self, place: int, item: _Item) -> None:
         # It is told when it begins and once more, whole, when it ends.
         arguments = "" if self.has_arguments(place) else item.arguments
-        self.call(place, call_id=item.call_id, name=item.name, arguments=arguments)
+        self.add_call(place, call_id=item.call_id, name=item.name, arguments=arguments)
 
 
 def _usage(used: _Used) -> Usage:

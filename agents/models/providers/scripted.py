@@ -18,8 +18,8 @@ from agents.messages import (
 from agents.models.http.answer_builder import CUT_OFF
 from agents.models.model import ModelRequest, Price, TextDelta
 
-Said: TypeAlias = str | ToolCall | list[ToolCall] | Exception
-Step: TypeAlias = Said | Callable[[Transcript], Said]
+StepResult: TypeAlias = str | ToolCall | list[ToolCall] | Exception
+ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
 
 # What the usual English text comes to in the tokenizers of today's models.
 CHARACTERS_PER_TOKEN: Final = 4
@@ -36,7 +36,11 @@ class ScriptedModel:
     name = "scripted"
 
     def __init__(
-        self, steps: Iterable[Step], seconds: float = 0, *, price: Price | None = None
+        self,
+        steps: Iterable[ScriptStep],
+        seconds: float = 0,
+        *,
+        price: Price | None = None,
     ) -> None:
         self._steps = list(steps)
         self._seconds = seconds
@@ -46,7 +50,7 @@ class ScriptedModel:
 
     @classmethod
     def always(
-        cls, step: Step, seconds: float = 0, *, price: Price | None = None
+        cls, step: ScriptStep, seconds: float = 0, *, price: Price | None = None
     ) -> "ScriptedModel":
         """Return a model that gives the same step for ever."""
         model = cls([step], seconds, price=price)
@@ -82,7 +86,7 @@ class ScriptedModel:
             " of them or an exception"
         )
 
-    def _next_step(self) -> Step:
+    def _next_step(self) -> ScriptStep:
         if self._repeats:
             return self._steps[0]
         if self._taken == len(self._steps):
@@ -111,7 +115,7 @@ class ScriptedModel:
         read = self.count_tokens(request)
         cost = 0
         if self.price is not FREE:
-            cost = self.price.of(input_tokens=read, output_tokens=written)
+            cost = self.price.cost_of(input_tokens=read, output_tokens=written)
         return Usage(1, read, written, cost)
 
 

@@ -31,7 +31,7 @@ from agents.models.model import (
 from agents.redaction.redactor import redacted_tree
 
 # What we note about a message, and no provider is shown.
-BOOKKEEPING: Final = frozenset({"id", "model", "usage"})
+OMITTED_FIELDS: Final = frozenset({"id", "model", "usage"})
 LINES_OF_A_DIFFERENCE: Final = 40
 
 
@@ -53,7 +53,7 @@ class RecordingModel:
         self._model = model
         self._file = file
         self._known = known
-        self._pen = trio.Lock()
+        self._write_lock = trio.Lock()
 
     @property
     def price(self) -> Price | None:
@@ -64,22 +64,22 @@ class RecordingModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # Taken down now: a transcript may grow while the model thinks.
-        asked = _asked(request)
+        asked = _request_fields(request)
         try:
             outcome = await self._model.answer(request)
         except ModelError as exc:
             error = exc
         else:
-            said = attrs.asdict(outcome, filter=_says_something)
+            said = attrs.asdict(outcome, filter=_is_set)
             await self._write({"request": asked, "answer": said})
             return outcome
-        await self._write({"request": asked, "error": _Failed.from_error(error)})
+        await self._write({"request": asked, "error": _RecordedError.from_error(error)})
         raise error
 
     async def _write(self, exchange: dict[str, Any]) -> None:
         line = msgspec.json.encode(_clean(exchange, self._known))
         line = msgspec.json.format(line, indent=0)
-        async with self._pen:
+        async with self._write_lock:
             await trio.to_thread.run_sync(_append, self._file, line)
 
 
@@ -90,12 +90,12 @@ class ReplayModel:
         self.name = f"replay:{file.name}"
         self._file = file
         self._known = known
-        self._reading = trio.Lock()
+        self._read_lock = trio.Lock()
         self._exchanges: dict[bytes, deque[_Outcome]] | None = None
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         exchanges = await self._read()
-        asked = _key(_clean(_asked(request), self._known))
+        asked = _key(_clean(_request_fields(request), self._known))
         if asked not in exchanges:
             raise CassetteError(self._file, _unknown(asked, exchanges))
         if not exchanges[asked]:
@@ -103,20 +103,20 @@ class ReplayModel:
             raise CassetteError(self._file, problem)
         match exchanges[asked].popleft():
             case AssistantMessage() as answer:
-                _tell(request, answer.text)
+                _emit_text(request, answer.text)
                 return answer
             case failed:
-                _tell(request, failed.partial)
+                _emit_text(request, failed.partial)
                 raise failed.as_error()
 
     async def _read(self) -> dict[bytes, deque["_Outcome"]]:
-        async with self._reading:
+        async with self._read_lock:
             if self._exchanges is None:
                 self._exchanges = await trio.to_thread.run_sync(_read, self._file)
             return self._exchanges
 
 
-class _Failed(msgspec.Struct, omit_defaults=True):
+class _RecordedError(msgspec.Struct, omit_defaults=True):
     message: str
     kind: Failure
     retry_after: float | None
@@ -124,7 +124,7 @@ class _Failed(msgspec.Struct, omit_defaults=True):
     usage: Usage | None = None
 
     @classmethod
-    def from_error(cls, error: ModelError) -> "_Failed":
+    def from_error(cls, error: ModelError) -> "_RecordedError":
         return cls(
             str(error), error.kind, error.retry_after, error.partial, error.usage
         )
@@ -144,21 +144,21 @@ class _Exchange(msgspec.Struct):
 
     request: dict[str, Any]
     answer: AssistantMessage | None = None
-    error: _Failed | None = None
+    error: _RecordedError | None = None
 
 
-_Outcome: TypeAlias = AssistantMessage | _Failed
+_Outcome: TypeAlias = AssistantMessage | _RecordedError
 
 
-def _tell(request: ModelRequest, text: str) -> None:
+def _emit_text(request: ModelRequest, text: str) -> None:
     if text:
         request.tell(TextDelta(text))
 
 
-def _asked(request: ModelRequest) -> dict[str, Any]:
+def _request_fields(request: ModelRequest) -> dict[str, Any]:
     return {
         "instructions": request.instructions,
-        "transcript": [_heard(message) for message in request.transcript],
+        "transcript": [_message_fields(message) for message in request.transcript],
         "tools": {tool.name: tool.parameters for tool in request.tools},
         "output": request.output,
         # Only where there is one: cassettes of before know nothing of it.
@@ -166,17 +166,15 @@ def _asked(request: ModelRequest) -> dict[str, Any]:
     }
 
 
-def _heard(message: Message) -> dict[str, Any]:
+def _message_fields(message: Message) -> dict[str, Any]:
     who = type(message).__name__.removesuffix("Message").lower()
-    fields = attrs.asdict(
-        message, filter=_says_something, value_serializer=_fingerprint
-    )
+    fields = attrs.asdict(message, filter=_is_set, value_serializer=_fingerprint)
     return {"from": who} | {
-        name: value for name, value in fields.items() if name not in BOOKKEEPING
+        name: value for name, value in fields.items() if name not in OMITTED_FIELDS
     }
 
 
-def _says_something(field: "attrs.Attribute[Any]", value: object) -> bool:
+def _is_set(field: "attrs.Attribute[Any]", value: object) -> bool:
     # The id of a message is no part of what it says, and played back it is another message.
     return bool(field.eq and value != field.default)
 

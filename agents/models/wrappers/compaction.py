@@ -27,7 +27,7 @@ from agents.models.model import (
     Price,
     known_price,
 )
-from agents.models.usage_bound import most_read
+from agents.models.usage_bound import max_input_tokens
 from agents.models.wrappers.rate_limit import CHARACTERS_PER_TOKEN, estimated_tokens
 
 SMALLEST_WINDOW: Final = 2_000
@@ -73,11 +73,11 @@ class _Summary:
         self.text = text
         self.messages = messages
         # What it has cost, until an answer says so.
-        self.owed = owed
+        self.unbilled_usage = owed
 
 
 @attrs.frozen
-class _Draft:
+class _FittedRequest:
     request: ModelRequest
     event: Compacted | None = None
     summary: _Summary | None = None
@@ -104,12 +104,12 @@ class _CompactingModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Return the most it will read: what is longer than its window is made shorter."""
-        return min(most_read(self._model, request), self._window)
+        return min(max_input_tokens(self._model, request), self._window)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # Taken down now: a transcript may grow while the model thinks.
         request = attrs.evolve(request, transcript=tuple(request.transcript))
-        draft = await self._fitted(request, self._window * 4 // 5)
+        draft = await self._fit(request, self._window * 4 // 5)
         try:
             return await self._ask(draft)
         except ModelError as exc:
@@ -119,47 +119,47 @@ class _CompactingModel:
         # The provider knows better, also where we thought that half the window was free.
         harder = min(self._window // 2, draft.tokens * 3 // 4)
         try:
-            draft = await self._fitted(request, harder)
+            draft = await self._fit(request, harder)
         except ModelError as exc:
             raise exc from error
         return await self._ask(draft)
 
-    async def _ask(self, draft: _Draft) -> AssistantMessage:
+    async def _ask(self, draft: _FittedRequest) -> AssistantMessage:
         if draft.event is not None:
             draft.request.tell(draft.event)
         answer = await self._model.answer(draft.request)
         if (summary := draft.summary) is not None:
-            answer = attrs.evolve(answer, usage=answer.usage + summary.owed)
-            summary.owed = Usage()
+            answer = attrs.evolve(answer, usage=answer.usage + summary.unbilled_usage)
+            summary.unbilled_usage = Usage()
         return answer
 
-    async def _fitted(self, request: ModelRequest, limit: int) -> _Draft:
+    async def _fit(self, request: ModelRequest, limit: int) -> _FittedRequest:
         """Return what to ask instead, within so many tokens."""
         await trio.lowlevel.checkpoint()
-        draft = _Draft(request)
+        draft = _FittedRequest(request)
         if draft.tokens <= limit:
             return draft
         seam = _seam(request.transcript, self._keep_last)
         prefixes = _digests(request.transcript[:seam])
         known = next(filter(None, map(self._summaries.get, reversed(prefixes))), None)
         for summary in (None, known):
-            draft = _draft(request, summary, seam, limit)
+            draft = _shortened_request(request, summary, seam, limit)
             if draft.tokens <= limit:
                 return draft
         # Before anybody pays for a summary: would the shortest of all help?
-        draft = _draft(request, _Summary("", seam, Usage()), seam, limit)
+        draft = _shortened_request(request, _Summary("", seam, Usage()), seam, limit)
         begin = known.messages if known else len(_goal(request.transcript))
         if begin < seam and draft.tokens <= limit:
-            summary = await self._summarized(request, known, seam, limit)
+            summary = await self._summarize(request, known, seam, limit)
             self._summaries[prefixes[-1]] = summary
             if len(self._summaries) > SUMMARIES_KEPT:
                 del self._summaries[next(iter(self._summaries))]
-            draft = _draft(request, summary, seam, limit)
+            draft = _shortened_request(request, summary, seam, limit)
             if draft.tokens <= limit:
                 return draft
         raise self._too_long(f"needs {draft.tokens} at least where {limit} can be used")
 
-    async def _summarized(
+    async def _summarize(
         self, request: ModelRequest, known: _Summary | None, seam: int, limit: int
     ) -> _Summary:
         """Have a summary written of the one before and what happened since, piece by piece."""
@@ -183,7 +183,7 @@ class _CompactingModel:
             if not (text := answer.text.strip()):
                 problem = f"{self._summarizer.name} wrote nothing for a summary"
                 raise ModelError(problem, kind=Failure.MALFORMED)
-        used, before.owed = used + before.owed, Usage()
+        used, before.unbilled_usage = used + before.unbilled_usage, Usage()
         return _Summary(text, seam, used)
 
     def _too_long(self, problem: str) -> ModelError:
@@ -194,9 +194,9 @@ class _CompactingModel:
         )
 
 
-def _draft(
+def _shortened_request(
     request: ModelRequest, summary: _Summary | None, seam: int, limit: int
-) -> _Draft:
+) -> _FittedRequest:
     """Return a request with a summary, if there is one, and shorter results before the seam."""
     head = _goal(request.transcript)
     begin = summary.messages if summary else len(head)
@@ -217,7 +217,7 @@ def _draft(
     saved = len(_record(request.transcript)) - len(_record(shorter.transcript))
     # Not below zero: an image has no characters, and its summary has.
     event = Compacted(left_out, max(0, saved), summary is not None)
-    return _Draft(shorter, event, summary)
+    return _FittedRequest(shorter, event, summary)
 
 
 def _goal(transcript: Transcript) -> tuple[UserMessage, ...]:

@@ -17,10 +17,10 @@ from agents.models.model import (
     Switched,
     known_price,
 )
-from agents.models.usage_bound import most_read
-from agents.models.wrappers.retry import Listener, with_lost
+from agents.models.usage_bound import max_input_tokens
+from agents.models.wrappers.retry import PartialAnswerTracker, with_failed_usage
 
-ANOTHER_MAY_DO_BETTER: Final = frozenset(Failure) - {
+FALLBACK_FAILURES: Final = frozenset(Failure) - {
     Failure.BAD_REQUEST,
     Failure.REFUSED,
     Failure.CONTEXT_TOO_LONG,
@@ -38,7 +38,7 @@ def fallback(
         on: the failures after which it moves on, instead of the usual ones.
     """
     return _FallbackModel(
-        (model, *others), ANOTHER_MAY_DO_BETTER if on is None else frozenset(on)
+        (model, *others), FALLBACK_FAILURES if on is None else frozenset(on)
     )
 
 
@@ -65,27 +65,27 @@ class _FallbackModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Return what the one that reads most will read."""
-        return max(most_read(model, request) for model in self._models)
+        return max(max_input_tokens(model, request) for model in self._models)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         notes: list[str] = []
         lost = Usage()
         *earlier, last = self._models
         for model, following in zip(earlier, self._models[1:], strict=True):
-            listener = Listener(request)
+            listener = PartialAnswerTracker(request)
             try:
                 answer = _signed(await model.answer(listener.request), model)
-                return with_lost(answer, lost)
+                return with_failed_usage(answer, lost)
             except ModelError as exc:
                 exc.usage = lost = lost + (exc.usage or Usage(calls=1))
                 if exc.kind not in self._on:
                     _note(exc, notes)
                     raise
                 notes.append(f"before that, {model.name} failed: {exc}")
-                complaint = listener.complaint(exc)
+                complaint = listener.failure_text(exc)
                 request.tell(Switched(exc.kind, complaint, following.name))
         try:
-            return with_lost(_signed(await last.answer(request), last), lost)
+            return with_failed_usage(_signed(await last.answer(request), last), lost)
         except ModelError as exc:
             exc.usage = lost + (exc.usage or Usage(calls=1))
             _note(exc, notes)

@@ -74,7 +74,7 @@ class _PricedModel:
     def _paid(self, used: Usage, name: str) -> Usage:
         if (price := self._table.price_of(name)) is None:
             return used
-        cost = price.of(
+        cost = price.cost_of(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,

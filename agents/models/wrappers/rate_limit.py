@@ -13,10 +13,10 @@ import trio
 from agents.errors import DefinitionError, Failure, ModelError
 from agents.messages import AssistantMessage, Part, UserMessage
 from agents.models.model import (
-    InLine,
     Model,
     ModelRequest,
     Price,
+    Queued,
     known_count,
     known_price,
 )
@@ -24,9 +24,9 @@ from agents.models.model import (
 CHARACTERS_PER_TOKEN: Final = 4
 OUTPUT_ALLOWANCE: Final = 1_000
 """The tokens that an answer is thought to have before it is there."""
-TOKENS_OF_AN_IMAGE: Final = 1_500
+TOKENS_PER_IMAGE: Final = 1_500
 """About what a large one comes to, and what a file is thought to have that nobody has seen."""
-BYTES_PER_TOKEN: Final = 20
+FILE_BYTES_PER_TOKEN: Final = 20
 """About what a file has that is neither text nor image; of a PDF, much is fonts and layout."""
 
 
@@ -53,7 +53,7 @@ class Limiter:
         self._most_in_flight = in_flight
         self._in_flight = 0
         self._waiting = 0
-        self._door = trio.StrictFIFOLock()
+        self._queue_lock = trio.StrictFIFOLock()
         self._changed = trio.Event()
         self._run: trio.lowlevel.TrioToken | None = None
 
@@ -83,30 +83,30 @@ class Limiter:
         if (run := trio.lowlevel.current_trio_token()) is not self._run:
             # Every run of trio has a clock of its own, which says nothing in another.
             self._run = run
-            self._requests.empty_debt()
-            self._tokens.empty_debt()
+            self._requests.reset()
+            self._tokens.reset()
         self._waiting += 1
         try:
-            async with self._door:
+            async with self._queue_lock:
                 # Only the first in line is in here.
                 while (ready_at := self._ready_at(tokens)) > trio.current_time():
                     self._changed = trio.Event()
                     with trio.move_on_at(ready_at):
                         await self._changed.wait()
                 self._requests.take(1)
-                self._tokens.take(self._tokens.reserved(tokens))
+                self._tokens.take(self._tokens.capped(tokens))
                 self._in_flight += 1
         finally:
             self._waiting -= 1
 
-    def leave(self) -> None:
+    def end_call(self) -> None:
         """Count a call as ended."""
         self._in_flight -= 1
         self._changed.set()
 
-    def correct(self, *, reserved: int, used: int) -> None:
+    def correct_tokens(self, *, reserved: int, used: int) -> None:
         """Take from the tokens what a call really used, or give back what it did not."""
-        self._tokens.take(used - self._tokens.reserved(reserved))
+        self._tokens.take(used - self._tokens.capped(reserved))
         self._changed.set()
 
     def _ready_at(self, tokens: int) -> float:
@@ -125,17 +125,17 @@ class _Bucket:
 
     def __init__(self, per_minute: int | None) -> None:
         self._per_minute = per_minute
-        self.empty_debt()
+        self.reset()
 
-    def empty_debt(self) -> None:
+    def reset(self) -> None:
         self._full_at = -float("inf")
 
-    def reserved(self, amount: int) -> int:
+    def capped(self, amount: int) -> int:
         # What is larger than the bucket waits for a full one, and leaves it in debt later.
         return amount if self._per_minute is None else min(amount, self._per_minute)
 
     def ready_at(self, amount: int) -> float:
-        return self._full_at + self._seconds(self.reserved(amount)) - 60
+        return self._full_at + self._seconds(self.capped(amount)) - 60
 
     def take(self, amount: int) -> None:
         now = trio.current_time()
@@ -166,17 +166,17 @@ class _LimitedModel:
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         tokens = estimated_tokens(request)
         if is_in_line := self._limiter.must_wait(tokens):
-            request.tell(InLine(True))
+            request.tell(Queued(True))
         await self._limiter.wait_admitted(tokens)
         if is_in_line:
-            request.tell(InLine(False))
+            request.tell(Queued(False))
         try:
             answer = await self._model.answer(request)
         finally:
-            self._limiter.leave()
+            self._limiter.end_call()
         # A call that failed, or does not say, keeps what it reserved: it may have used it.
         if used := answer.usage.tokens:
-            self._limiter.correct(reserved=tokens, used=used)
+            self._limiter.correct_tokens(reserved=tokens, used=used)
         return answer
 
 
@@ -214,7 +214,7 @@ def part_length(part: Part) -> int:
     """Return how many letters would be as many tokens."""
     if part.is_text and part.data:
         return len(part.data)
-    tokens = TOKENS_OF_AN_IMAGE
+    tokens = TOKENS_PER_IMAGE
     if not part.is_image:
-        tokens = max(tokens, len(part.data) // BYTES_PER_TOKEN)
+        tokens = max(tokens, len(part.data) // FILE_BYTES_PER_TOKEN)
     return tokens * CHARACTERS_PER_TOKEN

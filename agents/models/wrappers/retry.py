@@ -14,11 +14,11 @@ from agents.errors import DefinitionError, ModelError
 from agents.messages import AssistantMessage, Usage
 from agents.models.model import (
     Compacted,
-    InLine,
     Model,
     ModelEvent,
     ModelRequest,
     Price,
+    Queued,
     Retrying,
     Switched,
     known_count,
@@ -27,7 +27,7 @@ from agents.models.model import (
 
 LONGEST_RETRY_AFTER: Final = 120
 """Whoever asks for more seconds than this has failed for now: another model may be asked."""
-TAKEN_BACK: Final = " (what it had said so far is taken back)"
+RETRACTED: Final = " (what it had said so far is taken back)"
 
 
 def retrying(
@@ -58,22 +58,22 @@ def retrying(
     )
 
 
-class Listener:
+class PartialAnswerTracker:
     """Passes on what a model tells, and remembers whether it had begun to answer."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._tell = request.tell
         self._has_begun = False
-        self.request = attrs.evolve(request, tell=self._hear)
+        self.request = attrs.evolve(request, tell=self._on_event)
 
-    def complaint(self, error: ModelError) -> str:
+    def failure_text(self, error: ModelError) -> str:
         """Return what went wrong, and whether what was told before it is void."""
         void = self._has_begun or error.partial
-        return f"{error}{TAKEN_BACK if void else ''}"
+        return f"{error}{RETRACTED if void else ''}"
 
-    def _hear(self, event: ModelEvent) -> None:
+    def _on_event(self, event: ModelEvent) -> None:
         # Whoever tells of a failure has taken back what was told before.
-        if not isinstance(event, Compacted | InLine):
+        if not isinstance(event, Compacted | Queued):
             self._has_begun = not isinstance(event, Retrying | Switched)
         self._tell(event)
 
@@ -104,12 +104,14 @@ class _RetryingModel:
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         lost = Usage()
         for failures in range(self._attempts - 1):
-            listener = Listener(request)
+            listener = PartialAnswerTracker(request)
             try:
-                return with_lost(await self._model.answer(listener.request), lost)
+                return with_failed_usage(
+                    await self._model.answer(listener.request), lost
+                )
             except ModelError as exc:
                 exc.usage = lost = lost + (exc.usage or Usage(calls=1))
-                if not exc.kind.can_heal:
+                if not exc.kind.is_transient:
                     raise
                 error = exc
             # Who is cancelled by now was not stopped by this failure.
@@ -118,10 +120,10 @@ class _RetryingModel:
             is_too_long = (error.retry_after or 0) > LONGEST_RETRY_AFTER
             if is_too_long or seconds >= _seconds_left():
                 raise error
-            request.tell(Retrying(error.kind, listener.complaint(error), seconds))
+            request.tell(Retrying(error.kind, listener.failure_text(error), seconds))
             await trio.sleep(seconds)
         try:
-            return with_lost(await self._model.answer(request), lost)
+            return with_failed_usage(await self._model.answer(request), lost)
         except ModelError as exc:
             exc.usage = lost + (exc.usage or Usage(calls=1))
             raise
@@ -133,7 +135,7 @@ class _RetryingModel:
         return (error.retry_after or 0) + self._jitter.uniform(0, longest)
 
 
-def with_lost(answer: AssistantMessage, lost: Usage) -> AssistantMessage:
+def with_failed_usage(answer: AssistantMessage, lost: Usage) -> AssistantMessage:
     """Return an answer that also says what was paid for the failures before it."""
     if not lost.calls:
         return answer

@@ -17,7 +17,7 @@ from typing import Final
 from agents.errors import ToolError
 
 # Folders in each other: so many descriptors are held at once.
-DEEPEST: Final = 100
+MAX_DEPTH: Final = 100
 # In a folder with more names, near ones are looked for among so many.
 NAMES: Final = 5_000
 
@@ -27,7 +27,7 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Spot:
+class DirEntry:
     """Where a path leads: a name in a folder that is held open."""
 
     def __init__(
@@ -56,17 +56,19 @@ class Spot:
     @contextmanager
     def open_file(self) -> Generator[tuple[int, os.stat_result]]:
         """Open the file that is here for reading, and say what it is."""
-        with open_plain(self.name, self.folder, self.path) as opened:
+        with open_regular_file(self.name, self.folder, self.path) as opened:
             yield opened
 
     @contextmanager
     def open_folder(self) -> Generator[int]:
         """Open the folder that is here."""
         if (found := self.status()) is None:
-            raise missing(self.name, self.folder, self.path)
+            raise not_found_error(self.name, self.folder, self.path)
         if not stat.S_ISDIR(found.st_mode):
-            raise ToolError(f"{shown(self.path)!r} is {kind_of(found)}, not a folder")
-        descriptor = enter(self.name, self.folder, self.path)
+            raise ToolError(
+                f"{escape_unprintable(self.path)!r} is {file_kind(found)}, not a folder"
+            )
+        descriptor = open_folder_at(self.name, self.folder, self.path)
         try:
             yield descriptor
         finally:
@@ -101,7 +103,7 @@ class Spot:
 
 
 @contextmanager
-def open_plain(
+def open_regular_file(
     name: str, folder: int, path: str
 ) -> Generator[tuple[int, os.stat_result]]:
     """Open a file in a folder for reading, and say what it is.
@@ -111,37 +113,37 @@ def open_plain(
     """
     try:
         # Looked at before it is opened: opening alone does something to some devices.
-        require_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+        require_regular_file(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
     except FileNotFoundError:
-        raise missing(name, folder, path) from None
+        raise not_found_error(name, folder, path) from None
     descriptor = os.open(name, _FILE, dir_fd=folder)
     try:
         found = os.fstat(descriptor)
-        require_plain(found, path)
-        _require_stored(descriptor, folder, path)
+        require_regular_file(found, path)
+        _require_on_disk(descriptor, folder, path)
         yield descriptor, found
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def telling(path: str) -> Generator[None]:
+def os_errors_as_tool_errors(path: str) -> Generator[None]:
     """Tell the model what the system says of a path."""
     try:
         yield
     except OSError as exc:
         why = exc.strerror or type(exc).__name__
-        raise ToolError(f"{shown(path)!r} cannot be used: {why}") from exc
+        raise ToolError(f"{escape_unprintable(path)!r} cannot be used: {why}") from exc
 
 
-def shown(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return a name on one line: a file may be called anything."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def kind_of(found: os.stat_result) -> str:
+def file_kind(found: os.stat_result) -> str:
     kinds = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",
@@ -154,31 +156,33 @@ def kind_of(found: os.stat_result) -> str:
     return kinds.get(stat.S_IFMT(found.st_mode), "a special file")
 
 
-def require_plain(found: os.stat_result, path: str) -> None:
+def require_regular_file(found: os.stat_result, path: str) -> None:
     """Raise `ToolError` if this is anything but a plain file."""
     if stat.S_ISDIR(found.st_mode):
-        raise ToolError(f"{shown(path)!r} is a folder: list_files shows what is in it")
+        raise ToolError(
+            f"{escape_unprintable(path)!r} is a folder: list_files shows what is in it"
+        )
     if not stat.S_ISREG(found.st_mode):
         raise ToolError(
-            f"{shown(path)!r} is {kind_of(found)}: only plain files are read and written"
+            f"{escape_unprintable(path)!r} is {file_kind(found)}: only plain files are read and written"
         )
 
 
-def enter(name: str, folder: int, path: str) -> int:
+def open_folder_at(name: str, folder: int, path: str) -> int:
     """Open a folder in another, if it is none that only looks like one, and return it."""
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=folder)
     except NotADirectoryError as exc:
-        raise ToolError(f"{shown(path)!r} is not a folder") from exc
+        raise ToolError(f"{escape_unprintable(path)!r} is not a folder") from exc
     try:
-        _require_stored(descriptor, folder, path)
+        _require_on_disk(descriptor, folder, path)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def missing(name: str, folder: int, path: str) -> ToolError:
+def not_found_error(name: str, folder: int, path: str) -> ToolError:
     """Say that something is not there, and what is there with a name like it."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, NAMES)]
@@ -188,19 +192,21 @@ def missing(name: str, folder: int, path: str) -> ToolError:
     where = path.rpartition("/")[0]
     begin = f"{where}/" if where else ""
     hint = (
-        f"there is {', '.join(repr(shown(begin + it)) for it in near)}"
+        f"there is {', '.join(repr(escape_unprintable(begin + it)) for it in near)}"
         if near
-        else f"list_files({shown(where) or '.'!r}) shows what is there"
+        else f"list_files({escape_unprintable(where) or '.'!r}) shows what is there"
     )
-    return ToolError(f"there is no {shown(path)!r} in the workspace; {hint}")
+    return ToolError(
+        f"there is no {escape_unprintable(path)!r} in the workspace; {hint}"
+    )
 
 
-def _require_stored(descriptor: int, folder: int, path: str) -> None:
+def _require_on_disk(descriptor: int, folder: int, path: str) -> None:
     """Refuse what the kernel makes up, such as /proc: it may be endless, or never answer."""
     other = os.fstat(descriptor).st_dev != os.fstat(folder).st_dev
     if other and os.fstatvfs(descriptor).f_blocks == 0:
         raise ToolError(
-            f"{shown(path)!r} is made up by the system: only files on a disk are read and"
+            f"{escape_unprintable(path)!r} is made up by the system: only files on a disk are read and"
             " written"
         )
 

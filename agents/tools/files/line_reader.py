@@ -9,7 +9,7 @@ from typing import Final
 from agents.tools.files.seen_files import Fingerprint
 
 # Up to here a file is read to its end: then it is known by its content, and can be edited.
-WHOLE: Final = 10_000_000
+MAX_WHOLE_BYTES: Final = 10_000_000
 CHUNK: Final = 256 * 1024
 # Where others look too: what has a NUL in its beginning is no text.
 HEAD: Final = 8_192
@@ -30,7 +30,7 @@ _KINDS: Final = (
 )
 
 
-class Contents:
+class FileReader:
     """One reading of a file, from its beginning to the end that it had when it was opened."""
 
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
@@ -40,22 +40,22 @@ class Contents:
         self._digest = hashlib.blake2b(digest_size=16)
         self._newlines = 0
         self._last = b"\n"
-        self.is_long: Final = status.st_size > WHOLE
-        self.left = status.st_size
+        self.is_long: Final = status.st_size > MAX_WHOLE_BYTES
+        self.bytes_left = status.st_size
         """How many bytes are still to be read."""
 
     def chunks(self) -> Iterator[bytes]:
         """Read on, to the end. Not further: a file may grow faster than it is read."""
-        while self.left > 0 and (
-            chunk := os.read(self._descriptor, min(self.left, CHUNK))
+        while self.bytes_left > 0 and (
+            chunk := os.read(self._descriptor, min(self.bytes_left, CHUNK))
         ):
-            self.left -= len(chunk)
+            self.bytes_left -= len(chunk)
             if not self.is_long:
                 self._digest.update(chunk)
             self._newlines += chunk.count(b"\n")
             self._last = chunk[-1:]
             yield chunk
-        self.left = 0
+        self.bytes_left = 0
 
     @property
     def lines(self) -> int:
@@ -80,7 +80,7 @@ def fingerprint(status: os.stat_result, digest: bytes | None) -> Fingerprint:
 
 def digest_of(content: bytes) -> bytes | None:
     """Return what `Contents` would find."""
-    if len(content) > WHOLE:
+    if len(content) > MAX_WHOLE_BYTES:
         return None
     return hashlib.blake2b(content, digest_size=16).digest()
 
@@ -102,12 +102,12 @@ def binary_kind(head: bytes) -> str | None:
     return "binary" if b"\0" in head[:HEAD] else None
 
 
-def head_of(descriptor: int) -> bytes:
+def read_head(descriptor: int) -> bytes:
     """Return the beginning of a file; reading goes on from where it was."""
     return os.pread(descriptor, HEAD, 0)
 
 
-def after(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+def skip_lines(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out so many lines."""
     for chunk in chunks:
         if not newlines:
@@ -119,7 +119,7 @@ def after(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
             newlines = 0
 
 
-def lines_of(chunks: Iterable[bytes], keep: int) -> Iterator[tuple[str, int]]:
+def split_lines(chunks: Iterable[bytes], keep: int) -> Iterator[tuple[str, int]]:
     """Return lines without their ends, and how many bytes are left out of each.
 
     Args:

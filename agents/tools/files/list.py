@@ -11,8 +11,15 @@ from typing import Final, TypeAlias
 import attrs
 
 from agents.errors import ToolError
-from agents.tools.context import current_scene
-from agents.tools.files.dir_entry import DEEPEST, Spot, enter, kind_of, shown, telling
+from agents.tools.context import current_tool_context
+from agents.tools.files.dir_entry import (
+    MAX_DEPTH,
+    DirEntry,
+    escape_unprintable,
+    file_kind,
+    open_folder_at,
+    os_errors_as_tool_errors,
+)
 from agents.tools.files.workspace import Workspace
 from agents.tools.tool import tool
 
@@ -25,7 +32,9 @@ ENTRIES: Final = 50_000
 PATTERN: Final = 1_000
 NAMES: Final = 30
 # They are entered only by name: there is much in them, and nothing that one wrote.
-VERSIONS: Final = frozenset({".git", ".hg", ".svn", ".jj", ".bzr", "CVS", "_darcs"})
+VERSION_CONTROL_FOLDERS: Final = frozenset(
+    {".git", ".hg", ".svn", ".jj", ".bzr", "CVS", "_darcs"}
+)
 
 States: TypeAlias = frozenset[int]
 
@@ -42,7 +51,7 @@ def list_files(path: str = ".", pattern: str = "*", *, hidden: bool = False) -> 
     found: list[str] = []
     left_out = 0
     room = CHARACTERS
-    with Workspace(current_scene().workspace).find(path) as spot:
+    with Workspace(current_tool_context().workspace).find(path) as spot:
         walk = Walk(Glob(pattern, hidden=hidden))
         with closing(walk.entries(spot)) as entries:
             for entry in entries:
@@ -52,7 +61,7 @@ def list_files(path: str = ".", pattern: str = "*", *, hidden: bool = False) -> 
                 found.append(_listed(entry))
                 room -= len(found[-1]) + 1
     if not found:
-        found.append(f"[nothing in {shown(spot.path)} fits {pattern!r}]")
+        found.append(f"[nothing in {escape_unprintable(spot.path)} fits {pattern!r}]")
     if left_out:
         found.append(f"[{left_out} more; ask for a part of it, by path or pattern]")
     return "\n".join([*found, *walk.notes()])
@@ -103,13 +112,13 @@ class Glob:
                 behind.add(state + 1)
         return self._also(behind)
 
-    def fits(self, states: States) -> bool:
+    def matches(self, states: States) -> bool:
         return len(self._names) in states
 
-    def leads_on(self, states: States) -> bool:
+    def can_continue(self, states: States) -> bool:
         return any(state < len(self._names) for state in states)
 
-    def says(self, name: str) -> bool:
+    def has_literal(self, name: str) -> bool:
         """Tell whether a name is part of it, letter by letter."""
         return name in self._names
 
@@ -140,11 +149,11 @@ class Walk:
         self._left = most
         self._closed: list[str] = []
 
-    def entries(self, spot: Spot) -> Generator[Entry]:
+    def entries(self, spot: DirEntry) -> Generator[Entry]:
         """Return what fits, in order. Whoever stops early closes it."""
         with spot.open_folder() as folder:
             begin = "" if spot.path == "." else f"{spot.path}/"
-            yield from self._below(folder, begin, self._glob.start(), DEEPEST)
+            yield from self._below(folder, begin, self._glob.start(), MAX_DEPTH)
 
     def _below(
         self, folder: int, begin: str, states: States, depth: int
@@ -158,17 +167,19 @@ class Walk:
             except FileNotFoundError:
                 continue  # It has just gone.
             path = begin + name
-            if self._glob.fits(states_here):
+            if self._glob.matches(states_here):
                 yield Entry(path=path, name=name, folder=folder, status=status)
             if (
                 not stat.S_ISDIR(status.st_mode)
-                or not self._glob.leads_on(states_here)
-                or (name in VERSIONS and not self._glob.says(name))
+                or not self._glob.can_continue(states_here)
+                or (
+                    name in VERSION_CONTROL_FOLDERS and not self._glob.has_literal(name)
+                )
             ):
                 continue
             try:
-                with telling(path):
-                    inner = enter(name, folder, path)
+                with os_errors_as_tool_errors(path):
+                    inner = open_folder_at(name, folder, path)
             except ToolError as exc:
                 self._closed.append(str(exc))
                 continue
@@ -176,7 +187,7 @@ class Walk:
                 if depth:
                     yield from self._below(inner, f"{path}/", states_here, depth - 1)
                 else:
-                    self._closed.append(f"{shown(path)!r} is too deep")
+                    self._closed.append(f"{escape_unprintable(path)!r} is too deep")
             finally:
                 os.close(inner)
 
@@ -200,17 +211,17 @@ class Walk:
 
 
 def _listed(entry: Entry) -> str:
-    path, status = shown(entry.path), entry.status
+    path, status = escape_unprintable(entry.path), entry.status
     if stat.S_ISDIR(status.st_mode):
         return f"{path}/"
     if stat.S_ISREG(status.st_mode):
         return f"{path}  {_size(status.st_size)}"
     if stat.S_ISLNK(status.st_mode):
         try:
-            return f"{path} -> {shown(os.readlink(entry.name, dir_fd=entry.folder))}"
+            return f"{path} -> {escape_unprintable(os.readlink(entry.name, dir_fd=entry.folder))}"
         except OSError:
             return f"{path}  (a link)"
-    return f"{path}  ({kind_of(status)})"
+    return f"{path}  ({file_kind(status)})"
 
 
 def _size(count: int) -> str:

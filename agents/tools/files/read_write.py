@@ -14,19 +14,23 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from agents.errors import ToolError
-from agents.redaction.named_values import TAKEN_OUT
-from agents.tools.context import current_scene, without_secrets
-from agents.tools.files.dir_entry import Spot, require_plain, shown
+from agents.redaction.named_values import REDACTED
+from agents.tools.context import current_tool_context, redact_secrets
+from agents.tools.files.dir_entry import (
+    DirEntry,
+    escape_unprintable,
+    require_regular_file,
+)
 from agents.tools.files.line_reader import (
     BOM,
-    WHOLE,
-    Contents,
-    after,
+    MAX_WHOLE_BYTES,
+    FileReader,
     binary_kind,
     digest_of,
     fingerprint,
-    head_of,
-    lines_of,
+    read_head,
+    skip_lines,
+    split_lines,
 )
 from agents.tools.files.list import list_files
 from agents.tools.files.search import search_files
@@ -68,17 +72,17 @@ def read_file(path: str, offset: Positive = 1, limit: Positive = LINES) -> str:
         offset: the first line, counted from 1.
         limit: how many lines.
     """
-    scene = current_scene()
+    scene = current_tool_context()
     with Workspace(scene.workspace).find(path) as spot:
         with spot.open_file() as (descriptor, status):
-            if (kind := binary_kind(head_of(descriptor))) is not None:
+            if (kind := binary_kind(read_head(descriptor))) is not None:
                 raise ToolError(
-                    f"{shown(spot.path)} is no text that can be read here: it is {kind} of"
+                    f"{escape_unprintable(spot.path)} is no text that can be read here: it is {kind} of"
                     f" {status.st_size:,} bytes"
                 )
-            contents = Contents(descriptor, status)
-            answer = _page(contents, offset, limit, shown(spot.path))
-            scene.desk.note_read(spot.real, contents.fingerprint())
+            contents = FileReader(descriptor, status)
+            answer = _page(contents, offset, limit, escape_unprintable(spot.path))
+            scene.seen_files.note_read(spot.real, contents.fingerprint())
             return answer
 
 
@@ -94,22 +98,26 @@ def write_file(path: str, content: str) -> str:
         content: all that is to be in the file.
     """
     data = _encoded(content)
-    scene = current_scene()
+    scene = current_tool_context()
     with Workspace(scene.workspace).find(path, make_folders=True) as spot:
-        with scene.desk.shelf.in_hand(spot.real):
+        with scene.seen_files.registry.lock_file(spot.real):
             if is_there := (found := spot.status()) is not None:
-                require_plain(found, spot.path)
+                require_regular_file(found, spot.path)
                 _require_writable(found.st_mode, spot)
                 with spot.open_file() as (descriptor, found):
-                    now = _known_by(Contents(descriptor, found))
-                    scene.desk.require_seen(spot.real, now, path=shown(spot.path))
-                if TAKEN_OUT in content:
+                    now = _known_by(FileReader(descriptor, found))
+                    scene.seen_files.require_seen(
+                        spot.real, now, path=escape_unprintable(spot.path)
+                    )
+                if REDACTED in content:
                     _require_no_secrets(spot, scene.redact)
             written = spot.replace(data, found)
-            scene.desk.note_written(spot.real, fingerprint(written, digest_of(data)))
+            scene.seen_files.note_written(
+                spot.real, fingerprint(written, digest_of(data))
+            )
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
     return (
-        f"{'overwrote' if is_there else 'created'} {shown(spot.path)}:"
+        f"{'overwrote' if is_there else 'created'} {escape_unprintable(spot.path)}:"
         f" {_counted(lines, 'line')}, {_counted(len(data), 'byte')}"
     )
 
@@ -134,38 +142,44 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
         )
     if before == instead:
         raise ToolError("old and new are the same: nothing would change")
-    scene = current_scene()
+    scene = current_tool_context()
     with Workspace(scene.workspace).find(path) as spot:
-        with scene.desk.shelf.in_hand(spot.real):
+        with scene.seen_files.registry.lock_file(spot.real):
             with spot.open_file() as (descriptor, status):
                 _require_writable(status.st_mode, spot)
-                if status.st_size > WHOLE:
+                if status.st_size > MAX_WHOLE_BYTES:
                     raise ToolError(
-                        f"{shown(spot.path)} has {status.st_size:,} bytes, and files of more"
-                        f" than {WHOLE:,} are not edited: change it with a command, or write"
+                        f"{escape_unprintable(spot.path)} has {status.st_size:,} bytes, and files of more"
+                        f" than {MAX_WHOLE_BYTES:,} are not edited: change it with a command, or write"
                         " it anew"
                     )
-                contents = Contents(descriptor, status)
+                contents = FileReader(descriptor, status)
                 data = b"".join(contents.chunks())
             now = contents.fingerprint()
-            scene.desk.require_seen(spot.real, now, path=shown(spot.path))
+            scene.seen_files.require_seen(
+                spot.real, now, path=escape_unprintable(spot.path)
+            )
             if (kind := binary_kind(data)) is not None:
-                raise ToolError(f"{shown(spot.path)} is {kind}: only text is edited")
-            text = _Text(data)
+                raise ToolError(
+                    f"{escape_unprintable(spot.path)} is {kind}: only text is edited"
+                )
+            text = _EditableText(data)
             places = text.places(before, apart=len(before) if all else 1)
             if not places:
-                raise ToolError(_not_found(data, before, shown(spot.path)))
+                raise ToolError(_not_found(data, before, escape_unprintable(spot.path)))
             if len(places) > 1 and not all:
                 raise ToolError(
-                    f"old is in {shown(spot.path)} {len(places)} times, in the lines"
+                    f"old is in {escape_unprintable(spot.path)} {len(places)} times, in the lines"
                     f" {_numbers(text, places)}: give more of the lines around the one you"
                     " mean, or all=true to replace every one"
                 )
             data = text.replaced(places, len(before), instead)
             written = spot.replace(data, status)
-            scene.desk.note_written(spot.real, fingerprint(written, digest_of(data)))
+            scene.seen_files.note_written(
+                spot.real, fingerprint(written, digest_of(data))
+            )
     return (
-        f"edited {shown(spot.path)}: replaced {_counted(len(places), 'place')}, in line"
+        f"edited {escape_unprintable(spot.path)}: replaced {_counted(len(places), 'place')}, in line"
         f" {_numbers(text, places)}"
     )
 
@@ -174,7 +188,7 @@ FILES: Final = (read_file, write_file, edit_file, list_files, search_files)
 """All that an agent needs to work on the files of its workspace."""
 
 
-class _Text:
+class _EditableText:
     """A file in which every line ends with a new line alone, and that knows how it really is."""
 
     def __init__(self, data: bytes) -> None:
@@ -207,23 +221,23 @@ class _Text:
     def replaced(self, places: list[int], length: int, new: bytes) -> bytes:
         """Return the file with something else in these places."""
         new = new.replace(b"\n", self._ending)
-        if len(self._data) + len(places) * (len(new) - length) > WHOLE:
-            raise ToolError(f"the file would have more than {WHOLE:,} bytes")
+        if len(self._data) + len(places) * (len(new) - length) > MAX_WHOLE_BYTES:
+            raise ToolError(f"the file would have more than {MAX_WHOLE_BYTES:,} bytes")
         parts: list[bytes] = []
         done = 0
         for place in places:
-            parts += [self._data[done : self._really(place)], new]
-            done = self._really(place + length)
+            parts += [self._data[done : self._raw_offset(place)], new]
+            done = self._raw_offset(place + length)
         return b"".join([*parts, self._data[done:]])
 
-    def _really(self, place: int) -> int:
+    def _raw_offset(self, place: int) -> int:
         return place + bisect_left(self._returns, place)
 
 
-def _page(contents: Contents, offset: int, limit: int, path: str) -> str:
+def _page(contents: FileReader, offset: int, limit: int, path: str) -> str:
     page: list[str] = []
     room = CHARACTERS
-    lines = lines_of(after(offset - 1, contents.chunks()), LINE + LONGEST_WORD)
+    lines = split_lines(skip_lines(offset - 1, contents.chunks()), LINE + LONGEST_WORD)
     for text, cut in islice(lines, limit):
         number = offset + len(page)
         page.append(f"{number:>6}\t{_shown(text.removeprefix(BOM.decode()), cut)}")
@@ -240,7 +254,7 @@ def _page(contents: Contents, offset: int, limit: int, path: str) -> str:
     if not page:
         notes.append("the file is empty")
     # Not by asking for the next line: that may be gigabytes long.
-    elif contents.lines > last or contents.left:
+    elif contents.lines > last or contents.bytes_left:
         of = "" if contents.is_long else f" of {contents.lines}"
         notes.append(f"lines {offset} to {last}{of}: read on with offset={last + 1}")
     if any("\N{REPLACEMENT CHARACTER}" in line for line in page):
@@ -256,27 +270,27 @@ def _shown(text: str, cut: int) -> str:
         return text
     cut += len(text[LINE:].encode())
     # First without secrets: nobody would know half of one.
-    return f"{without_secrets(text)[:LINE]} [{cut:,} more bytes in this line]"
+    return f"{redact_secrets(text)[:LINE]} [{cut:,} more bytes in this line]"
 
 
-def _known_by(contents: Contents) -> Fingerprint:
+def _known_by(contents: FileReader) -> Fingerprint:
     if not contents.is_long:
         for _ in contents.chunks():
             pass
     return contents.fingerprint()
 
 
-def _require_writable(mode: int, spot: Spot) -> None:
+def _require_writable(mode: int, spot: DirEntry) -> None:
     # Putting another file in its place would need no permission of its own.
     if not mode & 0o222 or not spot.is_writable():
-        raise ToolError(f"{shown(spot.path)} is read-only")
+        raise ToolError(f"{escape_unprintable(spot.path)} is read-only")
 
 
 def _not_found(data: bytes, wanted: bytes, path: str) -> str:
     """Say that a text is not in a file, and which lines come near."""
     # The longest line says most of what is meant.
     line = max((it.strip() for it in wanted.decode().split("\n")), key=len)[:COMPARED]
-    there = [text for text, _ in lines_of([data], LINE + LONGEST_WORD)]
+    there = [text for text, _ in split_lines([data], LINE + LONGEST_WORD)]
     like = [text.strip()[:COMPARED] for text in there]
     near = [index for index, text in enumerate(like) if text == line][:3]
     if not near:
@@ -289,20 +303,20 @@ def _not_found(data: bytes, wanted: bytes, path: str) -> str:
     return f"{says}. The nearest lines are:\n{nearest}"
 
 
-def _numbers(text: _Text, places: list[int]) -> str:
+def _numbers(text: _EditableText, places: list[int]) -> str:
     numbers = ", ".join(str(text.line(place)) for place in places[:10])
     return f"{numbers}, ..." if len(places) > 10 else numbers
 
 
-def _require_no_secrets(spot: Spot, redact: Callable[[str], str]) -> None:
+def _require_no_secrets(spot: DirEntry, redact: Callable[[str], str]) -> None:
     """Refuse to put what the model was shown instead of a secret in the place of the secret."""
     with spot.open_file() as (descriptor, status):
-        whole = b"".join(Contents(descriptor, status).chunks())
+        whole = b"".join(FileReader(descriptor, status).chunks())
     old = whole.decode(errors="replace")
     if redact(old) != old:
         raise ToolError(
-            f"{shown(spot.path)} holds secrets that you were not shown, and what you write has"
-            f" {TAKEN_OUT} in it: change other lines of it with edit_file"
+            f"{escape_unprintable(spot.path)} holds secrets that you were not shown, and what you write has"
+            f" {REDACTED} in it: change other lines of it with edit_file"
         )
 
 

@@ -13,9 +13,19 @@ from itertools import takewhile
 from typing import Final
 
 from agents.errors import ToolError
-from agents.tools.context import current_scene, without_secrets
-from agents.tools.files.dir_entry import Spot, open_plain, shown, telling
-from agents.tools.files.line_reader import Contents, binary_kind, head_of, lines_of
+from agents.tools.context import current_tool_context, redact_secrets
+from agents.tools.files.dir_entry import (
+    DirEntry,
+    escape_unprintable,
+    open_regular_file,
+    os_errors_as_tool_errors,
+)
+from agents.tools.files.line_reader import (
+    FileReader,
+    binary_kind,
+    read_head,
+    split_lines,
+)
 from agents.tools.files.list import Glob, Walk
 from agents.tools.files.workspace import Workspace
 from agents.tools.tool import tool
@@ -54,9 +64,9 @@ def search_files(
     """
     fits = _expression(f"(?i){pattern}" if ignore_case else pattern)
     walk = Walk(Glob(glob if "/" in glob else f"**/{glob}", hidden=hidden))
-    with Workspace(current_scene().workspace).find(path) as spot:
+    with Workspace(current_tool_context().workspace).find(path) as spot:
         search = Search(fits, seconds=SECONDS)
-        search.go(spot, walk)
+        search.run(spot, walk)
     return "\n".join([*search.report(), *walk.notes()])
 
 
@@ -68,7 +78,7 @@ class Search:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
         self._found: list[str] = []
-        self._room = CHARACTERS
+        self._characters_left = CHARACTERS
         self._left_out = 0
         self._files = 0
         self._binary = 0
@@ -76,44 +86,49 @@ class Search:
         self._closed: list[str] = []
         self._is_over = False
 
-    def go(self, spot: Spot, walk: Walk) -> None:
+    def run(self, spot: DirEntry, walk: Walk) -> None:
         """Search a file, or all in a folder that the walk comes to."""
         status = spot.status()
         if status is not None and stat.S_ISREG(status.st_mode):
-            self._look_at(spot.name, spot.folder, spot.path)
+            self._search_file(spot.name, spot.folder, spot.path)
             return
         with closing(walk.entries(spot)) as entries:
             for entry in entries:
                 if not self._has_time():
                     return
                 if stat.S_ISREG(entry.status.st_mode):
-                    self._look_at(entry.name, entry.folder, entry.path)
+                    self._search_file(entry.name, entry.folder, entry.path)
 
-    def _look_at(self, name: str, folder: int, path: str) -> None:
+    def _search_file(self, name: str, folder: int, path: str) -> None:
         try:
-            with telling(path), open_plain(name, folder, path) as (file, status):
+            with (
+                os_errors_as_tool_errors(path),
+                open_regular_file(name, folder, path) as (file, status),
+            ):
                 self._files += 1
-                if binary_kind(head_of(file)) is not None:
+                if binary_kind(read_head(file)) is not None:
                     self._binary += 1
                 else:
-                    self._read(Contents(file, status), path)
+                    self._read(FileReader(file, status), path)
         except ToolError as exc:
             self._closed.append(str(exc))
 
-    def _read(self, contents: Contents, path: str) -> None:
+    def _read(self, contents: FileReader, path: str) -> None:
         # Between chunks too, since a line may be gigabytes long.
         chunks = takewhile(lambda _: self._has_time(), contents.chunks())
-        for number, (text, cut) in enumerate(lines_of(chunks, SEARCHED), start=1):
+        for number, (text, cut) in enumerate(split_lines(chunks, SEARCHED), start=1):
             if not self._has_time():
                 return
             self._cut += bool(cut)
             if not self._fits(text):
                 continue
-            if len(self._found) >= MATCHES or self._room < 0:
+            if len(self._found) >= MATCHES or self._characters_left < 0:
                 self._left_out += 1
                 continue
-            self._found.append(f"{shown(path)}:{number}: {_in_short(text)}")
-            self._room -= len(self._found[-1]) + 1
+            self._found.append(
+                f"{escape_unprintable(path)}:{number}: {_in_short(text)}"
+            )
+            self._characters_left -= len(self._found[-1]) + 1
 
     def _has_time(self) -> bool:
         self._is_over = self._is_over or time.monotonic() >= self._end
@@ -152,7 +167,7 @@ def _in_short(line: str) -> str:
     if len(line) <= SHOWN:
         return line.strip()
     # First without secrets: nobody would know half of one.
-    return f"{without_secrets(line)[:SHOWN].strip()} ..."
+    return f"{redact_secrets(line)[:SHOWN].strip()} ..."
 
 
 def _expression(pattern: str) -> Callable[[str], bool]:
@@ -169,7 +184,7 @@ def _expression(pattern: str) -> Callable[[str], bool]:
         ).is_valid
     except (jsonschema_rs.ValidationError, ValueError) as exc:
         raise ToolError(
-            f"{shown(pattern)!r} is no regular expression that can be used here: it has no"
+            f"{escape_unprintable(pattern)!r} is no regular expression that can be used here: it has no"
             " look-around and no back-references, is not very long when its repetitions are"
             " written out, and has a backslash before each ( [ { that stands for itself"
         ) from exc

@@ -32,66 +32,66 @@ class Fingerprint:
     digest: bytes | None
     """Of what is in it; None where it is too long to be read for that."""
 
-    def is_of(self, other: "Fingerprint") -> bool:
+    def has_same_content(self, other: "Fingerprint") -> bool:
         """Tell whether both are of the same content."""
         if self.digest is not None and other.digest is not None:
             return (self.size, self.digest) == (other.size, other.digest)
         return attrs.evolve(self, digest=None) == attrs.evolve(other, digest=None)
 
 
-class Shelf:
+class FileRegistry:
     """The files of a house: who has one in hand, and who wrote it last. All desks share one."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._hands: WeakValueDictionary[str, _Hand] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, _FileLock] = WeakValueDictionary()
         self._writers: OrderedDict[str, tuple[str, Fingerprint]] = OrderedDict()
 
     @contextmanager
-    def in_hand(self, file: str) -> Generator[None]:
+    def lock_file(self, file: str) -> Generator[None]:
         """Have a file for oneself, as far as the house goes. Only for worker threads: it blocks."""
         # Where case or accents make no other file, two spellings must not make two hands.
         key = unicodedata.normalize("NFC", file).casefold()
         with self._guard:
-            hand = self._hands.get(key) or _Hand()
-            self._hands[key] = hand
+            hand = self._locks.get(key) or _FileLock()
+            self._locks[key] = hand
         with hand.lock:
             yield
 
-    def sign(self, file: str, who: str, written: Fingerprint) -> None:
+    def record_writer(self, file: str, task_path: str, written: Fingerprint) -> None:
         """Remember who wrote a file."""
         with self._guard:
-            self._writers[file] = who, written
+            self._writers[file] = task_path, written
             self._writers.move_to_end(file)
             if len(self._writers) > WRITERS:
                 self._writers.popitem(last=False)
 
-    def writer(self, file: str, found: Fingerprint) -> str | None:
+    def last_writer(self, file: str, found: Fingerprint) -> str | None:
         """Return who wrote the file as it was found, if it was one of the house."""
         with self._guard:
             who, written = self._writers.get(file, (None, found))
-        return who if written.is_of(found) else None
+        return who if written.has_same_content(found) else None
 
 
-class _Hand:
+class _FileLock:
     """It is forgotten with the last one who uses it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
-class Desk:
+class SeenFiles:
     """The files that one task has read or written, each as it was then."""
 
-    def __init__(self, shelf: Shelf, who: str) -> None:
+    def __init__(self, registry: FileRegistry, task_path: str) -> None:
         """Set up the desk of a task.
 
         Args:
             shelf: that of the house.
             who: the path of the task, by which its siblings know it.
         """
-        self.shelf: Final = shelf
-        self._who = who
+        self.registry: Final = registry
+        self._task_path = task_path
         self._seen: dict[str, Fingerprint] = {}
 
     def note_read(self, file: str, found: Fingerprint) -> None:
@@ -99,7 +99,7 @@ class Desk:
 
     def note_written(self, file: str, written: Fingerprint) -> None:
         self._seen[file] = written
-        self.shelf.sign(file, self._who, written)
+        self.registry.record_writer(file, self._task_path, written)
 
     def require_seen(self, file: str, found: Fingerprint, *, path: str) -> None:
         """Raise `ToolError` if the task does not know what is in the file now.
@@ -115,12 +115,12 @@ class Desk:
                 f"{path} is there already, and you have not read it: read it first, then"
                 " repeat your change"
             )
-        if seen.is_of(found):
+        if seen.has_same_content(found):
             return
-        writer = self.shelf.writer(file, found)
+        writer = self.registry.last_writer(file, found)
         happened = (
             "has changed"
-            if writer is None or writer == self._who
+            if writer is None or writer == self._task_path
             else f"was changed by {writer}"
         )
         raise ToolError(

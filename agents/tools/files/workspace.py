@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from agents.errors import ToolError
-from agents.tools.files.dir_entry import DEEPEST, Spot, enter, missing, shown, telling
+from agents.tools.files.dir_entry import (
+    MAX_DEPTH,
+    DirEntry,
+    escape_unprintable,
+    not_found_error,
+    open_folder_at,
+    os_errors_as_tool_errors,
+)
 
 # Links that a path may lead through, as in the kernel.
 LINKS: Final = 40
@@ -34,7 +41,7 @@ class Workspace:
         self._roots = {_parts(self._real), _parts(str(folder.absolute()))}
 
     @contextmanager
-    def find(self, path: str, *, make_folders: bool = False) -> Generator["Spot"]:
+    def find(self, path: str, *, make_folders: bool = False) -> Generator["DirEntry"]:
         """Follow a path as far as its last name, which need not be there.
 
         Args:
@@ -44,15 +51,15 @@ class Workspace:
         Raises:
             ToolError: it leads out of the workspace, or nowhere.
         """
-        with telling(path):
-            _require_plain_words(path)
+        with os_errors_as_tool_errors(path):
+            _require_valid_path(path)
             waiting = deque(self._inside(path, path))
-            if len(waiting) > DEEPEST:
+            if len(waiting) > MAX_DEPTH:
                 raise _too_deep(path)
             held = [("", _open_top(self._real))]
             try:
                 name = self._follow(path, waiting, held, make_folders=make_folders)
-                yield Spot(
+                yield DirEntry(
                     self._real, tuple(name for name, _ in held), held[-1][1], name
                 )
             finally:
@@ -97,7 +104,7 @@ class Workspace:
                 continue
             if not waiting:
                 return name
-            if len(held) > DEEPEST:
+            if len(held) > MAX_DEPTH:
                 raise _too_deep(path)
             # What one only passes on the way back must be there.
             make = make_folders and ".." not in waiting
@@ -116,13 +123,13 @@ def _enter(name: str, held: list[tuple[str, int]], *, make: bool) -> int:
     folder = held[-1][1]
     path = "/".join([*(it for it, _ in held[1:]), name])
     try:
-        return enter(name, folder, path)
+        return open_folder_at(name, folder, path)
     except FileNotFoundError:
         if not make:
-            raise missing(name, folder, path) from None
+            raise not_found_error(name, folder, path) from None
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
-    return enter(name, folder, path)
+    return open_folder_at(name, folder, path)
 
 
 def _link_target(name: str, folder: int) -> str | None:
@@ -134,25 +141,27 @@ def _link_target(name: str, folder: int) -> str | None:
 
 
 def _outside(path: str) -> ToolError:
-    return ToolError(f"{shown(path)!r} leads out of the workspace: {RULE}")
+    return ToolError(f"{escape_unprintable(path)!r} leads out of the workspace: {RULE}")
 
 
 def _too_deep(path: str) -> ToolError:
-    return ToolError(f"{shown(path)!r} is more than {DEEPEST} folders deep")
+    return ToolError(
+        f"{escape_unprintable(path)!r} is more than {MAX_DEPTH} folders deep"
+    )
 
 
 def _parts(path: str) -> tuple[str, ...]:
     return tuple(name for name in path.split("/") if name not in {"", "."})
 
 
-def _require_plain_words(path: str) -> None:
+def _require_valid_path(path: str) -> None:
     if len(path) > CHARACTERS:
         raise ToolError(f"a path has at most {CHARACTERS} characters")
     # What stands for no character cannot be encoded.
     is_text = path.encode(errors="replace").decode() == path
     if not is_text or any(ord(char) < 32 or ord(char) == 127 for char in path):
         raise ToolError(
-            f"'{shown(path)}' is refused: there are no control characters in a path, such as"
+            f"'{escape_unprintable(path)}' is refused: there are no control characters in a path, such as"
             " NUL and new lines, and nothing that is no character"
         )
     # Whoever writes it means a folder outside, and would be wrong about what they have done.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agents.messages import CallId
-from agents.tools.terminal.output_buffer import KeptOutput
+from agents.tools.terminal.output_buffer import OutputBuffer
 from agents.tools.tool import CallKey
 
 
@@ -30,7 +30,7 @@ class BackgroundCommand(Protocol):
     @property
     def pid(self) -> int: ...
     @property
-    def output(self) -> KeptOutput: ...
+    def output(self) -> OutputBuffer: ...
     @property
     def exit_code(self) -> int | None:
         """Negative if a signal has ended it; None while it runs, or if nobody knows."""
@@ -47,11 +47,11 @@ class BackgroundCommand(Protocol):
         ...
 
 
-class Processes(Protocol):
+class BackgroundCommands(Protocol):
     """The commands that one task has started in the background."""
 
     @property
-    def can_tell(self) -> bool:
+    def can_notify(self) -> bool:
         """Whether somebody is told when a command ends after the turn that started it."""
         ...
 
@@ -96,7 +96,7 @@ class Processes(Protocol):
         ...
 
     def unread(
-        self, command: BackgroundCommand, *, but: int, context: int
+        self, command: BackgroundCommand, *, hold_back: int, context: int
     ) -> tuple[str, str]:
         """Return what a command has printed since this was asked last, and what came before that.
 

@@ -58,7 +58,7 @@ class LogView:
     """How many lines there are, with those that are not kept."""
 
 
-class KeptOutput:
+class OutputBuffer:
     """The first and the last characters of an output that may be without end."""
 
     def __init__(self, *, head: int = HEAD, tail: int = TAIL) -> None:
@@ -105,7 +105,7 @@ class KeptOutput:
     def tail_text(self, characters: int) -> str:
         """Return the last characters, from the beginning of a word on."""
         text = self.since(self.total - characters)[0]
-        return text if characters >= self.total else _after_a_cut(text)
+        return text if characters >= self.total else _without_first_word(text)
 
     def since(self, mark: int) -> tuple[str, int]:
         """Return what has come since a mark, and the mark for the next time.
@@ -120,7 +120,7 @@ class KeptOutput:
         before = self._first.getvalue()[mark:]
         if begin == end:
             return before + after, self.total
-        before, after = before_a_cut(before), _after_a_cut(after)
+        before, after = without_last_word(before), _without_first_word(after)
         missing = self.total - mark - len(before) - len(after)
         return f"{before}\n{self._missing(missing)}\n{after}", self.total
 
@@ -135,7 +135,7 @@ class KeptOutput:
             kept, start = self._first.getvalue(), 0
         return kept[max(0, mark - characters - start) : max(0, mark - start)]
 
-    def loose_end(self) -> int:
+    def open_word_length(self) -> int:
         """Return how many of the last characters are a word that may go on: half a secret, maybe.
 
         If nothing has come since this was asked last, it is none: a question has no end.
@@ -163,7 +163,10 @@ class KeptOutput:
         if gap == gap_end:
             shown = (self._first.getvalue() + ending).split("\n")[begin:end]
             return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
-        first, ending = before_a_cut(self._first.getvalue()), _after_a_cut(ending)
+        first, ending = (
+            without_last_word(self._first.getvalue()),
+            _without_first_word(ending),
+        )
         beginning = first.split("\n")
         shown = beginning[begin:end]
         goes_on_at = self._new_lines - ending.count("\n")
@@ -223,12 +226,12 @@ class KeptOutput:
         return _CONTROLS.sub("\ufffd", text)
 
 
-def before_a_cut(text: str) -> str:
+def without_last_word(text: str) -> str:
     """Return a text without its last word; of an endless one, without what may be a key."""
     return text[: len(text) - _length_of_word(text[: -LONGEST_WORD - 2 : -1])]
 
 
-def _after_a_cut(text: str) -> str:
+def _without_first_word(text: str) -> str:
     """Return a text without its first word; of an endless one, without what may be a key."""
     return text[_length_of_word(text) :]
 

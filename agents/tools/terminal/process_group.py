@@ -22,8 +22,12 @@ import trio
 
 from agents.errors import ToolError
 from agents.nurseries import raising_one_error
-from agents.tools.terminal.output_buffer import KeptOutput, before_a_cut
-from agents.tools.terminal.process_tags import open_pidfd, signal_carriers_soon, tagged
+from agents.tools.terminal.output_buffer import OutputBuffer, without_last_word
+from agents.tools.terminal.process_tags import (
+    open_pidfd,
+    signal_tagged_in_thread,
+    with_tag,
+)
 
 GRACE_SECONDS: Final = 1.0
 # So long may what was started in the background outlive the shell, as a `>(tee log)` does.
@@ -31,7 +35,7 @@ DRAIN_SECONDS: Final = 0.5
 # What is killed ends in milliseconds, unless it waits in the kernel: for a disk, for a device.
 KERNEL_SECONDS: Final = 5.0
 # Somebody whom we cannot find may hold the pipe.
-LAST_WORDS_SECONDS: Final = 0.2
+FINAL_OUTPUT_SECONDS: Final = 0.2
 # Those who are killed are not waited for longer than this before we look again who there is.
 ROUND_SECONDS: Final = 0.05
 # What is heard of a line.
@@ -41,17 +45,17 @@ CHUNK: Final = 16_384
 
 
 @asynccontextmanager
-async def running(
+async def open_command(
     command: str,
     *,
     cwd: Path,
     environ: Mapping[str, str],
     tag: str,
-    output: KeptOutput,
+    output: OutputBuffer,
     stdin: bool = False,
-    heard: Callable[[str], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
     grace: float = GRACE_SECONDS,
-) -> AsyncGenerator["Running"]:
+) -> AsyncGenerator["RunningCommand"]:
     """Run a command in a shell, and end all of it with the block.
 
     The shell is `/bin/bash` if there is one, because that is what models write, else `/bin/sh`.
@@ -71,30 +75,30 @@ async def running(
         ToolError: it cannot be started; says why.
     """
     process = await _start(
-        command, cwd, tagged(environ, tag), PIPE if stdin else DEVNULL
+        command, cwd, with_tag(environ, tag), PIPE if stdin else DEVNULL
     )
     # No checkpoint from here on until somebody sees to its end.
-    this = Running(process, tag=tag, output=output, grace=grace)
+    this = RunningCommand(process, tag=tag, output=output, grace=grace)
     with raising_one_error():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(this.live, heard)
+            nursery.start_soon(this.supervise, on_line)
             try:
                 yield this
             finally:
-                this.ask_to_end()
+                this.request_end()
 
 
-class Running:
+class RunningCommand:
     """A command that runs, or has ended with all that it started."""
 
     def __init__(
-        self, process: trio.Process, *, tag: str, output: KeptOutput, grace: float
+        self, process: trio.Process, *, tag: str, output: OutputBuffer, grace: float
     ) -> None:
         self.pid: Final = process.pid
         """The id of its shell, its process group and its session."""
         self.tag: Final = tag
         self.output: Final = output
-        self.code: int | None = None
+        self.exit_code: int | None = None
         """How the shell exited, once all has ended; the number of a signal is negative."""
         self.left_behind = False
         """The shell exited and left processes that were still running. They were ended."""
@@ -106,27 +110,27 @@ class Running:
             self._pidfd = open_pidfd(process.pid)
         except ProcessLookupError:  # somebody ignores SIGCHLD, and it has ended
             self._pidfd = None
-        self._until_asked = trio.CancelScope(shield=True)
-        self._writing = trio.Lock()
+        self._until_end_requested = trio.CancelScope(shield=True)
+        self._write_lock = trio.Lock()
         self._drained = trio.Event()
-        self._over = trio.Event()
+        self._ended = trio.Event()
 
     async def wait(self) -> int:
         """Wait until all has ended and all was heard, and return how the shell exited.
 
         A signal's number is negative.
         """
-        await self._over.wait()
-        return -signal.SIGKILL if self.code is None else self.code
+        await self._ended.wait()
+        return -signal.SIGKILL if self.exit_code is None else self.exit_code
 
     async def end(self) -> None:
         """End all of it: ask, grant the grace, kill. Wait until it has ended."""
-        self.ask_to_end()
-        await self._over.wait()
+        self.request_end()
+        await self._ended.wait()
 
-    def ask_to_end(self) -> None:
+    def request_end(self) -> None:
         """Begin to end all of it."""
-        self._until_asked.cancel()
+        self._until_end_requested.cancel()
 
     async def write(self, text: str) -> None:
         """Write to its stdin, and wait until all is in the pipe.
@@ -136,7 +140,7 @@ class Running:
         """
         stdin = self._stdin()
         try:
-            async with self._writing:
+            async with self._write_lock:
                 await stdin.send_all(text.encode(errors="replace"))
         except trio.BrokenResourceError as exc:
             raise ToolError(
@@ -151,13 +155,13 @@ class Running:
         """Let it read the end of the file. Twice is as good as once."""
         await self._stdin().aclose()
 
-    async def live(self, heard: Callable[[str], None] | None) -> None:
+    async def supervise(self, on_line: Callable[[str], None] | None) -> None:
         """See it through. Only `running` calls this, once."""
         with trio.CancelScope(shield=True), raising_one_error():
             try:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._read, heard)
-                    await self._see_through()
+                    nursery.start_soon(self._read, on_line)
+                    await self._run_to_end()
                     nursery.cancel_scope.cancel()
             finally:
                 for stream in (self._process.stdin, self._process.stdout):
@@ -165,49 +169,49 @@ class Running:
                         await stream.aclose()
                 if self._pidfd is not None:
                     os.close(self._pidfd)
-                self._over.set()
+                self._ended.set()
 
-    async def _read(self, heard: Callable[[str], None] | None) -> None:
+    async def _read(self, on_line: Callable[[str], None] | None) -> None:
         stdout = self._process.stdout
         assert stdout is not None
-        tell = _tell_nobody if heard is None else _Lines(heard).take
+        tell = _ignore_text if on_line is None else _LineSplitter(on_line).feed
         is_read = False
         try:
-            while chunk := await stdout.receive_some(CHUNK if heard else None):
+            while chunk := await stdout.receive_some(CHUNK if on_line else None):
                 tell(self.output.write(chunk))
             is_read = True
         finally:
             self._drained.set()
             rest = self.output.finish()
             if not is_read:  # it was cut off, or whoever listens failed
-                self.ask_to_end()
+                self.request_end()
         tell(rest, is_end=True)
 
-    async def _see_through(self) -> None:
+    async def _run_to_end(self) -> None:
         # A reader that fails must not break this off.
         with trio.CancelScope(shield=True):
-            with self._until_asked:
-                await self._leader_exited()
+            with self._until_end_requested:
+                await self._wait_leader_exited()
                 with trio.move_on_after(DRAIN_SECONDS) as draining:
                     await self._drained.wait()
-                    await self._carriers_gone()
+                    await self._wait_tagged_gone()
                 if draining.cancelled_caught:
                     # It may only have taken long to look.
                     with trio.move_on_after(KERNEL_SECONDS):
-                        pids = await signal_carriers_soon(self.tag)
+                        pids = await signal_tagged_in_thread(self.tag)
                         self.left_behind = bool(pids) or not self._drained.is_set()
-            if self._until_asked.cancelled_caught or self.left_behind:
+            if self._until_end_requested.cancelled_caught or self.left_behind:
                 await self._end_group()
                 await self._reap()
-                await self._sweep()
-                with trio.move_on_after(LAST_WORDS_SECONDS):
+                await self._kill_tagged()
+                with trio.move_on_after(FINAL_OUTPUT_SECONDS):
                     await self._drained.wait()
             else:
                 # Nobody with the tag is left; who is without it in the group goes here.
                 self._signal_group(signal.SIGKILL)
                 await self._reap()
 
-    async def _leader_exited(self) -> None:
+    async def _wait_leader_exited(self) -> None:
         if self._pidfd is not None:
             await trio.lowlevel.wait_readable(self._pidfd)
         else:
@@ -219,29 +223,29 @@ class Running:
         self._signal_group(signal.SIGTERM)
         self._signal_group(signal.SIGCONT)  # who is stopped cannot end
         with trio.move_on_after(self._grace):
-            await self._leader_exited()
+            await self._wait_leader_exited()
             # Whoever left the group was not asked, and is not waited for.
-            await self._carriers_gone(only_in_group=True)
+            await self._wait_tagged_gone(only_in_group=True)
         self._signal_group(signal.SIGKILL)
 
-    async def _carriers_gone(self, *, only_in_group: bool = False) -> None:
-        while pids := await signal_carriers_soon(self.tag):
+    async def _wait_tagged_gone(self, *, only_in_group: bool = False) -> None:
+        while pids := await signal_tagged_in_thread(self.tag):
             if only_in_group:
                 pids = [pid for pid in pids if _group_of(pid) == self.pid]
                 if not pids:
                     return
-            await _all_gone(pids)
+            await _wait_all_gone(pids)
 
     async def _reap(self) -> None:
         with trio.move_on_after(KERNEL_SECONDS) as scope:
-            self.code = await self._process.wait()
+            self.exit_code = await self._process.wait()
         self.is_stuck = scope.cancelled_caught
 
-    async def _sweep(self) -> None:
+    async def _kill_tagged(self) -> None:
         with trio.move_on_after(KERNEL_SECONDS) as scope:
-            while pids := await signal_carriers_soon(self.tag, signal.SIGKILL):
+            while pids := await signal_tagged_in_thread(self.tag, signal.SIGKILL):
                 with trio.move_on_after(ROUND_SECONDS):
-                    await _all_gone(pids)
+                    await _wait_all_gone(pids)
         self.is_stuck |= scope.cancelled_caught
 
     def _signal_group(self, sent: signal.Signals) -> None:
@@ -255,29 +259,29 @@ class Running:
         return self._process.stdin
 
 
-class _Lines:
+class _LineSplitter:
     """Cuts text into lines for a listener."""
 
-    def __init__(self, heard: Callable[[str], None]) -> None:
-        self._heard = heard
-        self._begun = ""
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._heard = on_line
+        self._partial = ""
 
-    def take(self, text: str, *, is_end: bool = False) -> None:
+    def feed(self, text: str, *, is_end: bool = False) -> None:
         *lines, rest = text.split("\n")
         for line in lines:
-            self._tell(self._begun + line)
-            self._begun = ""
+            self._emit_line(self._partial + line)
+            self._partial = ""
         # One more than is told, to know that there was more.
-        if len(self._begun) <= LINE:
-            self._begun += rest[: LINE + 1 - len(self._begun)]
-        if is_end and self._begun:
-            self._tell(self._begun)
+        if len(self._partial) <= LINE:
+            self._partial += rest[: LINE + 1 - len(self._partial)]
+        if is_end and self._partial:
+            self._emit_line(self._partial)
 
-    def _tell(self, line: str) -> None:
-        self._heard(line if len(line) <= LINE else before_a_cut(line[:LINE]))
+    def _emit_line(self, line: str) -> None:
+        self._heard(line if len(line) <= LINE else without_last_word(line[:LINE]))
 
 
-def _tell_nobody(text: str, *, is_end: bool = False) -> None:
+def _ignore_text(text: str, *, is_end: bool = False) -> None:
     """Ignore what is heard."""
 
 
@@ -288,7 +292,7 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-async def _all_gone(pids: Iterable[int]) -> None:
+async def _wait_all_gone(pids: Iterable[int]) -> None:
     await trio.lowlevel.checkpoint()
     for pid in pids:
         try:

@@ -20,10 +20,10 @@ from typing import Final
 
 import trio
 
-VARIABLE: Final = "ORCHESTRATOR_PROCESS"
+TAG_VARIABLE: Final = "ORCHESTRATOR_PROCESS"
 END_SECONDS: Final = 2.0
 
-_ENTRY: Final = f"\0{VARIABLE}=".encode()
+_ENTRY: Final = f"\0{TAG_VARIABLE}=".encode()
 # The bytes of most environments, and of the largest that Linux allows.
 _MOST: Final = 1 << 15
 _ANY: Final = 1 << 23
@@ -41,27 +41,27 @@ def new_tag() -> str:
     return token_hex(16)
 
 
-def tagged(environ: Mapping[str, str], tag: str) -> dict[str, str]:
+def with_tag(environ: Mapping[str, str], tag: str) -> dict[str, str]:
     """Return an environment with a tag, beside those that it has.
 
     Who runs under another orchestrator carries that one's tag too, and ends with it.
     """
-    tags = [*environ.get(VARIABLE, "").split(), tag]
-    return {**environ, VARIABLE: " ".join(tags)}
+    tags = [*environ.get(TAG_VARIABLE, "").split(), tag]
+    return {**environ, TAG_VARIABLE: " ".join(tags)}
 
 
-def carriers(*tags: str) -> dict[str, list[int]]:
+def tagged_processes(*tags: str) -> dict[str, list[int]]:
     """Return the ids of the processes that carry one of these tags, by tag."""
-    return signal_carriers(dict.fromkeys(tags, 0))
+    return signal_tagged(dict.fromkeys(tags, 0))
 
 
-def is_of_a_command(pid: int) -> bool:
+def is_started_by_command(pid: int) -> bool:
     """Tell whether a process was started by a command of an agent, as far as can be seen."""
     # We may run in a command of another orchestrator ourselves.
     return not {*(_tags_of(pid) or ())} <= {*(_tags_of(os.getpid()) or ())}
 
 
-def end_leftovers(*tags: str, seconds: float = END_SECONDS) -> list[int]:
+def kill_tagged(*tags: str, seconds: float = END_SECONDS) -> list[int]:
     """Kill every process that carries one of these tags, and return those that are still there.
 
     It looks again until there is none, because they may start others meanwhile. Who is left
@@ -72,7 +72,7 @@ def end_leftovers(*tags: str, seconds: float = END_SECONDS) -> list[int]:
     signals = dict.fromkeys(tags, signal.SIGKILL)
     while True:
         found = sorted(
-            {pid for pids in signal_carriers(signals).values() for pid in pids}
+            {pid for pids in signal_tagged(signals).values() for pid in pids}
         )
         if not found or time.monotonic() >= deadline:
             return found
@@ -80,17 +80,19 @@ def end_leftovers(*tags: str, seconds: float = END_SECONDS) -> list[int]:
         _wait_ended(found, min(deadline, time.monotonic() + 0.05))
 
 
-def signal_carriers(signals: Mapping[str, int]) -> dict[str, list[int]]:
+def signal_tagged(signals: Mapping[str, int]) -> dict[str, list[int]]:
     """Look at all processes once, send those with a tag the signal for it, and return them by tag.
 
     Signal 0 is none. Whoever ends meanwhile is passed over.
     """
     found: dict[str, list[int]] = {tag: [] for tag in signals}
-    unclear = [pid for pid in _processes() if not _visit(pid, signals, found)]
+    unclear = [
+        pid for pid in _processes() if not _signal_if_tagged(pid, signals, found)
+    ]
     deadline = time.monotonic() + _CHANGE_SECONDS
     while unclear and time.monotonic() < deadline:
         os.sched_yield()
-        unclear = [pid for pid in unclear if not _visit(pid, signals, found)]
+        unclear = [pid for pid in unclear if not _signal_if_tagged(pid, signals, found)]
     return found
 
 
@@ -112,7 +114,7 @@ def open_pidfd(pid: int) -> int | None:
         return None
 
 
-class _Round:
+class _Scan:
     """One look at all processes, on behalf of all who asked for it before it began."""
 
     def __init__(self) -> None:
@@ -120,23 +122,23 @@ class _Round:
         self.found: dict[str, list[int]] | None = None
 
 
-class _Lookout:
+class _ProcessScanner:
     """Looks at all processes once for many commands, for they often end together."""
 
     def __init__(self) -> None:
-        self._next = _Round()
+        self._next = _Scan()
         self._lock = trio.Lock()
         self._threads = trio.CapacityLimiter(_THREADS)
 
-    async def signal_carriers(self, tag: str, sent: int) -> list[int]:
+    async def signal_tagged(self, tag: str, sent: int) -> list[int]:
         mine = self._next
         mine.signals[tag] = sent
         async with self._lock:
             if mine.found is None:
                 if self._next is mine:
-                    self._next = _Round()
+                    self._next = _Scan()
                 mine.found = await trio.to_thread.run_sync(
-                    signal_carriers,
+                    signal_tagged,
                     mine.signals,
                     abandon_on_cancel=True,
                     limiter=self._threads,
@@ -144,21 +146,21 @@ class _Lookout:
         return mine.found[tag]
 
 
-_LOOKOUT: Final[trio.lowlevel.RunVar[_Lookout]] = trio.lowlevel.RunVar("lookout")
+_SCANNER: Final[trio.lowlevel.RunVar[_ProcessScanner]] = trio.lowlevel.RunVar("lookout")
 
 
-async def signal_carriers_soon(tag: str, sent: int = 0) -> list[int]:
+async def signal_tagged_in_thread(tag: str, sent: int = 0) -> list[int]:
     """Send all processes with a tag a signal, and return them. 0 is no signal.
 
     It is done in a thread, together with what others want. That thread is abandoned on
     cancellation: to look at a process that hangs in the kernel may hang too.
     """
     try:
-        lookout = _LOOKOUT.get()
+        lookout = _SCANNER.get()
     except LookupError:
-        lookout = _Lookout()
-        _LOOKOUT.set(lookout)
-    return await lookout.signal_carriers(tag, sent)
+        lookout = _ProcessScanner()
+        _SCANNER.set(lookout)
+    return await lookout.signal_tagged(tag, sent)
 
 
 def _processes() -> Iterable[int]:
@@ -172,13 +174,13 @@ def _processes() -> Iterable[int]:
             yield int(name)
 
 
-def _visit(
+def _signal_if_tagged(
     pid: int, signals: Mapping[str, int], found: Mapping[str, list[int]]
 ) -> bool:
     # False is that nothing could be seen of it yet.
     tags = _tags_of(pid)
     for tag in tags or ():
-        if tag in signals and _signal_carrier(pid, tag, signals[tag]):
+        if tag in signals and _signal_process(pid, tag, signals[tag]):
             found[tag].append(pid)
     return tags is not None
 
@@ -217,7 +219,7 @@ def _environ_of(pid: int) -> bytes:
     return environ
 
 
-def _signal_carrier(pid: int, tag: str, sent: int) -> bool:
+def _signal_process(pid: int, tag: str, sent: int) -> bool:
     # False is that it is gone.
     if sent == 0:
         return True

@@ -14,17 +14,21 @@ import trio
 
 from agents.errors import ToolError
 from agents.messages import ToolCall
-from agents.tools.context import Scene, current_scene, without_secrets
+from agents.tools.context import ToolContext, current_tool_context, redact_secrets
 from agents.tools.files.workspace import Workspace
-from agents.tools.terminal.background import BackgroundCommand, Processes, tag_of
-from agents.tools.terminal.output_buffer import KeptOutput
-from agents.tools.terminal.process_group import running
+from agents.tools.terminal.background import (
+    BackgroundCommand,
+    BackgroundCommands,
+    tag_of,
+)
+from agents.tools.terminal.output_buffer import OutputBuffer
+from agents.tools.terminal.process_group import open_command
 from agents.tools.terminal.process_tags import new_tag
-from agents.tools.tool import CURRENT_KEY, Tool, arguments_schema, read_arguments
+from agents.tools.tool import CURRENT_CALL_KEY, Tool, arguments_schema, read_arguments
 
 TERMINAL: Final = "terminal"
-SECONDS: Final = 180
-LONGEST: Final = 600
+DEFAULT_SECONDS: Final = 180
+MAX_SECONDS: Final = 600
 """How many seconds a call may wait: what takes longer belongs into the background."""
 SHOWN: Final = 15_000
 """How many characters of an output the model reads, from each end."""
@@ -38,7 +42,7 @@ SHORTEST_PREFIX: Final = 4
 CONTEXT: Final = 16_000
 """How many characters before what is new are looked at: the longest private key is shorter."""
 
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)]
 
 
 class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -58,9 +62,9 @@ class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Seconds,
         msgspec.Meta(
             description="after so many seconds it is ended; what takes longer than"
-            f" {LONGEST} runs in background, without one"
+            f" {MAX_SECONDS} runs in background, without one"
         ),
-    ] = SECONDS
+    ] = DEFAULT_SECONDS
     workdir: Annotated[
         str, msgspec.Meta(description="the folder it starts in, in the workspace")
     ] = "."
@@ -96,7 +100,7 @@ class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     timeout: Annotated[
         Seconds, msgspec.Meta(description="wait: for at most so many seconds")
-    ] = SECONDS
+    ] = DEFAULT_SECONDS
     offset: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
         msgspec.Meta(description="log: from this line on; the end if left out"),
@@ -108,18 +112,18 @@ class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 async def _terminal(call: ToolCall) -> str:
     asked = read_arguments(call, RunCommand)
-    scene = current_scene()
+    scene = current_tool_context()
     if not asked.command.strip():
         raise ToolError("terminal: say which command to run, in `command`")
     workdir = await trio.to_thread.run_sync(_folder, scene.workspace, asked.workdir)
     if asked.background:
-        return _json(await _started(call, asked, scene.processes, workdir))
+        return _json(await _start_background(call, asked, scene.processes, workdir))
     if asked.notify_on_complete or asked.watch_patterns:
         raise ToolError(
             "terminal: notify_on_complete and watch_patterns are for background=true; you"
             " read the output of this call anyway"
         )
-    return _json(await _completed(asked, scene, workdir))
+    return _json(await _run_to_completion(asked, scene, workdir))
 
 
 def _folder(workspace: Path, path: str) -> Path:
@@ -127,14 +131,14 @@ def _folder(workspace: Path, path: str) -> Path:
         return Path(spot.real)
 
 
-async def _completed(
-    asked: RunCommand, scene: Scene, workdir: Path
+async def _run_to_completion(
+    asked: RunCommand, scene: ToolContext, workdir: Path
 ) -> Mapping[str, Any]:
-    output = KeptOutput(head=SHOWN, tail=SHOWN)
+    output = OutputBuffer(head=SHOWN, tail=SHOWN)
     started = trio.current_time()
     exit_code: int | None = None
-    key = CURRENT_KEY.get(None)
-    async with running(
+    key = CURRENT_CALL_KEY.get(None)
+    async with open_command(
         asked.command,
         cwd=workdir,
         environ=scene.environ,
@@ -161,13 +165,13 @@ async def _completed(
     return answer
 
 
-async def _started(
-    call: ToolCall, asked: RunCommand, processes: Processes, workdir: Path
+async def _start_background(
+    call: ToolCall, asked: RunCommand, processes: BackgroundCommands, workdir: Path
 ) -> Mapping[str, Any]:
     watch = [text for text in asked.watch_patterns if text]
     # Whoever waits for a line has to know when it can come no more.
     wants_news = asked.notify_on_complete or bool(watch)
-    is_told = wants_news and processes.can_tell
+    is_told = wants_news and processes.can_notify
     command = await processes.start(
         asked.command,
         workdir=workdir,
@@ -204,7 +208,7 @@ async def _started(
 
 async def _process(call: ToolCall) -> str:
     asked = read_arguments(call, ControlProcess)
-    processes = current_scene().processes
+    processes = current_tool_context().processes
     if asked.action == "list":
         await trio.lowlevel.checkpoint()
         return _json({"processes": [_status(it) for it in processes.known()]})
@@ -246,22 +250,25 @@ def _status(command: BackgroundCommand) -> dict[str, Any]:
 def _begin(command: str) -> str:
     if len(command) <= COMMAND:
         return command
-    return f"{without_secrets(command)[:COMMAND]} ..."
+    return f"{redact_secrets(command)[:COMMAND]} ..."
 
 
 _Action = Callable[
-    [ToolCall, ControlProcess, Processes, BackgroundCommand],
+    [ToolCall, ControlProcess, BackgroundCommands, BackgroundCommand],
     Awaitable[Mapping[str, Any]],
 ]
 
 
 async def _poll(
-    _: ToolCall, __: ControlProcess, processes: Processes, command: BackgroundCommand
+    _: ToolCall,
+    __: ControlProcess,
+    processes: BackgroundCommands,
+    command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
-    held = command.output.loose_end()
-    before, new = processes.unread(command, but=held, context=CONTEXT)
-    answer = {**_status(command), "new_output": _shown(_without_secrets(before, new))}
+    held = command.output.open_word_length()
+    before, new = processes.unread(command, hold_back=held, context=CONTEXT)
+    answer = {**_status(command), "new_output": _shown(_redact_new(before, new))}
     if held:
         answer["note"] = (
             "It may be in the middle of a word, which the next poll will show."
@@ -269,9 +276,9 @@ async def _poll(
     return answer
 
 
-def _without_secrets(before: str, new: str) -> str:
+def _redact_new(before: str, new: str) -> str:
     """Return what is new as it may be written down, also where a secret began before it."""
-    known, whole = without_secrets(before), without_secrets(before + new)
+    known, whole = redact_secrets(before), redact_secrets(before + new)
     if whole == before + new:
         return new
     pairs = zip(known, whole, strict=False)
@@ -282,21 +289,21 @@ def _without_secrets(before: str, new: str) -> str:
 async def _log(
     call: ToolCall,
     asked: ControlProcess,
-    processes: Processes,
+    processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
     processes.telling(command, call.id)
     shown = command.output.lines(asked.offset, asked.limit)
-    held = command.output.loose_end() if shown.end == shown.total else 0
+    held = command.output.open_word_length() if shown.end == shown.total else 0
     return {
         **_status(command),
         "lines": f"{shown.begin} to {shown.end} of {shown.total}",
-        "output": _shown(_but(held, shown.text)),
+        "output": _shown(_without_end(held, shown.text)),
     }
 
 
-def _but(held: int, text: str) -> str:
+def _without_end(held: int, text: str) -> str:
     """Return a text without so many characters from its end."""
     return text[: max(0, len(text) - held)]
 
@@ -305,7 +312,7 @@ def _shown(text: str) -> str:
     """Return as much of a text as a model reads: a line may be as long as all that is kept."""
     if len(text) > 2 * SHOWN:
         # Nobody would know half a secret for one.
-        text = without_secrets(text)
+        text = redact_secrets(text)
     left_out = len(text) - 2 * SHOWN
     if left_out <= 0:
         return text
@@ -316,13 +323,13 @@ def _shown(text: str) -> str:
 async def _wait(
     call: ToolCall,
     asked: ControlProcess,
-    processes: Processes,
+    processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await processes.wait(command, asked.timeout)
     processes.telling(command, call.id)
-    held = command.output.loose_end()
-    output = _but(held, command.output.tail_text(TAIL))
+    held = command.output.open_word_length()
+    output = _without_end(held, command.output.tail_text(TAIL))
     answer = {**_status(command), "output": output}
     if not command.ended:
         answer["note"] = f"It still runs after {asked.timeout:g} seconds."
@@ -332,7 +339,7 @@ async def _wait(
 async def _kill(
     call: ToolCall,
     _: ControlProcess,
-    processes: Processes,
+    processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await processes.end(command)
@@ -343,7 +350,7 @@ async def _kill(
 async def _write(
     _: ToolCall,
     asked: ControlProcess,
-    processes: Processes,
+    processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     if command.ended:

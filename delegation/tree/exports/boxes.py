@@ -6,13 +6,13 @@ import attrs
 
 from delegation.notices import usd
 from delegation.task import Mode, TaskId
-from delegation.tree.collapse import FoldRow, Kind, fold
+from delegation.tree.collapse import CollapsedRow, RowKind, fold
 from delegation.tree.rows import glyph, one_line, seconds_of
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
 
-NODES: Final = 120
+MAX_BOXES: Final = 120
 """More than this nobody can read, and the usual viewers refuse at 500 arrows."""
 
 
@@ -23,7 +23,7 @@ class Box:
     name: str
     """What arrows call it."""
     above: str | None
-    row: FoldRow
+    row: CollapsedRow
     title: str
     status: str
     """Empty if it is no single task."""
@@ -32,7 +32,7 @@ class Box:
     money: str
     about: str
     """What went wrong, else what it is about; of several, how they stand."""
-    folded: str
+    collapsed: str
     """What is below it and not drawn, in short."""
 
     @property
@@ -55,7 +55,7 @@ class Chart:
     """What is folded, in words; empty if nothing is."""
 
 
-def chart_of(tree: "Tree", *, rows: int = NODES, now: float | None = None) -> Chart:
+def chart_of(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -> Chart:
     """Return a tree as boxes, no more than there may be."""
     folded = fold(tree, rows=rows)
     boxes: list[Box] = []
@@ -66,7 +66,7 @@ def chart_of(tree: "Tree", *, rows: int = NODES, now: float | None = None) -> Ch
         box = _box(tree, row, f"n{number}", line[-1] if line else None, now)
         line.append(box.name)
         boxes.append(box)
-        if row.kind is Kind.TASK:
+        if row.kind is RowKind.TASK:
             drawn[row.task] = box.name
     needs = [
         (drawn[need], name)
@@ -78,9 +78,9 @@ def chart_of(tree: "Tree", *, rows: int = NODES, now: float | None = None) -> Ch
 
 
 def _box(
-    tree: "Tree", row: FoldRow, name: str, above: str | None, now: float | None
+    tree: "Tree", row: CollapsedRow, name: str, above: str | None, now: float | None
 ) -> Box:
-    if row.kind is not Kind.TASK:
+    if row.kind is not RowKind.TASK:
         return Box(
             name=name,
             above=above,
@@ -91,7 +91,7 @@ def _box(
             seconds=row.tally.seconds(now),
             money=usd(row.tally.usage),
             about=row.summary,
-            folded="",
+            collapsed="",
         )
     node = tree[row.task]
     return Box(
@@ -104,5 +104,5 @@ def _box(
         seconds=seconds_of(node, now),
         money=usd(node["total"]),
         about=one_line(node["error"] or node["label"] or node["goal"]),
-        folded=row.summary,
+        collapsed=row.summary,
     )

@@ -36,7 +36,7 @@ class Slice:
 def trace(tree: "Tree", *, now: float | None = None) -> str:
     """Return the JSON of a trace, whatever its size."""
     until = last_moment(tree, tree.graph) if now is None else now
-    slices = {it.task: it for it in packed(tree, now=until)}
+    slices = {it.task: it for it in pack_lanes(tree, now=until)}
     begun = tree[tree.root]["requested"]
     events = [
         *_names(tree, slices),
@@ -49,7 +49,7 @@ def trace(tree: "Tree", *, now: float | None = None) -> str:
     return msgspec.json.encode({"traceEvents": events, "otherData": about}).decode()
 
 
-def packed(tree: "Tree", *, now: float) -> list[Slice]:
+def pack_lanes(tree: "Tree", *, now: float) -> list[Slice]:
     """Return when each task ran that has started, on lanes where all that overlaps is nested."""
     begun = tree[tree.root]["requested"]
     spans = [

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from delegation.task import Ending, Status
-from delegation.tree.exports.boxes import NODES, Box, chart_of
+from delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
 from delegation.tree.tally import ACTIVE, FAILURES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ COLOURS: Final[tuple[tuple[frozenset[str], str], ...]] = (
 )
 
 
-def dot(tree: "Tree", *, rows: int = NODES) -> str:
+def dot(tree: "Tree", *, rows: int = MAX_BOXES) -> str:
     """Return a digraph: dashed arrows to detached tasks, bold ones from a task to those that need
     it.
     """
@@ -44,7 +44,7 @@ def dot(tree: "Tree", *, rows: int = NODES) -> str:
 
 def _lines(box: Box) -> list[str]:
     title = f"{box.glyph} {box.title}".strip()
-    return [title, *filter(None, (box.about, box.folded))]
+    return [title, *filter(None, (box.about, box.collapsed))]
 
 
 def _colour(box: Box) -> str:

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from delegation.tree.exports.boxes import NODES, Box, chart_of
+from delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
 
 
-def mermaid(tree: "Tree", *, rows: int = NODES) -> str:
+def mermaid(tree: "Tree", *, rows: int = MAX_BOXES) -> str:
     """Return a flowchart: solid arrows to joined tasks, dotted ones to detached tasks, thick
     ones from a task to those that need it.
     """
@@ -28,7 +28,9 @@ def mermaid(tree: "Tree", *, rows: int = NODES) -> str:
 def _label(box: Box) -> str:
     title = f"{box.glyph} {box.title}".strip()
     # Names hold nothing but letters, digits, and the number in brackets.
-    return "<br/>".join([title, *map(escaped, filter(None, (box.about, box.folded)))])
+    return "<br/>".join(
+        [title, *map(escaped, filter(None, (box.about, box.collapsed)))]
+    )
 
 
 def escaped(words: str) -> str:

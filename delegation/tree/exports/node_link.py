@@ -32,6 +32,6 @@ def plain(tree: "Tree", task: Any) -> dict[str, Any]:
     return attributes
 
 
-def json(tree: "Tree") -> str:
+def node_link_json(tree: "Tree") -> str:
     """Return the graph as JSON, whatever its size."""
     return msgspec.json.encode(node_link(tree)).decode()

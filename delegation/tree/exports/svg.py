@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from delegation.task import Ending, Status
-from delegation.tree.exports.boxes import NODES, Box, Chart, chart_of
+from delegation.tree.exports.boxes import MAX_BOXES, Box, Chart, chart_of
 from delegation.tree.exports.xml import escaped
 from delegation.tree.rows import printable
 from delegation.tree.tally import ACTIVE, FAILURES
@@ -40,7 +40,7 @@ CLASSES: Final[tuple[tuple[frozenset[str], str], ...]] = (
 )
 
 
-def svg(tree: "Tree", *, rows: int = NODES, now: float | None = None) -> str:
+def svg(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -> str:
     """Return a picture of a tree: dashed lines lead to detached tasks."""
     return "\n".join(_Picture(chart_of(tree, rows=rows, now=now)).lines())
 
@@ -100,7 +100,7 @@ class _Picture:
 
 
 def _cells(box: Box) -> list[str]:
-    about = " · ".join(filter(None, (box.folded, box.about if box.status else "")))
+    about = " · ".join(filter(None, (box.collapsed, box.about if box.status else "")))
     return [
         box.title,
         box.status or box.about,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from delegation.tree.tree import Tree
 
 
-def folded_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
+def collapsed_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
     """Return a tree in so many lines, and one more that says what is folded."""
     chart = chart_of(tree, rows=rows, now=now)
     lines = aligned(
@@ -21,7 +21,7 @@ def folded_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
             "" if box.seconds is None else f"{box.seconds:.1f} s",
             f"{box.row.tally.tokens:,} tok",
             box.money,
-            " · ".join(filter(None, (box.folded, box.about))),
+            " · ".join(filter(None, (box.collapsed, box.about))),
         )
         for box in chart.boxes
     )

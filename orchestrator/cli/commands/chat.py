@@ -8,27 +8,27 @@ from rich.text import Text
 
 from agents import Agent, raising_one_error
 from delegation import Mode, Reply, Status, Tree, printable
-from delegation.events.approvals import Answer, Ask
+from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.progress.display import showing
+from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.signals import Stop
 from orchestrator.cli.terminal.approvals import (
-    NOBODY_THERE,
+    ANSWER_WORDS,
     TOO_LATE,
-    WORDS,
-    show_ask,
-    understood,
-    wait_over,
+    UNATTENDED_DENIAL,
+    parse_answer,
+    show_question,
+    wait_question_closed,
 )
 from orchestrator.cli.terminal.console import Terminal, command
-from orchestrator.cli.terminal.stdin_lines import Lines
+from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.doors.session import Session
 from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator, open_orchestrator
 
 COMMANDS: Final = "/y, /t, /s and /n answer what needs your approval."
-UNDER_WAY: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
+RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
 
 
 async def chat_in_terminal(
@@ -48,40 +48,40 @@ async def chat_in_terminal(
             " orchestrator watch"
         )
     async with (
-        showing(progress, console, journal) as shown,
+        open_display(progress, console, journal) as shown,
         open_orchestrator(journal) as orchestrator,
-        shown.watched(orchestrator, asking=False),
+        shown.open_view(orchestrator, ask_approvals=False),
         orchestrator.open_session(agent, session=session) as opened,
     ):
-        stop.use(orchestrator)
+        stop.set_orchestrator(orchestrator)
         if file is None:
-            _hint(
+            _print_hint(
                 console, "the model is scripted; for a real one: orchestrator chat FILE"
             )
-        _hint(console, f"session {opened.id}; Ctrl-D ends it")
-        questions = Questions(orchestrator, opened, console)
-        with stop.scope, raising_one_error():
+        _print_hint(console, f"session {opened.id}; Ctrl-D ends it")
+        questions = ApprovalPrompts(orchestrator, opened, console)
+        with stop.work_scope, raising_one_error():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_tell_news, opened, console)
+                nursery.start_soon(_print_replies_forever, opened, console)
                 nursery.start_soon(questions.show_all)
-                await _listen(opened, questions, console, stop)
+                await _read_messages(opened, questions, console, stop)
                 await stop.wait_drained()
                 nursery.cancel_scope.cancel(reason="the user has left")
-        running = _under_way(opened.tree)
+        running = _running_count(opened.tree)
         left = (
             f"{running} tasks go on when you come back" if running else "to come back"
         )
         arguments = ["chat", *([] if file is None else [file]), "--session", opened.id]
         console.print()
-        _hint(console, f"{left}: {command(*arguments, journal=journal)}")
+        _print_hint(console, f"{left}: {command(*arguments, journal=journal)}")
 
 
-def _under_way(tree: Tree) -> int:
+def _running_count(tree: Tree) -> int:
     nodes = [tree[task] for task in tree.graph if task != tree.root]
-    return sum(node["status"] in UNDER_WAY for node in nodes)
+    return sum(node["status"] in RUNNING_STATUSES for node in nodes)
 
 
-class Questions:
+class ApprovalPrompts:
     """What the user is asked to approve: one at a time, so that an answer is to what was shown."""
 
     def __init__(
@@ -90,45 +90,47 @@ class Questions:
         self._orchestrator = orchestrator
         self._session = session
         self._console = console
-        self._shown: Ask | None = None
+        self._shown: ApprovalQuestion | None = None
 
     async def show_all(self) -> None:
         """Show each question when the one before it is over, until the session ends."""
         async for ask in self._session.asks:
             self._console.print()
-            show_ask(ask, self._console, slash="/")
+            show_question(ask, self._console, slash="/")
             self._shown = ask
-            await wait_over(self._orchestrator, ask)
+            await wait_question_closed(self._orchestrator, ask)
             self._shown = None
 
     def is_command(self, line: str) -> bool:
         """Tell whether a line is for us, and not for the agent."""
-        is_answer = self._shown is not None and line.strip().lower() in WORDS
+        is_answer = self._shown is not None and line.strip().lower() in ANSWER_WORDS
         return line.startswith("/") or is_answer
 
-    async def obey(self, line: str) -> None:
+    async def handle_command(self, line: str) -> None:
         """Answer the question that is shown."""
-        answer = understood(line)
+        answer = parse_answer(line)
         await trio.lowlevel.checkpoint()
         if answer is None:
-            _hint(self._console, f"There is no {line.split(maxsplit=1)[0]}. {COMMANDS}")
+            _print_hint(
+                self._console, f"There is no {line.split(maxsplit=1)[0]}. {COMMANDS}"
+            )
         elif self._shown is None:
-            _hint(self._console, "Nothing waits for an approval.")
+            _print_hint(self._console, "Nothing waits for an approval.")
         else:
             await self._answer(self._shown, answer)
 
-    async def obey_all(self, lines: Lines) -> NoReturn:
+    async def handle_commands_forever(self, lines: StdinLines) -> NoReturn:
         """Obey commands, until cancelled. Without input, deny what a turn waits for."""
         while (line := await lines.read_command(self.is_command)) is not None:
-            await self.obey(line)
+            await self.handle_command(line)
         seen = 0
         while True:
             for ask in self._session.open_asks:
                 if self._is_in_turn(ask):
-                    await self._answer(ask, NOBODY_THERE)
+                    await self._answer(ask, UNATTENDED_DENIAL)
             seen = await self._orchestrator.wait_changed(after=seen)
 
-    def _is_in_turn(self, ask: Ask) -> bool:
+    def _is_in_turn(self, ask: ApprovalQuestion) -> bool:
         """Tell whether it is the turn that waits: what is detached can wait for the next time."""
         tree = self._session.tree
         node = tree[ask.task]
@@ -137,57 +139,59 @@ class Questions:
         is_root: bool = node["mode"] == Mode.ROOT
         return is_root
 
-    async def _answer(self, ask: Ask, answer: tuple[Answer, str]) -> None:
+    async def _answer(
+        self, ask: ApprovalQuestion, answer: tuple[ApprovalVerdict, str]
+    ) -> None:
         await trio.lowlevel.checkpoint()
         try:
             await self._session.answer(
                 ask.id, answer[0], reason=answer[1], by="the user"
             )
         except UnknownIdError:
-            _hint(self._console, TOO_LATE)
+            _print_hint(self._console, TOO_LATE)
 
 
-async def _listen(
-    session: Session, questions: Questions, console: Terminal, stop: Stop
+async def _read_messages(
+    session: Session, questions: ApprovalPrompts, console: Terminal, stop: Stop
 ) -> None:
-    lines = Lines()
+    lines = StdinLines()
     while True:
         console.print("> ", end="")
         line: str | None = None
-        with stop.idling():
+        with stop.end_wait_on_signal():
             line = await lines.read()
         if line is None or stop.is_requested:
             return
         if questions.is_command(line):
-            await questions.obey(line)
+            await questions.handle_command(line)
         elif line.strip():
-            _say(await _ask(session, line, lines, questions), console)
+            _print_reply(await _ask_session(session, line, lines, questions), console)
 
 
-async def _ask(
-    session: Session, text: str, lines: Lines, questions: Questions
+async def _ask_session(
+    session: Session, text: str, lines: StdinLines, questions: ApprovalPrompts
 ) -> Reply:
     """Say something, and obey commands until there is a reply: it may wait for them."""
     with raising_one_error():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(questions.obey_all, lines)
+            nursery.start_soon(questions.handle_commands_forever, lines)
             reply = await session.ask(text)
             nursery.cancel_scope.cancel(reason="there is a reply")
     return reply
 
 
-async def _tell_news(session: Session, console: Terminal) -> None:
+async def _print_replies_forever(session: Session, console: Terminal) -> None:
     while True:
         reply = await session.replies.receive()
         console.print()
-        _say(reply, console)
+        _print_reply(reply, console)
         console.print("> ", end="")
 
 
-def _say(reply: Reply, console: Terminal) -> None:
+def _print_reply(reply: Reply, console: Terminal) -> None:
     style = "green" if reply.outcome.succeeded else "red"
     console.print(Text(printable(reply.text), style=style), soft_wrap=True)
 
 
-def _hint(console: Terminal, line: str) -> None:
+def _print_hint(console: Terminal, line: str) -> None:
     console.print(Text(line, style="dim"), soft_wrap=True)

@@ -32,7 +32,7 @@ ORIGIN: Final = (
 )
 
 
-def team(seconds: float) -> Agent:
+def demo_team(seconds: float) -> Agent:
     """Return the editor and whoever works for it.
 
     Args:
@@ -86,7 +86,7 @@ def team(seconds: float) -> Agent:
     )
 
 
-def companion(seconds: float) -> Agent:
+def chat_agent(seconds: float) -> Agent:
     """Return somebody to chat with, who hands every question to the archivist."""
     archivist = Agent(
         "archivist",

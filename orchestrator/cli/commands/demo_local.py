@@ -43,19 +43,19 @@ def local_team(model: Model) -> Agent:
     researcher = Agent(
         "researcher",
         instructions="Answer the question in one short sentence.",
-        model=Brief(model),
+        model=OneSentenceModel(model),
         limits=Limits(model_calls=1, seconds=60),
     )
     return Agent(
         "editor",
         instructions="Answer the question in one short sentence.",
-        model=DelegatesFirst(model),
+        model=DelegatingModel(model),
         delegates=[researcher],
         limits=Limits(model_calls=2, seconds=110),
     )
 
 
-class Brief:
+class OneSentenceModel:
     """A model of which one short sentence is wanted."""
 
     def __init__(self, model: Model) -> None:
@@ -72,12 +72,12 @@ class Brief:
         return attrs.evolve(answer, text=text)
 
 
-class DelegatesFirst:
+class DelegatingModel:
     """A model whose first answer is a call of `delegate_task`: the goals are its own."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._brief = Brief(model)
+        self._one_sentence = OneSentenceModel(model)
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class DelegatesFirst:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         if len(request.transcript) > 1:
-            return await self._brief.answer(request)
+            return await self._one_sentence.answer(request)
         split = "Split the question into two short questions."
         request = attrs.evolve(request, instructions=split)
         answer = await _ask(self._model, request, QUESTIONS)

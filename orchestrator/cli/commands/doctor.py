@@ -8,7 +8,7 @@ from rich.text import Text
 from delegation import printable
 from orchestrator.cli.journal_queries import require_journal
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.journal.sqlite.check import Level, examine
+from orchestrator.journal.sqlite.check import Level, check_journal
 
 HEALTHY: Final = 0
 WRONG: Final = 1
@@ -24,7 +24,7 @@ def show_health(journal: Path, console: Terminal) -> int:
     require_journal(journal)
     console.print(Text(f"journal {journal}", style="bold"), soft_wrap=True)
     wrong = 0
-    for finding in examine(journal):
+    for finding in check_journal(journal):
         glyph, style = GLYPHS[finding.level]
         wrong += finding.level is Level.WRONG
         line = Text(f"{glyph} ", style=style)

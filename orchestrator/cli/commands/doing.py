@@ -13,7 +13,7 @@ from agents.models.registry import model_named
 from delegation import Rules
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.commands.chat import chat_in_terminal
-from orchestrator.cli.commands.demo_agents import companion
+from orchestrator.cli.commands.demo_agents import chat_agent
 from orchestrator.cli.commands.models import ask_model, print_providers
 from orchestrator.cli.commands.run import run_goal, show_demo, show_local_demo
 from orchestrator.cli.errors import CommandError
@@ -105,7 +105,7 @@ def run(
             agent,
             goal,
             stop,
-            allowed=None if limits == Budget() else limits,
+            limits=None if limits == Budget() else limits,
             quiet=quiet,
             json=json,
             journal=journal,
@@ -129,7 +129,7 @@ def chat(
             scripted answers.
         session: The id of an earlier chat, to go on with it.
     """
-    agent = companion(seconds=0.4) if file is None else load_agent(file)
+    agent = chat_agent(seconds=0.4) if file is None else load_agent(file)
     return stoppable(
         lambda stop: chat_in_terminal(
             agent,

@@ -7,10 +7,10 @@ from typing import Final
 
 from delegation import SessionId
 from orchestrator.cli.journal_queries import fold_run, read_facts
-from orchestrator.cli.output_file import require_a_place, write_out
-from orchestrator.exports import Format, drawn, report_of
+from orchestrator.cli.output_file import require_writable, write_file
+from orchestrator.exports import Format, export_tree, html_report
 
-FOLDED: Final = frozenset({"mermaid", "dot", "svg"})
+COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})
 """What is drawn, and hence folded."""
 
 
@@ -18,7 +18,7 @@ def export_run(
     journal: Path,
     prefix: str | None,
     *,
-    wanted: Format,
+    output_format: Format,
     output: Path | None,
 ) -> None:
     """Write a run to a file, or to stdout.
@@ -30,24 +30,26 @@ def export_run(
         output: the file, which is replaced if it is there; None is stdout.
     """
     if output is not None:
-        require_a_place(output, journal)
-    run, text, tasks = _exported(journal, prefix, wanted)
+        require_writable(output, journal)
+    run, text, tasks = _exported(journal, prefix, output_format)
     if output is None:
         print(text)
         return
-    write_out(output, f"{text}\n")
-    folded = ", folded into at most 120 boxes" if wanted in FOLDED else ""
+    write_file(output, f"{text}\n")
+    folded = (
+        ", folded into at most 120 boxes" if output_format in COLLAPSED_FORMATS else ""
+    )
     size = f"{len(text.encode()) / 1000:,.0f} kB"
     print(f"run {run}: {tasks:,} tasks{folded}, {size}: {output}", file=sys.stderr)
 
 
 def _exported(
-    journal: Path, prefix: str | None, wanted: Format
+    journal: Path, prefix: str | None, output_format: Format
 ) -> tuple[SessionId, str, int]:
     run, entries, is_written = read_facts(journal, prefix)
-    if wanted == "html":
-        return run, *report_of(run, entries, is_written=is_written)
-    ledger = fold_run(entries, journal, is_written=is_written)
+    if output_format == "html":
+        return run, *html_report(run, entries, has_writer=is_written)
+    ledger = fold_run(entries, journal, has_writer=is_written)
     tree = ledger.sessions[run].tree
     now = time.time() if is_written else None
-    return run, drawn(tree, wanted, now=now), len(tree)
+    return run, export_tree(tree, output_format, now=now), len(tree)

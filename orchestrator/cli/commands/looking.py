@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from orchestrator.cli.commands.doctor import show_health
 from orchestrator.cli.commands.export import export_run
 from orchestrator.cli.commands.runs import prune_runs, show_runs
-from orchestrator.cli.commands.show import Shape, show_task, show_tree
+from orchestrator.cli.commands.show import TreeFilter, show_task, show_tree
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import (
     JournalOption,
@@ -86,11 +86,11 @@ def tree(
         json: The whole graph as node-link JSON.
         format: Text for people, or a Mermaid flowchart; see also: export.
     """
-    shape = Shape(failed=failed, depth=depth, rows=rows)
+    shape = TreeFilter(failed=failed, depth=depth, rows=rows)
     path = journal_of(journal)
     if json or format == "mermaid":
         shape.require_whole()
-        export_run(path, run, wanted="json" if json else "mermaid", output=None)
+        export_run(path, run, output_format="json" if json else "mermaid", output=None)
     else:
         show_tree(path, run, shape)
 
@@ -131,7 +131,7 @@ def export(
             speedscope. html: the report, without transcripts.
         output: The file; by default stdout. One that is there is replaced.
     """
-    export_run(journal_of(journal), run, wanted=format, output=output)
+    export_run(journal_of(journal), run, output_format=format, output=output)
 
 
 def report(

@@ -38,7 +38,7 @@ from agents.redaction.redactor import redacted
 from delegation import printable, usd
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.execution.agent_registry import Roster
+from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.services import CLOSE_SECONDS
 
 SUCCEEDED: Final = 0
@@ -91,7 +91,7 @@ def _rows(environ: Mapping[str, str], priced: Mapping[str, object]) -> Iterator[
         # Two protocols of one provider have one price; somebody else's server has its own.
         account = f"{prefix.removesuffix('-responses')}:"
         known = sum(name.startswith(account) for name in priced)
-        known = 0 if provider.is_elsewhere(environ) else known
+        known = 0 if provider.has_custom_url(environ) else known
         yield _Row(
             f"{prefix}:<model>",
             _key(provider, environ),
@@ -104,25 +104,25 @@ def _rows(environ: Mapping[str, str], priced: Mapping[str, object]) -> Iterator[
 
 
 def _key(provider: Provider, environ: Mapping[str, str]) -> str:
-    if environ.get(provider.key, "").strip():
-        return f"{provider.key} is set"
-    base_url = environ.get(provider.base_url, "").strip()
+    if environ.get(provider.key_variable, "").strip():
+        return f"{provider.key_variable} is set"
+    base_url = environ.get(provider.base_url_variable, "").strip()
     if base_url and _has_client():
         # Imported late: it imports the client, which is an extra.
         from agents.models.http.endpoint import is_on_loopback
 
         if is_on_loopback(base_url):
-            return f"{provider.key} is not needed on this machine"
-    return f"{provider.key} is not set"
+            return f"{provider.key_variable} is not needed on this machine"
+    return f"{provider.key_variable} is not set"
 
 
 def _address(provider: Provider, environ: Mapping[str, str]) -> str:
-    base_url = environ.get(provider.base_url, "").strip()
+    base_url = environ.get(provider.base_url_variable, "").strip()
     if not base_url:
-        return f"{provider.base_url} is not set"
+        return f"{provider.base_url_variable} is not set"
     shown = _QUERY.sub("?***", _LOGIN.sub("***@", base_url))
-    keys = {environ.get(other.key, "").strip() for other in PROVIDERS.values()}
-    return f"{provider.base_url} is {printable(redacted(shown, keys))}"
+    keys = {environ.get(other.key_variable, "").strip() for other in PROVIDERS.values()}
+    return f"{provider.base_url_variable} is {printable(redacted(shown, keys))}"
 
 
 def _local() -> Iterator[tuple[str, str]]:
@@ -158,8 +158,8 @@ async def ask_model(
     """Ask a model one question, and return the exit code that its answer deserves."""
     if not question.strip():
         raise CommandError("there is nothing to ask: the question is empty")
-    roster = Roster(environ, {})
-    page = _Page(shows_reasoning=reasoning)
+    roster = AgentRegistry(environ, {})
+    page = _AnswerPrinter(shows_reasoning=reasoning)
     try:
         model = roster.model_of(Agent("ask", model=name))
         began = trio.current_time()
@@ -179,7 +179,7 @@ async def ask_model(
 
 
 async def _answer(
-    model: Model, question: str, page: "_Page"
+    model: Model, question: str, printer: "_AnswerPrinter"
 ) -> AssistantMessage | ModelError:
     outcome: AssistantMessage | ModelError
     send, receive = trio.open_memory_channel[ModelEvent](math.inf)
@@ -193,7 +193,7 @@ async def _answer(
         # The nursery owns the one who prints: a reader that has left must not raise in the midst
         # of a stream, and what was heard is printed also where the model failed.
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(page.show, receive)
+            nursery.start_soon(printer.show, receive)
             with send:
                 try:
                     outcome = await model.answer(request)
@@ -202,23 +202,23 @@ async def _answer(
     return outcome
 
 
-class _Page:
+class _AnswerPrinter:
     """What is seen of an answer: its text on stdout, all else on stderr."""
 
     def __init__(self, *, shows_reasoning: bool) -> None:
-        self._aside = Terminal(stderr=True)
+        self._stderr = Terminal(stderr=True)
         self._shows_reasoning = shows_reasoning
         # The last characters that stdout and stderr were given.
-        self._said = "\n"
-        self._thought = "\n"
+        self._last_text = "\n"
+        self._last_reasoning = "\n"
 
     async def show(self, events: trio.MemoryReceiveChannel[ModelEvent]) -> None:
         async for event in events:
             match event:
                 case TextDelta(text):
-                    self._say(text)
+                    self._print_text(text)
                 case ReasoningDelta(text):
-                    self._think(text)
+                    self._print_reasoning(text)
                 # What was shown stays; what comes next begins on a line of its own.
                 case Retrying(kind, error, seconds):
                     wait = f"asking again in {seconds:.1f} s"
@@ -232,36 +232,36 @@ class _Page:
         """Say something about the answer, on a line of its own."""
         self.end_lines()
         line = " ".join(printable(sentence).split())
-        self._aside.print(Text(line, style="dim"), soft_wrap=True)
+        self._stderr.print(Text(line, style="dim"), soft_wrap=True)
 
     def end_lines(self) -> None:
         """Let whatever is printed next begin at the beginning of a line."""
-        self._end_thought()
+        self._end_reasoning()
         self._end_text()
 
-    def _say(self, text: str) -> None:
+    def _print_text(self, text: str) -> None:
         if text:
-            self._end_thought()
-            self._said = text[-1]
+            self._end_reasoning()
+            self._last_text = text[-1]
             print(printable(text), end="", flush=True)
 
-    def _think(self, text: str) -> None:
+    def _print_reasoning(self, text: str) -> None:
         if text and self._shows_reasoning:
             self._end_text()
-            self._thought = text[-1]
-            self._aside.print(
+            self._last_reasoning = text[-1]
+            self._stderr.print(
                 Text(printable(text), style="dim"), end="", soft_wrap=True
             )
 
     def _end_text(self) -> None:
-        if self._said != "\n":
-            self._said = "\n"
+        if self._last_text != "\n":
+            self._last_text = "\n"
             print(flush=True)
 
-    def _end_thought(self) -> None:
-        if self._thought != "\n":
-            self._thought = "\n"
-            self._aside.print()
+    def _end_reasoning(self) -> None:
+        if self._last_reasoning != "\n":
+            self._last_reasoning = "\n"
+            self._stderr.print()
 
 
 def _summary(answer: AssistantMessage, seconds: float) -> str:

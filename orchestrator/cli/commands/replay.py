@@ -13,8 +13,8 @@ from orchestrator.cli.signals import Stop
 from orchestrator.cli.terminal.console import Terminal, command
 from orchestrator.replay.compare import Difference
 from orchestrator.replay.fork import find_task
-from orchestrator.replay.record import Record
-from orchestrator.replay.run import replay_now
+from orchestrator.replay.record import RecordedRun
+from orchestrator.replay.run import replay_sync
 
 SAME: Final = 0
 DIFFERENT: Final = 1
@@ -35,7 +35,7 @@ def show_replay(
         journal: the journal as the user named it.
     """
     session, entries = read_entries(path, run)
-    replay = replay_now(entries, agent, run=session)
+    replay = replay_sync(entries, agent, run=session)
     if replay.difference is None:
         print(f"the same: {replay.tasks:,} tasks, {replay.steps:,} steps")
         return SAME
@@ -58,8 +58,8 @@ async def fork_from(
     """Go on live from where a task of a run was asked for, and show that."""
     session, entries = read_entries(path, run)
     # What the user got wrong is said before anything is opened.
-    record = Record(entries, session)
-    record.require_repeatable(agent)
+    record = RecordedRun(entries, session)
+    record.require_replayable(agent)
     parting = find_task(record, task)
     return await show_run(
         agent,
@@ -74,21 +74,21 @@ def _show(console: Terminal, difference: Difference) -> None:
     where = f"{difference.path}, step {difference.step}"
     console.print(Text(f"not the same: {where}", style="bold"), soft_wrap=True)
     recorded, replayed = printable(difference.recorded), printable(difference.replayed)
-    begin = max(0, _agreeing(recorded, replayed) - BEFORE)
+    begin = max(0, _common_prefix_length(recorded, replayed) - BEFORE)
     for name, text in (("recorded", recorded), ("replayed", replayed)):
         line = Text(f"{name}  ", style="dim")
-        line.append(_part(text, begin), style="not dim")
+        line.append(_excerpt(text, begin), style="not dim")
         console.print(line, soft_wrap=True)
 
 
-def _agreeing(one: str, other: str) -> int:
+def _common_prefix_length(one: str, other: str) -> int:
     """Return with how many equal characters two texts begin."""
     pairs = enumerate(zip(one, other, strict=False))
     same = min(len(one), len(other))
     return next((at for at, (a, b) in pairs if a != b), same)
 
 
-def _part(text: str, begin: int) -> str:
+def _excerpt(text: str, begin: int) -> str:
     before = "… " if begin else ""
     after = " …" if begin + SHOWN < len(text) else ""
     return " ".join(f"{before}{text[begin : begin + SHOWN]}{after}".split())

@@ -7,10 +7,10 @@ from typing import Final
 
 from delegation import SessionId
 from orchestrator.cli.journal_queries import read_facts
-from orchestrator.cli.output_file import require_a_place, write_out
-from orchestrator.report import Transcripts, story_of, written
+from orchestrator.cli.output_file import require_writable, write_file
+from orchestrator.report import Transcripts, build_report, read_history
 
-OF_AN_ID: Final = 12
+ID_CHARACTERS: Final = 12
 """How many characters of a run's id are in the name of its file."""
 
 
@@ -20,16 +20,18 @@ def write_report(
     """Write the report of a run, and say where it is."""
     if output is not None:
         # Before the work is done: the run may be large.
-        require_a_place(output, journal)
+        require_writable(output, journal)
     run, entries, is_written = read_facts(journal, prefix)
     kind = Transcripts(transcripts)
-    story = story_of(run, entries, is_written=is_written, listen=kind.wants)
-    report = written(
+    story = read_history(
+        run, entries, has_writer=is_written, wants_transcript=kind.wants
+    )
+    report = build_report(
         story, version=version("delegation-orchestrator"), transcripts=kind
     )
     file = _default_for(run) if output is None else output
-    require_a_place(file, journal)
-    write_out(file, report.html)
+    require_writable(file, journal)
+    write_file(file, report.html)
     size = len(report.html.encode())
     print(
         f"run {run}: {len(story.tree):,} agents, {size / 1000:,.0f} kB."
@@ -40,5 +42,7 @@ def write_report(
 
 
 def _default_for(run: SessionId) -> Path:
-    safe = "".join(it if it.isalnum() or it in "-_" else "-" for it in run[:OF_AN_ID])
+    safe = "".join(
+        it if it.isalnum() or it in "-_" else "-" for it in run[:ID_CHARACTERS]
+    )
     return Path(f"run-{safe}.html")

@@ -11,13 +11,13 @@ import trio
 from rich.text import Text
 
 from agents import Agent, Budget
-from agents.models.registry import NamedModel
+from agents.models.registry import CloseableModel
 from delegation import Ending, Outcome, Tree, printable
 from orchestrator.budget_scope import budget
-from orchestrator.cli.commands.demo_agents import QUESTION, team
+from orchestrator.cli.commands.demo_agents import QUESTION, demo_team
 from orchestrator.cli.commands.demo_local import LOCAL_NOTE, local_team
 from orchestrator.cli.commands.run_json import EXIT_CODES, as_json
-from orchestrator.cli.progress.display import showing
+from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.signals import Stop
 from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command
@@ -34,7 +34,7 @@ async def run_goal(
     goal: str,
     stop: Stop,
     *,
-    allowed: Budget | None,
+    limits: Budget | None,
     quiet: bool,
     json: bool,
     journal: Path | None,
@@ -43,9 +43,9 @@ async def run_goal(
     """Run an agent on a goal, and return the exit code that its outcome deserves."""
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
-        if allowed is None:
+        if limits is None:
             return await orchestrator.run(agent, goal, attended=is_attended())
-        with budget(**attrs.asdict(allowed)):
+        with budget(**attrs.asdict(limits)):
             return await orchestrator.run(agent, goal, attended=is_attended())
 
     return await show_run(
@@ -67,25 +67,25 @@ async def show_run(
     console = Terminal(stderr=True, quiet=quiet or progress in {"json", "none"})
     run: Run[Any] | None = None
     async with (
-        showing(progress, console, journal) as shown,
+        open_display(progress, console, journal) as shown,
         open_orchestrator(journal) as orchestrator,
     ):
-        stop.use(orchestrator)
-        with stop.scope, _unless_stopped(stop):
-            async with shown.watched(orchestrator):
+        stop.set_orchestrator(orchestrator)
+        with stop.work_scope, _ignore_closed_when_stopped(stop):
+            async with shown.open_view(orchestrator):
                 run = await begin(orchestrator)
         if run is None:
-            _say_stopped(orchestrator, journal)
+            _print_stopped(orchestrator, journal)
             return None
         print_ended(run.tree, console)
         again = command("tree", run.id, journal=journal)
-        _hint(console, f"Look at it again: {again}")
+        _print_hint(console, f"Look at it again: {again}")
         if json:
             print(as_json(run))
         elif run.outcome.output and progress != "json":
             print(printable(run.outcome.output))
     if not run.outcome.succeeded:
-        error = f"/{agent.name} {_what_happened(run.outcome)}"
+        error = f"/{agent.name} {_describe_outcome(run.outcome)}"
         print(f"orchestrator: {error}", file=sys.stderr)
     return EXIT_CODES[run.outcome.ending]
 
@@ -100,14 +100,14 @@ async def show_demo(
     progress: Progress = "auto",
 ) -> int | None:
     """Run the demonstration, and say what was joined, what was detached, and why."""
-    ask = _ask_once if stateless else _talk
+    ask = _ask_once if stateless else _ask_in_session
     tree: Tree | None = None
     async with (
-        showing(progress, console, journal) as shown,
+        open_display(progress, console, journal) as shown,
         open_orchestrator(journal) as orchestrator,
     ):
-        stop.use(orchestrator)
-        _hint(
+        stop.set_orchestrator(orchestrator)
+        _print_hint(
             console,
             "The models are scripted: no key, no network, pretend prices."
             " Everything else is real.",
@@ -115,12 +115,12 @@ async def show_demo(
             if stateless
             else "The session can be told later, so a task may be detached and wake it.",
         )
-        _say(console, "question", QUESTION)
-        with stop.scope, _unless_stopped(stop):
-            async with shown.watched(orchestrator):
-                tree = await ask(orchestrator, team(seconds), console)
+        _print_text(console, "question", QUESTION)
+        with stop.work_scope, _ignore_closed_when_stopped(stop):
+            async with shown.open_view(orchestrator):
+                tree = await ask(orchestrator, demo_team(seconds), console)
         if tree is None:
-            _say_stopped(orchestrator, journal)
+            _print_stopped(orchestrator, journal)
             return None
         console.print()
         print_tree(tree, console)
@@ -128,7 +128,7 @@ async def show_demo(
         print_reasons(tree, console)
         console.print()
     other = () if stateless else ("--stateless",)
-    _hint(
+    _print_hint(
         console,
         f"Look at it again:   {command('tree', tree.root, journal=journal)}",
         f"The other way:      {command('demo', *other, journal=journal)}",
@@ -140,32 +140,36 @@ async def show_demo(
 
 async def show_local_demo(
     console: Terminal,
-    model: NamedModel,
+    model: CloseableModel,
     stop: Stop,
     *,
     journal: Path | None,
     progress: Progress = "auto",
 ) -> int | None:
     """Run the demonstration with a real model that is on this machine."""
-    _hint(console, LOCAL_NOTE)
-    _say(console, "question", QUESTION)
+    _print_hint(console, LOCAL_NOTE)
+    _print_text(console, "question", QUESTION)
     run: Run[str] | None = None
     async with (
         aclosing(model),
-        showing(progress, console, journal) as shown,
+        open_display(progress, console, journal) as shown,
         open_orchestrator(journal) as orchestrator,
     ):
-        stop.use(orchestrator)
-        with stop.scope, _unless_stopped(stop):
-            async with shown.watched(orchestrator):
+        stop.set_orchestrator(orchestrator)
+        with stop.work_scope, _ignore_closed_when_stopped(stop):
+            async with shown.open_view(orchestrator):
                 run = await orchestrator.run(local_team(model), QUESTION)
         if run is None:
-            _say_stopped(orchestrator, journal)
+            _print_stopped(orchestrator, journal)
             return None
-        _say(console, "answer", run.outcome.output or _what_happened(run.outcome))
+        _print_text(
+            console, "answer", run.outcome.output or _describe_outcome(run.outcome)
+        )
         console.print()
         print_tree(run.tree, console)
-        _hint(console, f"Look at it again: {command('tree', run.id, journal=journal)}")
+        _print_hint(
+            console, f"Look at it again: {command('tree', run.id, journal=journal)}"
+        )
     return EXIT_CODES[run.outcome.ending]
 
 
@@ -173,31 +177,31 @@ async def _ask_once(
     orchestrator: Orchestrator, editor: Agent[str], console: Terminal
 ) -> Tree:
     run = await orchestrator.run(editor, QUESTION)
-    _say(console, "answer", run.output)
+    _print_text(console, "answer", run.output)
     return run.tree
 
 
-async def _talk(
+async def _ask_in_session(
     orchestrator: Orchestrator, editor: Agent[str], console: Terminal
 ) -> Tree:
     async with orchestrator.open_session(editor) as session:
         reply = await session.ask(QUESTION)
-        _say(console, f"answer, turn {reply.turn}", reply.text)
+        _print_text(console, f"answer, turn {reply.turn}", reply.text)
         await session.wait_idle()
-        _say_news(console, session)
+        _print_later_replies(console, session)
         return session.tree
 
 
-def _say_news(console: Terminal, session: Session) -> None:
+def _print_later_replies(console: Terminal, session: Session) -> None:
     with suppress(trio.WouldBlock):
         while True:
             news = session.replies.receive_nowait()
             who = f"answer, turn {news.turn}, woken by the archivist"
-            _say(console, who, news.text)
+            _print_text(console, who, news.text)
 
 
 @contextmanager
-def _unless_stopped(stop: Stop) -> Generator[None]:
+def _ignore_closed_when_stopped(stop: Stop) -> Generator[None]:
     """Take it for no error that nothing new is begun where somebody has asked for that."""
     try:
         yield
@@ -206,21 +210,21 @@ def _unless_stopped(stop: Stop) -> Generator[None]:
             raise
 
 
-def _say_stopped(orchestrator: Orchestrator, journal: Path | None) -> None:
+def _print_stopped(orchestrator: Orchestrator, journal: Path | None) -> None:
     run = orchestrator.runs[-1:]
     again = f"; see: {command('tree', run[0], journal=journal)}" if run else ""
     print(f"orchestrator: stopped{again}", file=sys.stderr)
 
 
-def _say(console: Terminal, who: str, text: str) -> None:
+def _print_text(console: Terminal, who: str, text: str) -> None:
     console.print(Text(who, style="bold"))
     console.print(Text(printable(text), style="green"), soft_wrap=True)
 
 
-def _hint(console: Terminal, *lines: str) -> None:
+def _print_hint(console: Terminal, *lines: str) -> None:
     for line in lines:
         console.print(Text(line, style="dim"), soft_wrap=True)
 
 
-def _what_happened(outcome: Outcome) -> str:
+def _describe_outcome(outcome: Outcome) -> str:
     return f"{outcome.ending}: {' '.join(printable(outcome.error).split())}"

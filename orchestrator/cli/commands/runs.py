@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from delegation import SessionRecord, one_line, usd
-from orchestrator.cli.journal_queries import read_runs, require_journal, seconds_in
+from orchestrator.cli.journal_queries import parse_age, read_runs, require_journal
 from orchestrator.cli.terminal.console import Terminal, command
 from orchestrator.journal.sqlite.prune import (
     Pruned,
+    preview_prune,
     prune_sqlite_journal,
-    what_to_prune,
 )
 
 NEWEST: Final = 20
@@ -73,10 +73,10 @@ def _about(session: SessionRecord, goal: str) -> str:
 
 def prune_runs(path: Path, age: str, *, dry_run: bool, now: float) -> None:
     """Take the runs at rest that are older out of the journal, or say which that would be."""
-    before = now - seconds_in(age)
+    before = now - parse_age(age)
     require_journal(path)
     if dry_run:
-        print(f"would prune {_described(what_to_prune(path, before=before))}")
+        print(f"would prune {_described(preview_prune(path, before=before))}")
         return
 
     async def prune() -> Pruned:
@@ -89,6 +89,6 @@ def prune_runs(path: Path, age: str, *, dry_run: bool, now: float) -> None:
 
 def _described(pruned: Pruned) -> str:
     described = f"{pruned.runs:,} runs ({pruned.entries:,} entries)"
-    if pruned.awake:
-        return f"{described}, and none of the {pruned.awake:,} that are not at rest"
+    if pruned.active:
+        return f"{described}, and none of the {pruned.active:,} that are not at rest"
     return described

@@ -21,12 +21,12 @@ from orchestrator.control.server import open_control
 from orchestrator.runtime import IN_MEMORY, open_orchestrator
 
 if TYPE_CHECKING:
-    from orchestrator.server.transport.api_key import Kept
+    from orchestrator.server.transport.api_key import StoredSecret
     from orchestrator.server.transport.listener import Listening
 
 GRACE_SECONDS: Final = 10
 INSTALL: Final = "pip install 'delegation-orchestrator[server]'"
-ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (it is looked for)
+REACHABLE_AT: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (it is looked for)
 """What listens at every address can be reached at this one."""
 
 
@@ -73,7 +73,7 @@ def serve(
         # Imported late: these libraries are an extra.
         from orchestrator.server.server import open_server
         from orchestrator.server.state import Settings
-        from orchestrator.server.transport.access import names_of
+        from orchestrator.server.transport.access import accepted_hosts
         from orchestrator.server.transport.api_key import (
             VARIABLE,
             is_loopback,
@@ -120,18 +120,18 @@ def serve(
                 )
             settings = Settings(
                 token=token.value,
-                hosts=names_of([host], allowed_host),
+                hosts=accepted_hosts([host], allowed_host),
                 body_limit=body_limit,
             )
             server = await opened.enter_async_context(
                 open_server(orchestrator, agents, settings, listening, push)
             )
-            stop.use(orchestrator)
+            stop.set_orchestrator(orchestrator)
             if secret is not None:
                 where = SECRET if secret.file is None else secret.file.absolute()
                 print(f"webhooks are signed with the secret in {where}")
-            _say_left(server.office.left)
-            _say_where(server.addresses[0], agents, token, listening, journal)
+            _print_unserved(server.state.unserved_sessions)
+            _print_address(server.addresses[0], agents, token, listening, journal)
             await stop.wait_requested()
             await stop.wait_drained()
         return 0
@@ -144,23 +144,23 @@ def _require_positive(number: int, option: str) -> None:
         raise CommandError(f"{option} is {number}; it must be 1 or more")
 
 
-def _say_left(left: "Sequence[SessionRecord]") -> None:
+def _print_unserved(left: "Sequence[SessionRecord]") -> None:
     if left:
         missing = ", ".join(sorted({session.root.agent for session in left}))
         print(f"{len(left)} unfinished, of agents that are not served here: {missing}")
 
 
-def _say_where(
+def _print_address(
     address: str,
     agents: Mapping[str, Agent[Any]],
-    token: "Kept",
+    token: "StoredSecret",
     listening: "Listening",
     journal: Path | None,
 ) -> None:
     """Tell whoever has started it all that is needed to talk to it."""
     scheme, _, place = address.partition("://")
     at, _, port = place.rpartition(":")
-    url = f"{scheme}://{ANYWHERE.get(at, at)}:{port}"
+    url = f"{scheme}://{REACHABLE_AT.get(at, at)}:{port}"
     print(f"listening at {url}")
     print(f"agents: {', '.join(agents)}")
     if token.file is None:

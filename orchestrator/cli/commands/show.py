@@ -17,17 +17,17 @@ from delegation.tree.tally import FAILURES
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import fold_run, read_facts, run_of_task
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.cli.terminal.style import COLOURS
-from orchestrator.cli.terminal.transcript import transcript
+from orchestrator.cli.terminal.style import STATUS_COLOURS
+from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 from orchestrator.cli.watch.journal_tail import is_about
 
-CHILDREN = 20
+SHOWN_CHILDREN = 20
 """How many of those it asked are listed."""
 
 
 @attrs.frozen(kw_only=True)
-class Shape:
+class TreeFilter:
     """What of a tree is shown."""
 
     failed: bool = False
@@ -45,14 +45,14 @@ class Shape:
             )
 
     def require_whole(self) -> None:
-        if self != Shape():
+        if self != TreeFilter():
             raise CommandError(
                 "--failed, --depth and --rows are for people, and go with neither --json nor"
                 " --format"
             )
 
 
-def show_tree(journal: Path, prefix: str | None, shape: Shape) -> None:
+def show_tree(journal: Path, prefix: str | None, tree_filter: TreeFilter) -> None:
     """Print the tree of a run, or what of it is wanted."""
     session, _, now = _read(journal, prefix)
     tree, console = session.tree, Terminal()
@@ -60,15 +60,17 @@ def show_tree(journal: Path, prefix: str | None, shape: Shape) -> None:
     if session.forked_from:
         link = f"forked from {session.forked_from}"
         console.print(Text(link, style="dim"), soft_wrap=True)
-    if shape.rows is not None:
-        console.print(Text(tree.to_text(rows=shape.rows, now=now)), soft_wrap=True)
+    if tree_filter.rows is not None:
+        console.print(
+            Text(tree.to_text(rows=tree_filter.rows, now=now)), soft_wrap=True
+        )
         return
-    failed = tree.find(status=FAILURES) if shape.failed else None
+    failed = tree.find(status=FAILURES) if tree_filter.failed else None
     if failed is not None and not failed:
         console.print(f"none of its {len(tree):,} tasks has failed")
         return
-    print_tree(tree, console, now=now, depth=shape.depth, only=failed)
-    if shape == Shape():
+    print_tree(tree, console, now=now, depth=tree_filter.depth, only=failed)
+    if tree_filter == TreeFilter():
         print_reasons(tree, console)
 
 
@@ -85,10 +87,10 @@ def show_task(journal: Path, name: str, run: str | None, *, as_json: bool) -> No
     task = _find(session.tree, name)
     own = [entry for entry in entries if is_about(entry, task)]
     if as_json:
-        print(msgspec.json.encode(_described(session, task, own)).decode())
+        print(msgspec.json.encode(_task_json(session, task, own)).decode())
         return
     console = Terminal()
-    for line in _told(session, task, own, now):
+    for line in _task_lines(session, task, own, now):
         console.print(line, soft_wrap=True)
 
 
@@ -96,7 +98,7 @@ def _read(
     journal: Path, prefix: str | None
 ) -> tuple[SessionRecord, Sequence[Entry], float | None]:
     run, entries, is_written = read_facts(journal, prefix)
-    ledger = fold_run(entries, journal, is_written=is_written)
+    ledger = fold_run(entries, journal, has_writer=is_written)
     return ledger.sessions[run], entries, time.time() if is_written else None
 
 
@@ -127,7 +129,7 @@ def _find(tree: Tree, name: str) -> TaskId:
     return TaskId(found[0])
 
 
-def _described(
+def _task_json(
     session: SessionRecord, task: TaskId, entries: Sequence[Entry]
 ) -> dict[str, Any]:
     tree = session.tree
@@ -155,7 +157,7 @@ def _described(
     }
 
 
-def _told(
+def _task_lines(
     session: SessionRecord, task: TaskId, entries: Sequence[Entry], now: float | None
 ) -> Iterator[Text]:
     tree = session.tree
@@ -164,7 +166,7 @@ def _told(
     status = node["status"]
     yield Text.assemble((node["path"], "bold"), f"  {task}  run {session.id}")
     yield _line("agent", node["agent"])
-    yield Text.assemble((f"{'status':<10}", "dim"), (status, COLOURS[status]))
+    yield Text.assemble((f"{'status':<10}", "dim"), (status, STATUS_COLOURS[status]))
     if node["reason"]:
         yield _line("mode", f"{node['mode']}, {node['reason'].replace('_', ' ')}")
     if node["label"]:
@@ -175,7 +177,7 @@ def _told(
     took = "" if seconds is None else f", {seconds:,.1f} s"
     yield _line(
         "subtree",
-        f"{tally.tasks:,} tasks ({tally.in_short()}), {tally.tokens:,} tok,"
+        f"{tally.tasks:,} tasks ({tally.glyph_counts()}), {tally.tokens:,} tok,"
         f" {usd(tally.usage)}{took}",
     )
     if node["error"]:
@@ -183,12 +185,12 @@ def _told(
     for need in tree.needs(task):
         yield _line("needs", f"{tree[need]['path']} ({tree[need]['status']})")
     children = tree.children(task)
-    for child in children[:CHILDREN]:
+    for child in children[:SHOWN_CHILDREN]:
         yield _child(tree, child)
-    if len(children) > CHILDREN:
-        yield _line("", f"… {len(children) - CHILDREN:,} more")
+    if len(children) > SHOWN_CHILDREN:
+        yield _line("", f"… {len(children) - SHOWN_CHILDREN:,} more")
     yield Text("")
-    yield from transcript(entries)
+    yield from transcript_lines(entries)
 
 
 def _line(name: str, words: str, style: str = "") -> Text:
@@ -202,7 +204,7 @@ def _child(tree: Tree, child: TaskId) -> Text:
     return Text.assemble(
         (f"{'asked':<10}", "dim"),
         f"{name}  ",
-        (node["status"], COLOURS[node["status"]]),
+        (node["status"], STATUS_COLOURS[node["status"]]),
         (f"  {child}  {about}", "dim"),
     )
 

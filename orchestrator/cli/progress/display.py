@@ -13,19 +13,23 @@ from rich.text import Text
 
 from agents import raising_one_error
 from orchestrator.cli.progress.live_tree import newest_tree, show_live
-from orchestrator.cli.progress.log_lines import Log, log_of, write_log
+from orchestrator.cli.progress.log_lines import ProgressLog, new_log, write_log
 from orchestrator.cli.progress.ndjson import write_facts, write_lines
-from orchestrator.cli.terminal.approvals import answer_in_terminal, is_attended, pending
+from orchestrator.cli.terminal.approvals import (
+    answer_in_terminal,
+    is_attended,
+    pending_approvals,
+)
 from orchestrator.cli.terminal.console import Terminal, command
-from orchestrator.cli.terminal.style import Progress, chosen
+from orchestrator.cli.terminal.style import Progress, choose_progress
 from orchestrator.control.server import open_control
-from orchestrator.journal.subscriptions import Facts
+from orchestrator.journal.subscriptions import FactSubscription
 from orchestrator.runtime import IN_MEMORY, Orchestrator, default_journal
 
-WATCH: Final = "Tasks are at work. To look at them, and to act on them:"
+WATCH_HINT: Final = "Tasks are at work. To look at them, and to act on them:"
 
 
-class Showing:
+class ProgressDisplay:
     """How one command shows what happens. `showing` makes it."""
 
     def __init__(
@@ -38,12 +42,12 @@ class Showing:
         self.progress = progress
         self._console = console
         self._journal = journal
-        self._at_end = at_end
+        self._exit_stack = at_end
         self._has_failed = False
 
     @asynccontextmanager
-    async def watched(
-        self, orchestrator: Orchestrator, *, asking: bool = True
+    async def open_view(
+        self, orchestrator: Orchestrator, *, ask_approvals: bool = True
     ) -> AsyncGenerator[None]:
         """Show what happens as long as the block lasts, and let others look and act.
 
@@ -55,13 +59,13 @@ class Showing:
         file = default_journal(os.environ) if self._journal is None else self._journal
         is_shown = progress in {"live", "plain"} and not console.quiet
         is_told = is_attended() and not console.quiet and progress != "json"
-        async with _controlled(orchestrator, file) as socket:
+        async with _open_control_socket(orchestrator, file) as socket:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
                     if socket is not None and is_told:
-                        nursery.start_soon(self._hint, orchestrator)
+                        nursery.start_soon(self._print_watch_hint, orchestrator)
                     if (
-                        asking
+                        ask_approvals
                         and is_attended()
                         and not (is_shown and progress == "live")
                     ):
@@ -70,52 +74,54 @@ class Showing:
                             answer_in_terminal,
                             orchestrator,
                             everywhere,
-                            pending(orchestrator),
+                            pending_approvals(orchestrator),
                         )
-                    with self._shown(orchestrator, nursery, is_shown=is_shown):
+                    with self._open_progress(orchestrator, nursery, is_shown=is_shown):
                         yield
                     nursery.cancel_scope.cancel(reason="it has ended")
 
     @contextmanager
-    def _shown(
+    def _open_progress(
         self, orchestrator: Orchestrator, nursery: trio.Nursery, *, is_shown: bool
     ) -> Generator[None]:
         console = self._console
         if self.progress == "json":
-            facts = self._at_end.enter_context(orchestrator.follow())
+            facts = self._exit_stack.enter_context(orchestrator.subscribe())
             # What happens while all of it is closed is told, too.
-            self._at_end.callback(write_lines, facts)
+            self._exit_stack.callback(write_lines, facts)
             nursery.start_soon(write_facts, orchestrator, facts)
         if is_shown and self.progress == "live":
-            nursery.start_soon(self._live, orchestrator)
+            nursery.start_soon(self._show_live_tree, orchestrator)
         if not (is_shown and self.progress == "plain"):
             yield
             return
-        with orchestrator.follow() as facts:
-            log = log_of(orchestrator, console)
-            nursery.start_soon(self._plain, orchestrator, facts, log)
+        with orchestrator.subscribe() as facts:
+            log = new_log(orchestrator, console)
+            nursery.start_soon(self._write_log_lines, orchestrator, facts, log)
             try:
                 yield
             finally:
-                with self._only_a_picture():
-                    log.tell([entry for entry, _ in facts.take()])
-                    log.sum_up()
+                with self._contain_errors():
+                    log.write([entry for entry, _ in facts.take()])
+                    log.write_failures()
 
-    async def _live(self, orchestrator: Orchestrator) -> None:
+    async def _show_live_tree(self, orchestrator: Orchestrator) -> None:
         # Our own keys, so that what is typed does not spoil the picture.
-        attended, others = is_attended(), pending(orchestrator)
-        with self._only_a_picture():
+        attended, others = is_attended(), pending_approvals(orchestrator)
+        with self._contain_errors():
             await show_live(orchestrator, self._console, attended=attended)
         if attended:
             # Without a picture, somebody may still be needed.
             await answer_in_terminal(orchestrator, Terminal(stderr=True), others)
 
-    async def _plain(self, orchestrator: Orchestrator, facts: Facts, log: Log) -> None:
-        with self._only_a_picture():
+    async def _write_log_lines(
+        self, orchestrator: Orchestrator, facts: FactSubscription, log: ProgressLog
+    ) -> None:
+        with self._contain_errors():
             await write_log(orchestrator, facts, log)
 
     @contextmanager
-    def _only_a_picture(self) -> Generator[None]:
+    def _contain_errors(self) -> Generator[None]:
         """Let no error in what is shown end what is done. It is said once."""
         try:
             yield
@@ -125,15 +131,15 @@ class Showing:
             if not self._has_failed:
                 self._has_failed = True
                 self._console.print(
-                    Text(_without_it(exc), style="yellow"), soft_wrap=True
+                    Text(_display_failure_text(exc), style="yellow"), soft_wrap=True
                 )
 
-    async def _hint(self, orchestrator: Orchestrator) -> None:
-        await wait_handed_on(orchestrator)
-        say_how_to_watch(orchestrator, self._console, self._journal)
+    async def _print_watch_hint(self, orchestrator: Orchestrator) -> None:
+        await wait_delegated(orchestrator)
+        print_watch_hint(orchestrator, self._console, self._journal)
 
 
-def _without_it(exc: Exception) -> str:
+def _display_failure_text(exc: Exception) -> str:
     (*_, (frame, line)) = walk_tb(exc.__traceback__)
     where = f"{Path(frame.f_code.co_filename).name}, line {line}"
     return (
@@ -142,7 +148,7 @@ def _without_it(exc: Exception) -> str:
     )
 
 
-async def wait_handed_on(orchestrator: Orchestrator) -> None:
+async def wait_delegated(orchestrator: Orchestrator) -> None:
     """Wait until the newest run has handed anything on."""
     seen = 0
     while (tree := newest_tree(orchestrator)) is None or len(tree) < 2:
@@ -150,15 +156,15 @@ async def wait_handed_on(orchestrator: Orchestrator) -> None:
     await trio.lowlevel.checkpoint()
 
 
-def say_how_to_watch(
+def print_watch_hint(
     orchestrator: Orchestrator, console: Terminal, journal: Path | None
 ) -> None:
     again = command("watch", orchestrator.runs[-1], journal=journal)
-    console.print(Text(f"{WATCH} {again}", style="dim"), soft_wrap=True)
+    console.print(Text(f"{WATCH_HINT} {again}", style="dim"), soft_wrap=True)
 
 
 @asynccontextmanager
-async def _controlled(
+async def _open_control_socket(
     orchestrator: Orchestrator, journal: Path
 ) -> AsyncGenerator[Path | None]:
     if os.fspath(journal) == IN_MEMORY:
@@ -169,9 +175,9 @@ async def _controlled(
 
 
 @asynccontextmanager
-async def showing(
+async def open_display(
     progress: Progress, console: Terminal, journal: Path | None
-) -> AsyncGenerator[Showing]:
+) -> AsyncGenerator[ProgressDisplay]:
     """Choose how a command shows what happens; in the end, tell what was not told yet.
 
     Args:
@@ -181,5 +187,5 @@ async def showing(
     """
     stream = sys.stderr if console.stderr else sys.stdout
     with ExitStack() as at_end:
-        how = chosen(progress, stream, os.environ)
-        yield Showing(how, console, journal, at_end)
+        how = choose_progress(progress, stream, os.environ)
+        yield ProgressDisplay(how, console, journal, at_end)

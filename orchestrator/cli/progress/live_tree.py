@@ -14,21 +14,25 @@ from rich.text import Text
 
 from agents import raising_one_error
 from delegation import Tree
-from delegation.events.approvals import Answer, Ask
-from orchestrator.cli.terminal.approvals import pending, understood
-from orchestrator.cli.terminal.keyboard import Keys, Line, raw_terminal
-from orchestrator.cli.terminal.questions import in_lines, on_one_line, whole
+from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.cli.terminal.approvals import parse_answer, pending_approvals
+from orchestrator.cli.terminal.keyboard import InputLine, KeyReader, raw_terminal
+from orchestrator.cli.terminal.questions import (
+    one_line_subject,
+    question_lines,
+    question_text,
+)
 from orchestrator.cli.terminal.style import is_ascii
-from orchestrator.cli.terminal.tree_frame import Paper, Sight, draw
+from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
 from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
 IDLE_SECONDS: Final = 1
 """How often it is drawn when nothing happens, for the clock."""
-OTHER_LINES: Final = 10
+RESERVED_LINES: Final = 10
 """How many lines of a terminal are not for a question: who else needs somebody, the tree, keys."""
-ANSWERS: Final = "y once · t in this task · s in this session · n no, and why"
+ANSWER_HINT: Final = "y once · t in this task · s in this session · n no, and why"
 
 
 async def show_live(
@@ -49,9 +53,9 @@ async def show_live(
             if keys is not None:
                 terminal, stops = keys
                 nursery.start_soon(
-                    terminal.stop_with_ctrl_z, stops, view.take_away, view.put_back
+                    terminal.stop_with_ctrl_z, stops, view.hide, view.restore
                 )
-                nursery.start_soon(view.answer_forever, Keys())
+                nursery.start_soon(view.answer_forever, KeyReader())
             await view.draw_forever()
 
 
@@ -69,23 +73,23 @@ class LiveView:
         self._tick = 0
         self._active_at = orchestrator.now()
         self._is_attended = attended
-        self._asked: Ask | None = None
+        self._current_question: ApprovalQuestion | None = None
         """What whoever sits there is asked now."""
-        self._line = Line("approve? ")
+        self._line = InputLine("approve? ")
         self._note = ""
         self._answered: set[str] = set()
         """What was answered here."""
-        self._others = pending(orchestrator)
+        self._ignored_approvals = pending_approvals(orchestrator)
 
     @contextmanager
     def shown(self) -> Generator[None]:
         with self._live:
             yield
 
-    def take_away(self) -> None:
+    def hide(self) -> None:
         self._live.stop()
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         self._live.start()
         self.draw()
 
@@ -104,75 +108,83 @@ class LiveView:
             return
         self._tick += 1
         console = self._console
-        sight = Sight(
+        sight = RunSnapshot(
             tree=tree,
-            asks=self._asks(),
+            questions=self._open_questions(),
             calls=self._orchestrator.calls,
             now=self._orchestrator.now(),
             active_at=self._active_at,
         )
-        paper = Paper(
+        paper = Canvas(
             width=console.width,
             # As high as the screen it would scroll.
             height=max(1, console.height - 1),
             ascii=self._is_ascii,
             tick=self._tick,
         )
-        picture = draw(sight, paper, below=self._attend(sight.asks))
+        picture = render_frame(
+            sight, paper, bottom_lines=self._update_question(sight.questions)
+        )
         self._live.update(Group(*picture.lines), refresh=True)
 
-    def _asks(self) -> list[Ask]:
+    def _open_questions(self) -> list[ApprovalQuestion]:
         asks = self._orchestrator.approvals
-        return [ask for ask in asks if ask.id not in self._others]
+        return [ask for ask in asks if ask.id not in self._ignored_approvals]
 
-    def _attend(self, asks: Sequence[Ask]) -> list[Text]:
+    def _update_question(self, asks: Sequence[ApprovalQuestion]) -> list[Text]:
         """Turn to the oldest question, and return it with what is typed so far."""
         first = asks[0] if asks else None
-        before = self._asked
+        before = self._current_question
         if first != before:
-            self._asked, self._line.text, self._note = first, "", ""
+            self._current_question, self._line.text, self._note = first, "", ""
             if before is not None and before.id not in self._answered:
-                self._say(f"{_what(before)} — answered elsewhere, or over", "dim")
+                self._print_line(
+                    f"{_question_summary(before)} — answered elsewhere, or over", "dim"
+                )
         if first is None or not self._is_attended:
             return []
-        question = in_lines(
-            whole(first),
+        question = question_lines(
+            question_text(first),
             width=self._console.width,
-            most=max(2, self._console.height - OTHER_LINES),
+            most=max(2, self._console.height - RESERVED_LINES),
             hint=f"; all of it: orchestrator show {first.task}",
         )
         return [
             *question,
-            Text(self._note or ANSWERS, style="dim"),
-            self._line.drawn(),
+            Text(self._note or ANSWER_HINT, style="dim"),
+            self._line.render(),
         ]
 
-    def _say(self, line: str, style: str) -> None:
+    def _print_line(self, line: str, style: str) -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)
 
-    async def answer_forever(self, keys: Keys) -> NoReturn:
+    async def answer_forever(self, keys: KeyReader) -> NoReturn:
         """Let whoever sits there answer, one question after the other."""
         while (key := await keys.read()) is not None:
             said = self._line.press(key)
-            if said is not None and self._asked is not None:
-                await self._understand(said, self._asked)
+            if said is not None and self._current_question is not None:
+                await self._handle_input(said, self._current_question)
             self.draw()
         seen = 0
         while True:
-            for ask in self._asks():
-                await self._answer(ask, Answer.DENY, "nobody is there to answer")
+            for ask in self._open_questions():
+                await self._answer(
+                    ask, ApprovalVerdict.DENY, "nobody is there to answer"
+                )
             seen = await self._orchestrator.wait_changed(after=seen)
 
-    async def _understand(self, said: str, ask: Ask) -> None:
+    async def _handle_input(self, said: str, ask: ApprovalQuestion) -> None:
         self._line.text, self._note = "", ""
-        answer = understood(said)
+        answer = parse_answer(said)
         if answer is not None:
             await self._answer(ask, *answer)
         else:
-            self._note = f"that is no answer: {ANSWERS}"
+            self._note = f"that is no answer: {ANSWER_HINT}"
             await trio.lowlevel.checkpoint()
 
-    async def _answer(self, ask: Ask, answer: Answer, reason: str) -> None:
+    async def _answer(
+        self, ask: ApprovalQuestion, answer: ApprovalVerdict, reason: str
+    ) -> None:
         await trio.lowlevel.checkpoint()
         try:
             await self._orchestrator.answer(
@@ -182,11 +194,11 @@ class LiveView:
             return  # that is said when the next one is turned to
         self._answered.add(ask.id)
         why = f": {reason}" if reason else ""
-        self._say(f"{_what(ask)} — {answer}{why}", "yellow")
+        self._print_line(f"{_question_summary(ask)} — {answer}{why}", "yellow")
 
 
-def _what(ask: Ask) -> str:
-    return f"{ask.path}  {ask.tool}: {on_one_line(ask.subject)}"
+def _question_summary(ask: ApprovalQuestion) -> str:
+    return f"{ask.path}  {ask.tool}: {one_line_subject(ask.subject)}"
 
 
 def newest_tree(orchestrator: Orchestrator) -> Tree | None:

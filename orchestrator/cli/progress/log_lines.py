@@ -26,30 +26,30 @@ from delegation.events import (
 )
 from delegation.tree.tally import FAILURES
 from orchestrator.cli.terminal.style import (
-    ASCII,
-    COLOURS,
-    SIGNS,
+    ASCII_FALLBACK,
+    STATUS_COLOURS,
+    STATUS_GLYPHS,
+    format_money,
+    format_seconds,
+    format_tokens,
     is_ascii,
-    money_in_short,
-    time_in_short,
-    tokens_in_short,
 )
 from orchestrator.errors import UnknownIdError
-from orchestrator.journal.subscriptions import Facts
+from orchestrator.journal.subscriptions import FactSubscription
 from orchestrator.runtime import Orchestrator
 
-ALL_OF: Final = 200
+DETAILED_TASKS: Final = 200
 """Of how many tasks every change is told."""
-SHALLOW: Final = 1
+DETAILED_DEPTH: Final = 1
 """How deep a task may be whose changes are told even then."""
-TOLD_FAILURES: Final = 40
+LOGGED_FAILURES: Final = 40
 LISTED_FAILURES: Final = 20
 HEARTBEAT_SECONDS: Final = 30
 BATCH_SECONDS: Final = 0.1
 """How long changes are gathered: what has begun at once was never seen to wait."""
 
 
-class Log:
+class ProgressLog:
     """Tells what happens in one run after another."""
 
     def __init__(
@@ -64,63 +64,65 @@ class Log:
         self._tasks = 0
         self._failed: list[tuple[str, str]] = []
 
-    def tell(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Tell of facts, as far as they matter."""
         begun = {it.event.task for it in entries if isinstance(it.event, TaskStarted)}
         for entry in entries:
             if self._began is None:
                 self._began = entry.at
             self._active_at = entry.at
-            self._tell(entry, begun)
+            self._write_entry(entry, begun)
 
-    def _tell(self, entry: Entry, begun: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
+    def _write_entry(self, entry: Entry, begun: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
         match entry.event:
             case TaskRequested(request):
                 self._tasks += 1
-                if self._tasks == ALL_OF + 1:
-                    self._say(
+                if self._tasks == DETAILED_TASKS + 1:
+                    self._write_line(
                         entry.at,
-                        f"more than {ALL_OF} tasks: from here on only those of the first"
-                        f" level, {TOLD_FAILURES} failures, and what waits for somebody",
+                        f"more than {DETAILED_TASKS} tasks: from here on only those of the first"
+                        f" level, {LOGGED_FAILURES} failures, and what waits for somebody",
                         "dim",
                     )
                 if request.id not in begun:
                     about = request.label or request.goal
-                    self._change(entry, request.id, Status.QUEUED, about)
+                    self._write_change(entry, request.id, Status.QUEUED, about)
             case TaskStarted(task):
-                self._change(entry, task, Status.RUNNING, "")
+                self._write_change(entry, task, Status.RUNNING, "")
             case QuietChanged(task, quiet):
                 status = Status.QUIET if quiet else Status.RUNNING
-                self._change(entry, task, status, "")
+                self._write_change(entry, task, status, "")
             case ApprovalAsked(task, id_, _, tool, subject):
                 about = f"{tool}: {subject} ({id_})"
-                self._change(entry, task, Status.WAITING, about, always=True)
+                self._write_change(entry, task, Status.WAITING, about, always=True)
             case ApprovalAnswered(task, _, answer, reason):
                 about = f"{answer}{': ' * bool(reason)}{reason}"
-                self._change(entry, task, Status.RUNNING, about, always=True)
+                self._write_change(entry, task, Status.RUNNING, about, always=True)
             case TaskSettled(task, outcome):
                 self._ended(entry, task, outcome.ending, outcome.error)
             case TurnStarted(session) | TurnResumed(session):
                 self._session = session
-                self._change(entry, TaskId(session), Status.RUNNING, "")
+                self._write_change(entry, TaskId(session), Status.RUNNING, "")
             case TurnEnded(session, _, outcome):
                 task = TaskId(session)
-                self._change(entry, task, outcome.ending, outcome.error)
+                self._write_change(entry, task, outcome.ending, outcome.error)
             case _:
                 pass
 
     def _ended(self, entry: Entry, task: TaskId, ending: Ending, error: str) -> None:
         is_told = False
         if ending in FAILURES:
-            path, _ = self._place(entry.session, task)
+            path, _ = self._path_and_depth(entry.session, task)
             self._failed.append((path, error))
-            is_told = len(self._failed) <= TOLD_FAILURES
-        self._change(entry, task, ending, error, always=is_told)
-        if len(self._failed) == TOLD_FAILURES and is_told:
-            words = f"{TOLD_FAILURES} tasks have failed: further ones are only counted"
-            self._say(entry.at, words, "dim")
+            is_told = len(self._failed) <= LOGGED_FAILURES
+        self._write_change(entry, task, ending, error, always=is_told)
+        if len(self._failed) == LOGGED_FAILURES and is_told:
+            words = (
+                f"{LOGGED_FAILURES} tasks have failed: further ones are only counted"
+            )
+            self._write_line(entry.at, words, "dim")
 
-    def _change(
+    def _write_change(
         self,
         entry: Entry,
         task: TaskId,
@@ -129,34 +131,34 @@ class Log:
         *,
         always: bool = False,
     ) -> None:
-        path, depth = self._place(entry.session, task)
-        if always or self._tasks <= ALL_OF or depth <= SHALLOW:
+        path, depth = self._path_and_depth(entry.session, task)
+        if always or self._tasks <= DETAILED_TASKS or depth <= DETAILED_DEPTH:
             colon = ": " if about else ""
-            line = f"{SIGNS[status]} {path} {status}{colon}{one_line(about)}"
-            self._say(entry.at, line, COLOURS[status])
+            line = f"{STATUS_GLYPHS[status]} {path} {status}{colon}{one_line(about)}"
+            self._write_line(entry.at, line, STATUS_COLOURS[status])
 
-    def _place(self, session: SessionId, task: TaskId) -> tuple[str, int]:
+    def _path_and_depth(self, session: SessionId, task: TaskId) -> tuple[str, int]:
         """Return where a task is, and how deep."""
         tree = self._tree_of(session)
         path: str = task if tree is None else tree[task]["path"]
         return path, path.count("/") - 1
 
-    def beat(self, now: float) -> None:
+    def write_heartbeat(self, now: float) -> None:
         """Say how everything stands."""
         tree = None if self._session is None else self._tree_of(self._session)
         if tree is None:
             return
         tally = tree.tally()
         counts = ", ".join(f"{number:,} {it}" for it, number in tally.counts.items())
-        quiet_for = time_in_short(max(0, now - self._active_at))
-        self._say(
+        quiet_for = format_seconds(max(0, now - self._active_at))
+        self._write_line(
             now,
-            f"{tally.tasks:,} tasks: {counts}; {tokens_in_short(tally.tokens)} tokens,"
-            f" {money_in_short(tally.usage)}; last activity {quiet_for} ago",
+            f"{tally.tasks:,} tasks: {counts}; {format_tokens(tally.tokens)} tokens,"
+            f" {format_money(tally.usage)}; last activity {quiet_for} ago",
             "dim",
         )
 
-    def sum_up(self) -> None:
+    def write_failures(self) -> None:
         """List what has failed."""
         if not self._failed:
             return
@@ -167,35 +169,37 @@ class Log:
         if failed > LISTED_FAILURES:
             self._print(f"  … and {failed - LISTED_FAILURES:,} more", "red")
 
-    def _say(self, at: float, line: str, style: str) -> None:
-        since = time_in_short(at - (at if self._began is None else self._began))
+    def _write_line(self, at: float, line: str, style: str) -> None:
+        since = format_seconds(at - (at if self._began is None else self._began))
         self._print(f"{since:>7} {line}", style)
 
     def _print(self, line: str, style: str) -> None:
         line = printable(line)
         if self._is_ascii:
-            line = line.translate(ASCII)
+            line = line.translate(ASCII_FALLBACK)
         self._console.print(Text(line, style=style), soft_wrap=True)
 
 
-def log_of(orchestrator: Orchestrator, console: Console) -> Log:
+def new_log(orchestrator: Orchestrator, console: Console) -> ProgressLog:
     def tree_of(session: SessionId) -> Tree | None:
         try:
             return orchestrator.tree(session)
         except UnknownIdError:
             return None  # it ended before we came, or long ago
 
-    return Log(console, tree_of)
+    return ProgressLog(console, tree_of)
 
 
-async def write_log(orchestrator: Orchestrator, facts: Facts, log: Log) -> NoReturn:
+async def write_log(
+    orchestrator: Orchestrator, facts: FactSubscription, log: ProgressLog
+) -> NoReturn:
     """Tell of facts as they come, and that there are none, until cancelled."""
     due = trio.current_time() + HEARTBEAT_SECONDS
     while True:
         with trio.move_on_at(due):
             await facts.wait()
             await trio.sleep(BATCH_SECONDS)
-        log.tell([entry for entry, _ in facts.take()])
+        log.write([entry for entry, _ in facts.take()])
         if trio.current_time() >= due:
-            log.beat(orchestrator.now())
+            log.write_heartbeat(orchestrator.now())
             due += HEARTBEAT_SECONDS

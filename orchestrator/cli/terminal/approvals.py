@@ -11,24 +11,24 @@ from rich.text import Text
 
 from agents import raising_one_error
 from delegation import one_line, printable
-from delegation.events.approvals import Answer, ApprovalId, Ask
+from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.cli.terminal.stdin_lines import STDIN, Lines
+from orchestrator.cli.terminal.stdin_lines import STDIN, StdinLines
 from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator
 
 STDERR: Final = 2
-WORDS: Final = {
-    "y": Answer.ONCE,
-    "yes": Answer.ONCE,
-    "t": Answer.TASK,
-    "task": Answer.TASK,
-    "s": Answer.SESSION,
-    "session": Answer.SESSION,
-    "n": Answer.DENY,
-    "no": Answer.DENY,
+ANSWER_WORDS: Final = {
+    "y": ApprovalVerdict.ONCE,
+    "yes": ApprovalVerdict.ONCE,
+    "t": ApprovalVerdict.TASK,
+    "task": ApprovalVerdict.TASK,
+    "s": ApprovalVerdict.SESSION,
+    "session": ApprovalVerdict.SESSION,
+    "n": ApprovalVerdict.DENY,
+    "no": ApprovalVerdict.DENY,
 }
-NOBODY_THERE: Final = (Answer.DENY, "nobody is there to answer")
+UNATTENDED_DENIAL: Final = (ApprovalVerdict.DENY, "nobody is there to answer")
 TOO_LATE: Final = (
     "That is over: it was answered, its time has passed, or its task has ended."
 )
@@ -39,7 +39,7 @@ def is_attended() -> bool:
     return os.isatty(STDIN) and os.isatty(STDERR)
 
 
-def show_ask(ask: Ask, console: Terminal, *, slash: str = "") -> None:
+def show_question(ask: ApprovalQuestion, console: Terminal, *, slash: str = "") -> None:
     """Show what somebody is asked to approve, and how to answer."""
     console.print(Text(f"{ask.path} asks for approval", style="bold yellow"))
     line = Text(f"  {ask.tool}: ", style="yellow")
@@ -47,7 +47,7 @@ def show_ask(ask: Ask, console: Terminal, *, slash: str = "") -> None:
     subject = printable(ask.subject).replace("\n", "\n    ")
     line.append(subject, style="not bold")
     console.print(line, soft_wrap=True)
-    if not _says_no_more(ask):
+    if not _has_only_subject(ask):
         console.print(Text(f"  {one_line(ask.details)}", style="dim"), soft_wrap=True)
     hint = (
         f"  {slash}y once · {slash}t the same in this task · {slash}s the same in this"
@@ -56,7 +56,7 @@ def show_ask(ask: Ask, console: Terminal, *, slash: str = "") -> None:
     console.print(Text(hint, style="dim"), soft_wrap=True)
 
 
-def _says_no_more(ask: Ask) -> bool:
+def _has_only_subject(ask: ApprovalQuestion) -> bool:
     """Tell whether there is nothing in a call but what is asked about."""
     if ask.details == ask.subject:
         return True
@@ -67,14 +67,16 @@ def _says_no_more(ask: Ask) -> bool:
     return list(said.values()) in ([], [ask.subject])
 
 
-def understood(line: str) -> tuple[Answer, str] | None:
+def parse_answer(line: str) -> tuple[ApprovalVerdict, str] | None:
     """Return what somebody answers, and why; None if that is no answer."""
     word, _, reason = line.strip().removeprefix("/").partition(" ")
-    answer = WORDS.get(word.lower())
+    answer = ANSWER_WORDS.get(word.lower())
     return None if answer is None else (answer, reason.strip())
 
 
-async def wait_over(orchestrator: Orchestrator, ask: Ask) -> None:
+async def wait_question_closed(
+    orchestrator: Orchestrator, ask: ApprovalQuestion
+) -> None:
     """Wait until a question was answered, or nobody can answer it any more."""
     seen = 0
     await trio.lowlevel.checkpoint()
@@ -84,13 +86,13 @@ async def wait_over(orchestrator: Orchestrator, ask: Ask) -> None:
             seen = await orchestrator.wait_changed(after=seen)
 
 
-def pending(orchestrator: Orchestrator) -> set[ApprovalId]:
+def pending_approvals(orchestrator: Orchestrator) -> set[ApprovalId]:
     """Return what is asked now: those who ask before we begin have others who talk to them."""
     return {ask.id for ask in orchestrator.approvals}
 
 
 async def answer_in_terminal(
-    orchestrator: Orchestrator, console: Terminal, others: Collection[ApprovalId]
+    orchestrator: Orchestrator, console: Terminal, ignored: Collection[ApprovalId]
 ) -> NoReturn:
     """Ask for each approval as it comes, until cancelled.
 
@@ -101,8 +103,8 @@ async def answer_in_terminal(
     """
     if console.quiet:
         console = Terminal(stderr=True)  # a question that nobody sees is none
-    lines = Lines()
-    shown = {*others}
+    lines = StdinLines()
+    shown = {*ignored}
     seen = 0
     while True:
         new = [ask for ask in orchestrator.approvals if ask.id not in shown]
@@ -114,14 +116,17 @@ async def answer_in_terminal(
 
 
 async def _answer_one(
-    orchestrator: Orchestrator, ask: Ask, lines: Lines, console: Terminal
+    orchestrator: Orchestrator,
+    ask: ApprovalQuestion,
+    lines: StdinLines,
+    console: Terminal,
 ) -> None:
     # What was typed before the question is no answer to it.
-    lines.forget_typed()
-    show_ask(ask, console)
+    lines.discard_typed()
+    show_question(ask, console)
     with trio.CancelScope() as waiting, raising_one_error():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_give_up, orchestrator, ask, waiting)
+            nursery.start_soon(_cancel_when_closed, orchestrator, ask, waiting)
             answer = await _read_answer(lines, console)
             nursery.cancel_scope.cancel(reason="somebody has answered")
         with suppress(UnknownIdError):
@@ -131,17 +136,19 @@ async def _answer_one(
     console.print(Text(f"  {TOO_LATE}", style="dim"))
 
 
-async def _give_up(
-    orchestrator: Orchestrator, ask: Ask, waiting: trio.CancelScope
+async def _cancel_when_closed(
+    orchestrator: Orchestrator, ask: ApprovalQuestion, waiting: trio.CancelScope
 ) -> None:
-    await wait_over(orchestrator, ask)
+    await wait_question_closed(orchestrator, ask)
     waiting.cancel(reason="nobody needs an answer any more")
 
 
-async def _read_answer(lines: Lines, console: Terminal) -> tuple[Answer, str]:
+async def _read_answer(
+    lines: StdinLines, console: Terminal
+) -> tuple[ApprovalVerdict, str]:
     while True:
         line = await lines.read()
-        answer = NOBODY_THERE if line is None else understood(line)
+        answer = UNATTENDED_DENIAL if line is None else parse_answer(line)
         if answer is not None:
             return answer
         console.print(Text("  y, t, s, or n and why", style="dim"))

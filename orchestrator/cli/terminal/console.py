@@ -18,10 +18,10 @@ class Terminal(Console):
 def command(*arguments: str, journal: Path | None) -> str:
     """Return a command line of ours that works from here, with the same journal."""
     options = [] if journal is None else ["--journal", str(journal)]
-    return shlex.join([*_called(), *arguments, *options])
+    return shlex.join([*_program(), *arguments, *options])
 
 
-def _called() -> list[str]:
+def _program() -> list[str]:
     """Return how we were called, or our name where that is enough."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":

@@ -20,11 +20,11 @@ STDIN: Final = 0
 CHUNK: Final = 1024
 ESCAPE_SECONDS: Final = 0.05
 """How long the rest of a sequence may take: what comes later is a key of its own."""
-LOCAL: Final = 3
+LFLAG: Final = 3
 """Where the local modes stand among the attributes of a terminal."""
 SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O[@-~])")
 UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|O)?$")
-NAMES: Final = {
+KEY_NAMES: Final = {
     "\x1b[A": "up",
     "\x1b[B": "down",
     "\x1b[C": "right",
@@ -53,7 +53,7 @@ NAMES: Final = {
 }
 
 
-class Keys:
+class KeyReader:
     """What somebody presses, one by one."""
 
     def __init__(self, descriptor: int = STDIN) -> None:
@@ -70,7 +70,7 @@ class Keys:
             if UNFINISHED.match(self._unread):
                 with trio.move_on_after(ESCAPE_SECONDS):
                     await self._receive()
-            if self._unread and (key := self._take()) is not None:
+            if self._unread and (key := self._next_key()) is not None:
                 return key
 
     async def _receive(self) -> bool:
@@ -83,17 +83,17 @@ class Keys:
         self._unread += self._decoder.decode(chunk)
         return bool(chunk)
 
-    def _take(self) -> str | None:
+    def _next_key(self) -> str | None:
         """Take one key off what was read; None if it means nothing to us."""
         found = SEQUENCE.match(self._unread)
         pressed = found[0] if found else self._unread[0]
         self._unread = self._unread[len(pressed) :]
-        if pressed in NAMES:
-            return NAMES[pressed]
+        if pressed in KEY_NAMES:
+            return KEY_NAMES[pressed]
         return pressed if pressed.isprintable() else None
 
 
-class Line:
+class InputLine:
     """A line that somebody types, drawn by whoever draws the rest."""
 
     def __init__(self, prompt: str) -> None:
@@ -112,7 +112,7 @@ class Line:
             self.text += key
         return None
 
-    def drawn(self) -> Text:
+    def render(self) -> Text:
         line = Text(self.prompt, style="bold")
         line.append(self.text, style="not bold")
         line.append("█", style="blink")
@@ -126,12 +126,12 @@ class RawTerminal:
         self._descriptor = descriptor
         self._before = termios.tcgetattr(descriptor)
 
-    def take(self) -> None:
+    def enter_raw_mode(self) -> None:
         ours = termios.tcgetattr(self._descriptor)
-        ours[LOCAL] &= ~(termios.ICANON | termios.ECHO)
+        ours[LFLAG] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(self._descriptor, termios.TCSANOW, ours)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         # It may be gone, and then there is nothing to be put back.
         with suppress(termios.error, OSError):
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
@@ -139,8 +139,8 @@ class RawTerminal:
     async def stop_with_ctrl_z(
         self,
         stops: AsyncIterator[int],
-        leave: Callable[[], None],
-        come_back: Callable[[], None],
+        hide: Callable[[], None],
+        restore: Callable[[], None],
     ) -> NoReturn:
         """Let Ctrl-Z stop the process with the terminal as it was, until cancelled.
 
@@ -150,11 +150,11 @@ class RawTerminal:
             come_back: draws it again.
         """
         async for _ in stops:
-            leave()
-            self.give_back()
+            hide()
+            self.restore()
             os.kill(os.getpid(), signal.SIGSTOP)
-            self.take()
-            come_back()
+            self.enter_raw_mode()
+            restore()
         raise AssertionError("signals never end")
 
 
@@ -169,15 +169,15 @@ def raw_terminal(
     """
     terminal = RawTerminal(descriptor)
     with trio.open_signal_receiver(signal.SIGTSTP) as stops:
-        terminal.take()
+        terminal.enter_raw_mode()
         try:
             yield terminal, stops
         finally:
-            terminal.give_back()
+            terminal.restore()
 
 
-def modes_of_terminal() -> Callable[[], None]:
+def terminal_restorer() -> Callable[[], None]:
     """Return what puts the terminal back as it is now, for whoever leaves without cleaning up."""
     if not os.isatty(STDIN):
         return lambda: None
-    return RawTerminal(STDIN).give_back
+    return RawTerminal(STDIN).restore

@@ -8,26 +8,28 @@ from typing import Final
 from rich.text import Text
 
 from delegation import printable
-from delegation.events.approvals import Ask
+from delegation.events.approvals import ApprovalQuestion
 from orchestrator.cli.terminal.transcript import INDENT, wrapped
 
 LINE_END: Final = " ⏎ "
 
 
-def on_one_line(subject: str) -> str:
+def one_line_subject(subject: str) -> str:
     """Return what is asked about on one line; where lines end can be seen."""
     lines = (" ".join(line.split()) for line in printable(subject).splitlines())
     return LINE_END.join(lines)
 
 
-def whole(ask: Ask) -> str:
+def question_text(ask: ApprovalQuestion) -> str:
     """Return who asks for what, line by line as it is."""
     lines = printable(ask.subject).expandtabs(4).splitlines()
     subject = f"\n{INDENT}".join(lines)
     return f"{ask.path}  {ask.tool}: {subject}"
 
 
-def in_lines(question: str, *, width: int, most: int, hint: str = "") -> list[Text]:
+def question_lines(
+    question: str, *, width: int, most: int, hint: str = ""
+) -> list[Text]:
     """Return a question in lines of this width; what is too much is counted.
 
     Args:

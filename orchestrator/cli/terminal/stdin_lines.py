@@ -13,19 +13,19 @@ STDIN: Final = 0
 CHUNK: Final = 65536
 
 
-class Lines:
+class StdinLines:
     """What somebody types, or what a file says instead."""
 
     def __init__(self) -> None:
         self._unread = b""
         self._ended = False
-        self._put_back: deque[str] = deque()
+        self._deferred: deque[str] = deque()
 
     async def read(self) -> str | None:
         """Return the next line, or None at the end of the input."""
         await trio.lowlevel.checkpoint()
-        if self._put_back:
-            return self._put_back.popleft()
+        if self._deferred:
+            return self._deferred.popleft()
         return await self._next()
 
     async def read_command(self, is_command: Callable[[str], bool]) -> str | None:
@@ -34,12 +34,12 @@ class Lines:
             line = await self._next()
             if line is None or is_command(line):
                 return line
-            self._put_back.append(line)
+            self._deferred.append(line)
 
-    def forget_typed(self) -> None:
+    def discard_typed(self) -> None:
         """Forget what was typed by now, and nobody has read."""
         self._unread = b""
-        self._put_back.clear()
+        self._deferred.clear()
         with suppress(termios.error):  # it is no terminal
             termios.tcflush(STDIN, termios.TCIFLUSH)
 

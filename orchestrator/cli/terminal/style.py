@@ -13,7 +13,7 @@ from delegation import Ending, Status, usd
 
 Progress: TypeAlias = Literal["auto", "live", "plain", "json", "none"]
 
-SIGNS: Final[dict[str, str]] = {
+STATUS_GLYPHS: Final[dict[str, str]] = {
     Status.QUEUED: "·",
     Status.RUNNING: "◐",
     Status.QUIET: "◔",
@@ -27,7 +27,7 @@ SIGNS: Final[dict[str, str]] = {
     Ending.REFUSED: "⊘",
     Ending.LOST: "✗",
 }
-COLOURS: Final[dict[str, str]] = {
+STATUS_COLOURS: Final[dict[str, str]] = {
     Status.QUEUED: "dim",
     Status.RUNNING: "cyan",
     Status.QUIET: "yellow",
@@ -41,8 +41,8 @@ COLOURS: Final[dict[str, str]] = {
     Ending.REFUSED: "yellow",
     Ending.LOST: "red",
 }
-TURNING: Final = "◐◓◑◒"
-ASCII: Final = str.maketrans(
+SPINNER: Final = "◐◓◑◒"
+ASCII_FALLBACK: Final = str.maketrans(
     {
         **dict.fromkeys("◐◓◑◒◔", "*"),
         "·": ".",
@@ -66,7 +66,7 @@ ASCII: Final = str.maketrans(
     }
 )
 """What stands for our signs where there are only 128 characters."""
-DUMB: Final = frozenset({"", "dumb", "unknown"})
+DUMB_TERMINALS: Final = frozenset({"", "dumb", "unknown"})
 
 
 def is_ascii(console: Console) -> bool:
@@ -74,7 +74,9 @@ def is_ascii(console: Console) -> bool:
     return not console.encoding.lower().replace("-", "").startswith("utf")
 
 
-def chosen(progress: Progress, stream: IO[str], environ: Mapping[str, str]) -> Progress:
+def choose_progress(
+    progress: Progress, stream: IO[str], environ: Mapping[str, str]
+) -> Progress:
     """Return how progress is shown, where it is left to us.
 
     Args:
@@ -85,11 +87,11 @@ def chosen(progress: Progress, stream: IO[str], environ: Mapping[str, str]) -> P
     if progress != "auto":
         return progress
     # Whoever forces colours on a pipe wants colours there, and no cursor that jumps.
-    is_live = stream.isatty() and environ.get("TERM", "") not in DUMB
+    is_live = stream.isatty() and environ.get("TERM", "") not in DUMB_TERMINALS
     return "live" if is_live and not environ.get("CI") else "plain"
 
 
-def tokens_in_short(tokens: int) -> str:
+def format_tokens(tokens: int) -> str:
     """Return a number of tokens in at most six characters."""
     if tokens < 10_000:
         return f"{tokens:,}"
@@ -98,12 +100,12 @@ def tokens_in_short(tokens: int) -> str:
     return f"{tokens / 1_000_000:.2f}M"
 
 
-def money_in_short(usage: Usage) -> str:
+def format_money(usage: Usage) -> str:
     """Return money; `$?` is a price that nobody knows."""
     return "$?" if usage.unpriced and not usage.cost else usd(usage)
 
 
-def time_in_short(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     if seconds is None:
         return ""
     if seconds < 60:

@@ -28,27 +28,27 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from orchestrator.cli.terminal.style import time_in_short, tokens_in_short
+from orchestrator.cli.terminal.style import format_seconds, format_tokens
 
 INDENT: Final = " " * 9
 MOST_LINES: Final = 1_000
 """How many lines of one text are shown: what is longer is in the journal."""
 
 
-def transcript(entries: Iterable[Entry]) -> list[Text]:
+def transcript_lines(entries: Iterable[Entry]) -> list[Text]:
     """Return the life of a task, one line after the other."""
     lines: list[Text] = []
     began: float | None = None
     for entry in entries:
         began = entry.at if began is None else began
-        margin = Text(f"{time_in_short(entry.at - began):>7}  ", "dim")
-        for line in _told(entry.event):
+        margin = Text(f"{format_seconds(entry.at - began):>7}  ", "dim")
+        for line in _event_lines(entry.event):
             lines.append(margin + line)
             margin = Text(INDENT)
     return lines
 
 
-def _told(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case a fact)
+def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case a fact)
     match event:
         case TaskRequested(request, mode, reason):
             yield Text(f"asked for, {mode}: {reason.sentence}", "dim")
@@ -99,14 +99,14 @@ def _told(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case a fact
 
 def _answer(message: AssistantMessage) -> Iterator[Text]:
     model = message.model or "the model"
-    tokens = tokens_in_short(message.usage.tokens)
+    tokens = format_tokens(message.usage.tokens)
     yield Text(f"{model}, {tokens} tokens", "bold cyan")
     yield from _body(message.text, "")
     for call in message.calls:
-        yield from _body(_called(call), "magenta")
+        yield from _body(_call_text(call), "magenta")
 
 
-def _called(call: ToolCall) -> str:
+def _call_text(call: ToolCall) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     return f"{call.name}({arguments})"
 

@@ -14,22 +14,28 @@ from rich.text import Text
 
 from agents import ToolCall
 from delegation import Ending, Mode, Status, TaskId, Tree, one_line
-from delegation.events.approvals import Ask
-from delegation.tree.collapse import AS_IT_COMES, FoldRow, FoldState, Kind, fold
-from orchestrator.cli.terminal.questions import on_one_line
+from delegation.events.approvals import ApprovalQuestion
+from delegation.tree.collapse import (
+    DEFAULT_STATE,
+    CollapsedRow,
+    CollapseState,
+    RowKind,
+    fold,
+)
+from orchestrator.cli.terminal.questions import one_line_subject
 from orchestrator.cli.terminal.style import (
-    ASCII,
-    COLOURS,
-    SIGNS,
-    TURNING,
-    money_in_short,
-    time_in_short,
-    tokens_in_short,
+    ASCII_FALLBACK,
+    SPINNER,
+    STATUS_COLOURS,
+    STATUS_GLYPHS,
+    format_money,
+    format_seconds,
+    format_tokens,
 )
 
-SHOWN_ASKS: Final = 3
+SHOWN_QUESTIONS: Final = 3
 """How many of those who need somebody are shown one by one."""
-DELEGATING: Final = "delegate_task"
+DELEGATE_TASK: Final = "delegate_task"
 """What a task waits for that the rows below it show better."""
 WIDE: Final = 72
 """From this width on there is room for all the numbers of a row."""
@@ -37,11 +43,11 @@ NARROW: Final = 46
 
 
 @attrs.frozen(kw_only=True)
-class Sight:
+class RunSnapshot:
     """What is true of a run now, as far as a picture of it shows."""
 
     tree: Tree
-    asks: Sequence[Ask]
+    questions: Sequence[ApprovalQuestion]
     """What somebody is asked to approve, oldest first."""
     calls: Callable[[TaskId], list[ToolCall]]
     """What a task has called, and waits for."""
@@ -51,7 +57,7 @@ class Sight:
 
 
 @attrs.frozen(kw_only=True)
-class Paper:
+class Canvas:
     """What a picture is drawn on."""
 
     width: int
@@ -60,13 +66,13 @@ class Paper:
     tick: int = 0
     """Counts pictures: what runs is seen to turn."""
 
-    def signs(self, words: str) -> str:
+    def to_charset(self, words: str) -> str:
         """Return words in the signs that it has."""
         if not self.ascii:
             return words
-        return words.translate(ASCII).encode("ascii", "replace").decode()
+        return words.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
 
-    def fitted(self, line: Text) -> Text:
+    def fit(self, line: Text) -> Text:
         """Return a line that is no wider than this, in the signs that it has."""
         if self.ascii:
             line = _in_ascii(line)
@@ -76,9 +82,9 @@ class Paper:
 
 
 @attrs.frozen(kw_only=True)
-class Picture:
+class Frame:
     lines: list[Text]
-    rows: tuple[FoldRow, ...]
+    rows: tuple[CollapsedRow, ...]
     """The rows of the tree, as many as there would be on a larger paper."""
     top: int
     """Which line shows the first of them."""
@@ -86,16 +92,16 @@ class Picture:
     """Which of them is the first that is shown."""
 
 
-def draw(
-    sight: Sight,
-    paper: Paper,
+def render_frame(
+    snapshot: RunSnapshot,
+    canvas: Canvas,
     *,
-    state: FoldState = AS_IT_COMES,
+    state: CollapseState = DEFAULT_STATE,
     selected: str | None = None,
     first: int = 0,
     heading: str = "",
-    below: Sequence[Text] = (),
-) -> Picture:
+    bottom_lines: Sequence[Text] = (),
+) -> Frame:
     """Return a picture of a run, in at most as many lines as the paper has.
 
     Args:
@@ -107,31 +113,31 @@ def draw(
         heading: what else stands at the top.
         below: what stands at the bottom.
     """
-    lines = [_header(sight, paper, heading), *_needs(sight, paper)]
-    room = max(1, paper.height - len(lines) - len(below))
-    if room > 2 and (len(sight.tree) > room or state != AS_IT_COMES):
+    lines = [_header(snapshot, canvas, heading), *_question_lines(snapshot, canvas)]
+    room = max(1, canvas.height - len(lines) - len(bottom_lines))
+    if room > 2 and (len(snapshot.tree) > room or state != DEFAULT_STATE):
         # One row less, for the line that says what is not shown.
         room -= 1
-    folded = fold(sight.tree, rows=room, state=state)
+    folded = fold(snapshot.tree, rows=room, state=state)
     rows = folded.rows
-    first = _scrolled(rows, room, selected, first)
+    first = _first_shown(rows, room, selected, first)
     footer = folded.footer
     if len(rows) > room:
         footer = f"rows {first + 1:,} to {first + room:,} of {len(rows):,}; {footer}"
     top = len(lines)
     lines += (
-        _row(row, sight, paper, is_selected=row.key == selected)
+        _row(row, snapshot, canvas, is_selected=row.key == selected)
         for row in rows[first : first + room]
     )
     if footer:
         lines.append(Text(footer.removesuffix("; "), style="dim"))
-    lines += below
-    lines = [paper.fitted(line) for line in lines[: paper.height]]
-    return Picture(lines=lines, rows=rows, top=top, first=first)
+    lines += bottom_lines
+    lines = [canvas.fit(line) for line in lines[: canvas.height]]
+    return Frame(lines=lines, rows=rows, top=top, first=first)
 
 
-def _scrolled(
-    rows: Sequence[FoldRow], room: int, selected: str | None, first: int
+def _first_shown(
+    rows: Sequence[CollapsedRow], room: int, selected: str | None, first: int
 ) -> int:
     """Return which row is the first to be shown: the one of last time, if that will do."""
     at = next((n for n, row in enumerate(rows) if row.key == selected), 0)
@@ -139,9 +145,9 @@ def _scrolled(
     return min(max(first, at - room + 1), at) if selected else 0
 
 
-def _header(sight: Sight, paper: Paper, heading: str) -> Text:
-    tally = sight.tree.tally()
-    is_at_rest = sight.tree[sight.tree.root]["status"] == Status.WAITING
+def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
+    tally = snapshot.tree.tally()
+    is_at_rest = snapshot.tree[snapshot.tree.root]["status"] == Status.WAITING
     number_of = Counter(tally.counts)
     counts = (
         (
@@ -166,97 +172,103 @@ def _header(sight: Sight, paper: Paper, heading: str) -> Text:
     line = Text()
     for status, number, word in counts:
         if number or word in always:
-            style = COLOURS[status] if number else "dim"
-            line.append(f"{SIGNS[status]} {number:,} {word}", style=style)
+            style = STATUS_COLOURS[status] if number else "dim"
+            line.append(f"{STATUS_GLYPHS[status]} {number:,} {word}", style=style)
             line.append("  ")
-    quiet_for = time_in_short(max(0, int(sight.now - sight.active_at)))
-    if tally.open and not is_interrupted:
+    quiet_for = format_seconds(max(0, int(snapshot.now - snapshot.active_at)))
+    if tally.unsettled and not is_interrupted:
         line.append(f"last activity {quiet_for.removesuffix('.0s')}", style="dim")
         line.append("s ago" if quiet_for.endswith(".0s") else " ago", style="dim")
     if heading:
-        gap = paper.width - cell_len(line.plain) - cell_len(heading) - 1
+        gap = canvas.width - cell_len(line.plain) - cell_len(heading) - 1
         line.append(" " * max(2, gap))
         line.append(heading, style="dim")
     return line
 
 
-def _needs(sight: Sight, paper: Paper) -> list[Text]:
-    if not sight.asks:
+def _question_lines(snapshot: RunSnapshot, canvas: Canvas) -> list[Text]:
+    if not snapshot.questions:
         return []
-    lines = [Text(f"! needs you ({len(sight.asks)})", style="bold yellow")]
-    most = max(1, min(SHOWN_ASKS, paper.height // 4))
-    for ask in sight.asks[:most]:
+    lines = [Text(f"! needs you ({len(snapshot.questions)})", style="bold yellow")]
+    most = max(1, min(SHOWN_QUESTIONS, canvas.height // 4))
+    for ask in snapshot.questions[:most]:
         line = Text(f"  {ask.id[:10]}  ", style="bold")
         line.append(f"{ask.path}  ", style="not bold dim")
         line.append(f"{ask.tool}: ", style="not bold yellow")
-        line.append(on_one_line(ask.subject), style="not bold")
+        line.append(one_line_subject(ask.subject), style="not bold")
         lines.append(line)
-    if len(sight.asks) > most:
-        lines.append(Text(f"  … and {len(sight.asks) - most} more", style="dim"))
+    if len(snapshot.questions) > most:
+        lines.append(
+            Text(f"  … and {len(snapshot.questions) - most} more", style="dim")
+        )
     return lines
 
 
-def _row(row: FoldRow, sight: Sight, paper: Paper, *, is_selected: bool) -> Text:
+def _row(
+    row: CollapsedRow, snapshot: RunSnapshot, canvas: Canvas, *, is_selected: bool
+) -> Text:
     line = Text(row.branch, style="reverse" if is_selected else "")
     line.stylize("dim")
     seconds: float | None
-    if row.kind is Kind.TASK:
-        node = sight.tree[row.task]
+    if row.kind is RowKind.TASK:
+        node = snapshot.tree[row.task]
         status = node["status"]
         is_root_waiting = node["mode"] == Mode.ROOT and status == Status.WAITING
-        sign = "◌" if is_root_waiting else SIGNS[status]
+        sign = "◌" if is_root_waiting else STATUS_GLYPHS[status]
         if status == Status.RUNNING:
-            sign = TURNING[paper.tick % len(TURNING)]
-        colour = "dim cyan" if is_root_waiting else COLOURS[status]
+            sign = SPINNER[canvas.tick % len(SPINNER)]
+        colour = "dim cyan" if is_root_waiting else STATUS_COLOURS[status]
         name = node["path"].rpartition("/")[2]
         if node["mode"] == Mode.DETACHED:
             name += " &"
-        about, style = _about(row, node, sight)
-        seconds = _seconds(node, sight.now)
+        about, style = _about(row, node, snapshot)
+        seconds = _seconds(node, snapshot.now)
     else:
-        sign, colour = ("▸" if not row.is_open else "▾"), "dim"
+        sign, colour = ("▸" if not row.is_expanded else "▾"), "dim"
         name, about, style = row.title, row.summary, ""
-        seconds = row.tally.seconds(sight.now)
-        if row.kind is Kind.MORE:
+        seconds = row.tally.seconds(snapshot.now)
+        if row.kind is RowKind.MORE:
             sign = " "
     line.append(f"{sign} ", style=colour)
     line.append(name)
-    numbers = paper.signs(_numbers(row, seconds, paper))
-    room = paper.width - cell_len(numbers) - cell_len(line.plain) - 3
+    numbers = canvas.to_charset(_numbers(row, seconds, canvas))
+    room = canvas.width - cell_len(numbers) - cell_len(line.plain) - 3
     if about and room > 6:
         line.append("  ")
-        line.append(_cut(paper.signs(about), room, paper), style=style or "dim")
-    if paper.ascii:
+        line.append(_cut(canvas.to_charset(about), room, canvas), style=style or "dim")
+    if canvas.ascii:
         line = _in_ascii(line)
-    gap = paper.width - cell_len(line.plain) - cell_len(numbers)
+    gap = canvas.width - cell_len(line.plain) - cell_len(numbers)
     line.append(" " * max(1, gap))
-    line.append(numbers, style="dim" if row.kind is not Kind.TASK else "")
+    line.append(numbers, style="dim" if row.kind is not RowKind.TASK else "")
     return line
 
 
-def _numbers(row: FoldRow, seconds: float | None, paper: Paper) -> str:
-    parts = f"{time_in_short(seconds):>7}"
-    if paper.width >= NARROW:
-        parts = f"{money_in_short(row.tally.usage):>10} {parts}"
-    if paper.width >= WIDE:
-        parts = f"{tokens_in_short(row.tally.tokens):>7} tok {parts}"
+def _numbers(row: CollapsedRow, seconds: float | None, canvas: Canvas) -> str:
+    parts = f"{format_seconds(seconds):>7}"
+    if canvas.width >= NARROW:
+        parts = f"{format_money(row.tally.usage):>10} {parts}"
+    if canvas.width >= WIDE:
+        parts = f"{format_tokens(row.tally.tokens):>7} tok {parts}"
     return parts
 
 
-def _about(row: FoldRow, node: dict[str, Any], sight: Sight) -> tuple[str, str]:
+def _about(
+    row: CollapsedRow, node: dict[str, Any], snapshot: RunSnapshot
+) -> tuple[str, str]:
     """Return what is most worth knowing of a task, and how it looks."""
     if row.summary:
         return row.summary, ""
     if node["error"]:
-        return one_line(node["error"]), COLOURS.get(node["status"], "")
+        return one_line(node["error"]), STATUS_COLOURS.get(node["status"], "")
     if node["status"] in {Status.RUNNING, Status.QUIET}:
-        calls = [it for it in sight.calls(row.task) if it.name != DELEGATING]
+        calls = [it for it in snapshot.calls(row.task) if it.name != DELEGATE_TASK]
         if calls:
-            return called(calls), "cyan"
+            return calls_text(calls), "cyan"
     return one_line(node["label"] or node["goal"]), ""
 
 
-def called(calls: Sequence[ToolCall]) -> str:
+def calls_text(calls: Sequence[ToolCall]) -> str:
     """Return calls as one line: the first, and how many there are besides."""
     words = (value for value in calls[0].arguments.values() if isinstance(value, str))
     line = one_line(f"{calls[0].name} {next(words, '')}".strip())
@@ -270,17 +282,17 @@ def _seconds(node: dict[str, Any], now: float) -> float | None:
     return ended - float(node["started"])
 
 
-def _cut(words: str, width: int, paper: Paper) -> str:
+def _cut(words: str, width: int, canvas: Canvas) -> str:
     if cell_len(words) <= width:
         return words
-    end = paper.signs("…")
+    end = canvas.to_charset("…")
     return set_cell_size(words, width - len(end)) + end
 
 
 def _in_ascii(line: Text) -> Text:
     whole = Text(style=line.style)
     for part in line.divide(sorted({at for it in line.spans for at in it[:2]})):
-        plain = part.plain.translate(ASCII).encode("ascii", "replace").decode()
+        plain = part.plain.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
         style = part.spans[0].style if part.spans else ""
         whole.append(plain, style=style)
     return whole

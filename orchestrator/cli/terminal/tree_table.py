@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from delegation import Mode, Reason, Row, TaskId, Tree
-from orchestrator.cli.terminal.style import COLOURS, is_ascii
-from orchestrator.cli.terminal.tree_frame import Paper, Sight, draw
+from orchestrator.cli.terminal.style import STATUS_COLOURS, is_ascii
+from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
 
-WHOLE: Final = 40
+UNCOLLAPSED_TASKS: Final = 40
 """How many tasks are printed one by one at the end of a run."""
 
 
@@ -41,13 +41,17 @@ def print_tree(
 
 def print_ended(tree: Tree, console: Console) -> None:
     """Print a tree that has just ended: whole, or folded where it would fill many screens."""
-    if len(tree) <= WHOLE:
+    if len(tree) <= UNCOLLAPSED_TASKS:
         print_tree(tree, console)
         return
     now: float = tree[tree.root]["ended"] or 0.0
-    sight = Sight(tree=tree, asks=(), calls=lambda _: [], now=now, active_at=now)
-    paper = Paper(width=console.width, height=WHOLE, ascii=is_ascii(console))
-    for line in draw(sight, paper).lines:
+    sight = RunSnapshot(
+        tree=tree, questions=(), calls=lambda _: [], now=now, active_at=now
+    )
+    paper = Canvas(
+        width=console.width, height=UNCOLLAPSED_TASKS, ascii=is_ascii(console)
+    )
+    for line in render_frame(sight, paper).lines:
         console.print(line, soft_wrap=True)
 
 
@@ -86,9 +90,9 @@ def _table(rows: Iterable[Row]) -> Table:
 
 def _cells(row: Row) -> Iterator[Text]:
     yield Text.assemble((row.branch, "dim"), row.name)
-    yield Text(f"{row.glyph} {row.status}", style=COLOURS[row.status])
+    yield Text(f"{row.glyph} {row.status}", style=STATUS_COLOURS[row.status])
     yield Text(row.mode if row.mode != Mode.ROOT else "", style="dim")
     yield Text("" if row.seconds is None else f"{row.seconds:.1f} s")
     yield Text(f"{row.tokens:,} tok")
     yield Text(row.money)
-    yield Text(" · ".join(filter(None, (row.folded, row.about))))
+    yield Text(" · ".join(filter(None, (row.collapsed, row.about))))

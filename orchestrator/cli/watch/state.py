@@ -10,217 +10,238 @@ import attrs
 from rich.text import Text
 
 from delegation import Status, TaskId, Tree, one_line
-from delegation.events.approvals import Answer, Ask
-from delegation.tree.collapse import SHOWN, FoldRow, FoldState, Kind
+from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from delegation.tree.collapse import (
+    SHOWN_PER_GROUP,
+    CollapsedRow,
+    CollapseState,
+    RowKind,
+)
 from delegation.tree.tally import FAILURES
-from orchestrator.cli.terminal.keyboard import Line
-from orchestrator.cli.terminal.questions import in_lines, whole
+from orchestrator.cli.terminal.keyboard import InputLine
+from orchestrator.cli.terminal.questions import question_lines, question_text
 from orchestrator.cli.terminal.transcript import wrapped
-from orchestrator.cli.terminal.tree_frame import Paper, Sight, draw
-from orchestrator.control.server import AnswerAsk, Cancel, Steer
+from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
+from orchestrator.control.server import AnswerApproval, Cancel, Steer
 
-KEYS: Final = (
+TREE_KEYS: Final = (
     "↑↓ move ←→ fold Enter read x cancel m tell a/d answer f failed / search q leave"
 )
-KEYS_THERE: Final = "↑↓ scroll  Esc back  x cancel  m tell  a/d answer  q leave"
+TRANSCRIPT_KEYS: Final = "↑↓ scroll  Esc back  x cancel  m tell  a/d answer  q leave"
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
-READ_IT: Final = ": Esc, then Enter at the task shows all of it"
-OTHER_LINES: Final = 10
+FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"
+RESERVED_LINES: Final = 10
 """How many lines of a terminal are not for a question."""
-MORE: Final = 4
+MORE_FACTOR: Final = 4
 """How many times as many of a group are shown when somebody wants more."""
 
 
 @attrs.frozen
-class Read:
+class ReadTranscript:
     """Show what a task was told, said and did."""
 
     task: TaskId
 
 
 @attrs.frozen
-class Leave:
+class Quit:
     """Nothing more is wanted."""
 
 
-Action: TypeAlias = Cancel | Steer | AnswerAsk | Read | Leave
+Action: TypeAlias = Cancel | Steer | AnswerApproval | ReadTranscript | Quit
 Scopes: TypeAlias = Literal["y", "t", "s"]
-SCOPES: Final[dict[str, Answer]] = {
-    "y": Answer.ONCE,
-    "t": Answer.TASK,
-    "s": Answer.SESSION,
+SCOPE_KEYS: Final[dict[str, ApprovalVerdict]] = {
+    "y": ApprovalVerdict.ONCE,
+    "t": ApprovalVerdict.TASK,
+    "s": ApprovalVerdict.SESSION,
 }
 
 
-class Board:
+class WatchState:
     """Where a watcher is."""
 
     def __init__(self) -> None:
         self.note = ""
         """What came of the last key."""
         self.can_act = False
-        self.reading: TaskId | None = None
+        self.shown_task: TaskId | None = None
         """Whose transcript is shown."""
         self._transcript: Sequence[Text] = ()
         self._wrapped: tuple[int, list[Text]] = (0, [])
         """The transcript in lines, and how wide these are."""
         self._selected: str | None = None
-        self._state = FoldState()
+        self._collapse_state = CollapseState()
         self._first = 0
-        self._rows: Sequence[FoldRow] = ()
-        self._place = 0
+        self._rows: Sequence[CollapsedRow] = ()
+        self._selected_index = 0
         """Which of the rows was chosen last."""
-        self._room = 10
-        self._line: Line | None = None
-        self._then: Callable[[str], Action | None] | None = None
+        self._visible_rows = 10
+        self._input_line: InputLine | None = None
+        self._on_input: Callable[[str], Action | None] | None = None
         """What becomes of the line that is typed, or of the key that is waited for."""
         self._question = ""
         self._choices = ""
-        self._searched = ""
-        self._sight: Sight | None = None
+        self._search_text = ""
+        self._snapshot: RunSnapshot | None = None
         self._offset: int | None = None
         """Which line of a transcript is the first; None follows its end."""
-        self._lines = 0
+        self._line_count = 0
 
-    def show(self, transcript: Sequence[Text]) -> None:
+    def set_transcript(self, transcript: Sequence[Text]) -> None:
         """Take what the task has said and done whose transcript is read."""
         self._transcript, self._wrapped = transcript, (0, [])
 
     # What is seen.
 
-    def picture(self, sight: Sight, paper: Paper, heading: str) -> list[Text]:
+    def render(self, snapshot: RunSnapshot, canvas: Canvas, heading: str) -> list[Text]:
         """Return what the watcher sees, in just as many lines as there are."""
-        self._sight = sight
-        bottom = [paper.fitted(line) for line in self._bottom(paper)]
-        paper = attrs.evolve(paper, height=max(1, paper.height - len(bottom)))
-        if self.reading is not None:
-            lines = self._page(sight, paper)
+        self._snapshot = snapshot
+        bottom = [canvas.fit(line) for line in self._footer(canvas)]
+        canvas = attrs.evolve(canvas, height=max(1, canvas.height - len(bottom)))
+        if self.shown_task is not None:
+            lines = self._render_transcript(snapshot, canvas)
         else:
-            lines = self._tree(sight, paper, heading)
-        return [*lines, *[Text("")] * (paper.height - len(lines)), *bottom]
+            lines = self._render_tree(snapshot, canvas, heading)
+        return [*lines, *[Text("")] * (canvas.height - len(lines)), *bottom]
 
-    def _tree(self, sight: Sight, paper: Paper, heading: str) -> list[Text]:
+    def _render_tree(
+        self, snapshot: RunSnapshot, canvas: Canvas, heading: str
+    ) -> list[Text]:
         while True:
-            picture = draw(
-                sight,
-                paper,
-                state=self._state,
+            picture = render_frame(
+                snapshot,
+                canvas,
+                state=self._collapse_state,
                 selected=self._selected,
                 first=self._first,
                 heading=heading,
             )
             self._rows, self._first = picture.rows, picture.first
-            self._room = max(1, paper.height - picture.top - 1)
+            self._visible_rows = max(1, canvas.height - picture.top - 1)
             if any(row.key == self._selected for row in self._rows):
                 return picture.lines
             # Where the watcher was is folded away: what is there now is as good.
-            self._select(self._place)
+            self._select(self._selected_index)
 
-    def _page(self, sight: Sight, paper: Paper) -> list[Text]:
-        assert self.reading is not None, "somebody reads it"
-        node = sight.tree[self.reading]
+    def _render_transcript(self, snapshot: RunSnapshot, canvas: Canvas) -> list[Text]:
+        assert self.shown_task is not None, "somebody reads it"
+        node = snapshot.tree[self.shown_task]
         about = one_line(node["label"] or node["goal"])
         head = Text(f"{node['path']}  ", "bold")
         head.append(f"{node['status']}  ", "not bold")
         head.append(about, "not bold dim")
         width, lines = self._wrapped
-        if width != paper.width:
-            lines = wrapped(self._transcript, paper.width)
-            self._wrapped = (paper.width, lines)
-        self._lines = len(lines)
-        self._room = max(1, paper.height - 1)
-        last = max(0, len(lines) - self._room)
+        if width != canvas.width:
+            lines = wrapped(self._transcript, canvas.width)
+            self._wrapped = (canvas.width, lines)
+        self._line_count = len(lines)
+        self._visible_rows = max(1, canvas.height - 1)
+        last = max(0, len(lines) - self._visible_rows)
         at = last if self._offset is None else min(self._offset, last)
-        shown = lines[at : at + self._room]
-        if self._lines > self._room:
-            seen = min(self._lines, at + self._room)
-            head.append(f"  {seen:,}/{self._lines:,} lines", "not bold dim")
-        return [paper.fitted(line.copy()) for line in (head, *shown)]
+        shown = lines[at : at + self._visible_rows]
+        if self._line_count > self._visible_rows:
+            seen = min(self._line_count, at + self._visible_rows)
+            head.append(f"  {seen:,}/{self._line_count:,} lines", "not bold dim")
+        return [canvas.fit(line.copy()) for line in (head, *shown)]
 
-    def _bottom(self, paper: Paper) -> list[Text]:
+    def _footer(self, canvas: Canvas) -> list[Text]:
         """Return the last lines: what is asked of the watcher, or what came of it, or keys."""
-        if self._then is not None:
-            most = max(2, paper.height - OTHER_LINES)
-            question = in_lines(
-                self._question, width=paper.width, most=most, hint=READ_IT
+        if self._on_input is not None:
+            most = max(2, canvas.height - RESERVED_LINES)
+            question = question_lines(
+                self._question, width=canvas.width, most=most, hint=FULL_TEXT_HINT
             )
-            if self._line is not None:
-                return [*question, self._line.drawn()]
+            if self._input_line is not None:
+                return [*question, self._input_line.render()]
             return [*question, Text(self._choices, style="dim")]
         if self.note:
             return [Text(self.note, style="bold")]
-        return [Text(KEYS if self.reading is None else KEYS_THERE, style="dim")]
+        return [
+            Text(TREE_KEYS if self.shown_task is None else TRANSCRIPT_KEYS, style="dim")
+        ]
 
     # What is done.
 
     def press(self, key: str) -> Action | None:
         """Take a key, and return what is to happen elsewhere."""
         self.note = ""
-        if self._sight is None:
-            return Leave() if key == "q" else None
-        if self._then is not None:
-            return self._answer(key, self._then)
+        if self._snapshot is None:
+            return Quit() if key == "q" else None
+        if self._on_input is not None:
+            return self._take_input(key, self._on_input)
         if key == "q":
-            return Leave()
+            return Quit()
         if key in {"x", "m", "a", "d"}:
-            self._begin_to_act(key, self._sight)
+            self._start_action(key, self._snapshot)
             return None
-        if self.reading is not None:
+        if self.shown_task is not None:
             self._scroll(key)
             return None
-        return self._move(key, self._sight)
+        return self._move(key, self._snapshot)
 
-    def _answer(self, key: str, then: Callable[[str], Action | None]) -> Action | None:
+    def _take_input(
+        self, key: str, on_input: Callable[[str], Action | None]
+    ) -> Action | None:
         """Take a key of a line, or the one key that was asked for."""
         said: str | None = key
         if key == "escape":
-            self._line = self._then = None
+            self._input_line = self._on_input = None
             return None
-        if self._line is not None:
-            said = self._line.press(key)
+        if self._input_line is not None:
+            said = self._input_line.press(key)
         if said is None:
             return None
-        self._line = self._then = None
-        return then(said)
+        self._input_line = self._on_input = None
+        return on_input(said)
 
     def _ask_line(
-        self, question: str, prompt: str, then: Callable[[str], Action | None]
+        self, question: str, prompt: str, on_input: Callable[[str], Action | None]
     ) -> None:
-        self._question, self._line, self._then = question, Line(prompt), then
+        self._question, self._input_line, self._on_input = (
+            question,
+            InputLine(prompt),
+            on_input,
+        )
 
     def _ask_key(
-        self, question: str, choices: str, then: Callable[[str], Action | None]
+        self, question: str, choices: str, on_input: Callable[[str], Action | None]
     ) -> None:
-        self._question, self._choices, self._then = question, choices, then
+        self._question, self._choices, self._on_input = question, choices, on_input
 
     @property
     def _task(self) -> TaskId | None:
         """The task that the watcher is at."""
-        if self.reading is not None:
-            return self.reading
+        if self.shown_task is not None:
+            return self.shown_task
         row = self._row
-        return row.task if row is not None and row.kind is Kind.TASK else None
+        return row.task if row is not None and row.kind is RowKind.TASK else None
 
     @property
-    def _row(self) -> FoldRow | None:
-        return self._rows[self._at] if self._rows else None
+    def _row(self) -> CollapsedRow | None:
+        return self._rows[self._index] if self._rows else None
 
     @property
-    def _at(self) -> int:
+    def _index(self) -> int:
         keys = (n for n, row in enumerate(self._rows) if row.key == self._selected)
-        return next(keys, self._place)
+        return next(keys, self._selected_index)
 
-    def _begin_to_act(self, key: str, sight: Sight) -> None:
+    def _start_action(self, key: str, snapshot: RunSnapshot) -> None:
         if not self.can_act:
             self.note = READ_ONLY
         elif key in {"a", "d"}:
-            self._begin_to_answer(key, sight)
+            self._start_answer(key, snapshot)
         elif (task := self._task) is None:
             self.note = "these are several tasks: open them, and choose one"
-        elif sight.tree[task]["ended"] is not None and not sight.tree.tally(task).open:
+        elif (
+            snapshot.tree[task]["ended"] is not None
+            and not snapshot.tree.tally(task).unsettled
+        ):
             self.note = "it has ended already"
         elif key == "x":
-            open_, path = sight.tree.tally(task).open, sight.tree[task]["path"]
+            open_, path = (
+                snapshot.tree.tally(task).unsettled,
+                snapshot.tree[task]["path"],
+            )
             others = f" and {open_ - 1:,} below it" if open_ > 1 else ""
             self._ask_key(
                 f"Cancel {path}{others}?",
@@ -229,42 +250,50 @@ class Board:
             )
         else:
             self._ask_line(
-                f"Tell {sight.tree[task]['path']}, which reads it before its next model call",
+                f"Tell {snapshot.tree[task]['path']}, which reads it before its next model call",
                 "> ",
                 lambda said: Steer(task, said) if said.strip() else None,
             )
 
-    def _begin_to_answer(self, key: str, sight: Sight) -> None:
+    def _start_answer(self, key: str, snapshot: RunSnapshot) -> None:
         """Answer what the chosen task asks, or else the oldest question."""
-        asks = [ask for ask in sight.asks if ask.task == self._task] or sight.asks
+        asks = [
+            ask for ask in snapshot.questions if ask.task == self._task
+        ] or snapshot.questions
         if not asks:
             self.note = "nothing waits for an approval"
             return
-        ask: Ask = asks[0]
-        what = whole(ask)
+        ask: ApprovalQuestion = asks[0]
+        what = question_text(ask)
         if key == "d":
             self._ask_line(
                 f"Deny {what}",
                 "because: ",
-                lambda said: AnswerAsk(ask.id, Answer.DENY, said.strip()),
+                lambda said: AnswerApproval(ask.id, ApprovalVerdict.DENY, said.strip()),
             )
         else:
             self._ask_key(
                 f"Approve {what}?",
                 "y once · t in this task · s in this session · n not now",
                 lambda said: (
-                    AnswerAsk(ask.id, SCOPES[said]) if said in SCOPES else None
+                    AnswerApproval(ask.id, SCOPE_KEYS[said])
+                    if said in SCOPE_KEYS
+                    else None
                 ),
             )
 
     def _scroll(self, key: str) -> None:
-        last = max(0, self._lines - self._room)
+        last = max(0, self._line_count - self._visible_rows)
         at = last if self._offset is None else min(self._offset, last)
         steps = {"up": -1, "k": -1, "down": 1, "j": 1}
-        pages = {"page up": -self._room, "page down": self._room, " ": self._room}
+        pages = {
+            "page up": -self._visible_rows,
+            "page down": self._visible_rows,
+            " ": self._visible_rows,
+        }
         if key in {"escape", "left", "enter", "backspace"}:
-            self.reading, self._offset = None, None
-            self.show(())
+            self.shown_task, self._offset = None, None
+            self.set_transcript(())
         elif key in {"home", "g"}:
             self._offset = 0
         elif key in {"end", "G"}:
@@ -273,8 +302,8 @@ class Board:
             at = max(0, at + step)
             self._offset = None if at >= last else at
 
-    def _move(self, key: str, sight: Sight) -> Action | None:
-        page = max(1, self._room - 1)
+    def _move(self, key: str, snapshot: RunSnapshot) -> Action | None:
+        page = max(1, self._visible_rows - 1)
         steps = {
             **dict.fromkeys(("up", "k"), -1),
             **dict.fromkeys(("down", "j"), 1),
@@ -284,84 +313,90 @@ class Board:
             **dict.fromkeys(("end", "G"), len(self._rows)),
         }
         if key in steps:
-            self._select(self._at + steps[key])
+            self._select(self._index + steps[key])
         elif key == "enter" and (task := self._task) is not None:
-            self.reading, self._offset = task, None
-            return Read(task)
+            self.shown_task, self._offset = task, None
+            return ReadTranscript(task)
         elif key in {"right", "l", "enter"}:
-            self._open()
+            self._expand()
         elif key in {"left", "h"}:
-            self._close()
+            self._collapse()
         else:
-            self._look_for(key, sight.tree)
+            self._handle_find_key(key, snapshot.tree)
         return None
 
-    def _look_for(self, key: str, tree: Tree) -> None:
+    def _handle_find_key(self, key: str, tree: Tree) -> None:
         match key:
             case "f":
                 self._find(tree, _has_failed, "nothing has failed")
             case "w":
-                self._find(tree, _waits, "nothing waits")
+                self._find(tree, _is_waiting, "nothing waits")
             case "/":
                 self._ask_line("Search names, goals and errors", "/", self._search)
             case "n":
-                self._search(self._searched)
+                self._search(self._search_text)
             case _:
                 pass
 
     def _select(self, at: int) -> None:
         if self._rows:
-            self._place = min(max(at, 0), len(self._rows) - 1)
-            self._selected = self._rows[self._place].key
+            self._selected_index = min(max(at, 0), len(self._rows) - 1)
+            self._selected = self._rows[self._selected_index].key
 
-    def _open(self) -> None:
+    def _expand(self) -> None:
         row = self._row
         if row is None:
             return
-        if row.kind is Kind.MORE:
+        if row.kind is RowKind.MORE:
             whole = row.key.removesuffix("/…")
-            shown = MORE * self._state.shown.get(whole, SHOWN)
+            shown = MORE_FACTOR * self._collapse_state.shown.get(whole, SHOWN_PER_GROUP)
             # Those of a group are many, those of a task are not.
-            state = self._state
-            self._state = (
-                state.show(whole, shown) if "/" in whole else state.open(whole)
+            state = self._collapse_state
+            self._collapse_state = (
+                state.show(whole, shown) if "/" in whole else state.expand(whole)
             )
-        elif row.is_open is False:
-            self._state = self._state.open(row.key)
-        elif row.is_open:
-            self._select(self._at + 1)
+        elif row.is_expanded is False:
+            self._collapse_state = self._collapse_state.expand(row.key)
+        elif row.is_expanded:
+            self._select(self._index + 1)
 
-    def _close(self) -> None:
+    def _collapse(self) -> None:
         row = self._row
         if row is None:
             return
-        if row.is_open:
-            self._state = self._state.close(row.key)
+        if row.is_expanded:
+            self._collapse_state = self._collapse_state.collapse(row.key)
             return
         above = (
-            n for n in range(self._at - 1, -1, -1) if self._rows[n].depth < row.depth
+            n for n in range(self._index - 1, -1, -1) if self._rows[n].depth < row.depth
         )
         self._select(next(above, 0))
 
     def _search(self, words: str) -> None:
-        self._searched = words.strip().lower()
-        if self._searched and self._sight is not None:
-            self._find(self._sight.tree, self._is_meant, f"nothing has {words!r} in it")
+        self._search_text = words.strip().lower()
+        if self._search_text and self._snapshot is not None:
+            self._find(
+                self._snapshot.tree,
+                self._matches_search,
+                f"nothing has {words!r} in it",
+            )
 
-    def _is_meant(self, tree: Tree, task: TaskId) -> bool:
+    def _matches_search(self, tree: Tree, task: TaskId) -> bool:
         node = tree[task]
         texts = (task, node["path"].rpartition("/")[2], node["label"], node["goal"])
-        return any(self._searched in text.lower() for text in (*texts, node["error"]))
+        return any(
+            self._search_text in text.lower() for text in (*texts, node["error"])
+        )
 
     def _find(
-        self, tree: Tree, is_meant: Callable[[Tree, TaskId], bool], otherwise: str
+        self, tree: Tree, matches: Callable[[Tree, TaskId], bool], otherwise: str
     ) -> None:
         """Go to the next task of a kind, in the order in which they were asked for."""
         tasks = list(tree.graph)
         row = self._row
         start = tasks.index(row.task) + 1 if row is not None else 0
         for task in (*tasks[start:], *tasks[:start]):
-            if is_meant(tree, task):
+            if matches(tree, task):
                 self.reveal(tree, task)
                 return
         self.note = otherwise
@@ -369,23 +404,23 @@ class Board:
     def reveal(self, tree: Tree, task: TaskId) -> None:
         """Open whatever hides a task, and go there."""
         self._selected = task
-        state = self._state
+        state = self._collapse_state
         child: TaskId = task
         while (parent := tree[child]["parent"]) is not None:
-            branch = tree.branch(parent)
+            branch = tree.subtree(parent)
             group = branch.groups[tree[child]["agent"]]
-            state = state.open(parent)
-            shown = SHOWN
-            while child not in {it.task for it in group.matter(shown)}:
+            state = state.expand(parent)
+            shown = SHOWN_PER_GROUP
+            while child not in {it.task for it in group.most_important(shown)}:
                 shown *= 2
             state = state.show(group.key, max(shown, state.shown.get(group.key, 0)))
             child = parent
-        self._state = state
+        self._collapse_state = state
 
 
 def _has_failed(tree: Tree, task: TaskId) -> bool:
     return tree[task]["status"] in FAILURES
 
 
-def _waits(tree: Tree, task: TaskId) -> bool:
+def _is_waiting(tree: Tree, task: TaskId) -> bool:
     return tree[task]["status"] == Status.WAITING and task != tree.root

@@ -20,19 +20,19 @@ from agents import ToolCall, raising_one_error, unanswered_calls
 from delegation import Receipt, TaskId
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.cli.terminal.keyboard import Keys, raw_terminal
+from orchestrator.cli.terminal.keyboard import KeyReader, raw_terminal
 from orchestrator.cli.terminal.style import is_ascii
-from orchestrator.cli.terminal.transcript import transcript
-from orchestrator.cli.terminal.tree_frame import Paper, Sight
+from orchestrator.cli.terminal.transcript import transcript_lines
+from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot
 from orchestrator.cli.watch.journal_tail import RunReader, is_about, open_run
-from orchestrator.cli.watch.state import Board, Leave, Read
+from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.client import ControlClient, RefusedError, connect_control
-from orchestrator.control.server import AnswerAsk, Cancel, Steer, Subscribe
+from orchestrator.control.server import AnswerApproval, Cancel, Steer, Subscribe
 
 FRAMES_PER_SECOND: Final = 8
-LOOK_SECONDS: Final = 1
+POLL_SECONDS: Final = 1
 """How often it is looked for more where nobody says that there is."""
-STOPPED_BY: Final = 128
+SIGNAL_EXIT_BASE: Final = 128
 
 
 async def watch_run(path: Path, run: str | None) -> int:
@@ -51,16 +51,16 @@ async def watch_run(path: Path, run: str | None) -> int:
     with raw_terminal() as (terminal, stops), watcher.screen(), raising_one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
-                terminal.stop_with_ctrl_z, stops, watcher.take_away, watcher.put_back
+                terminal.stop_with_ctrl_z, stops, watcher.hide, watcher.restore
             )
             nursery.start_soon(watcher.follow_forever)
             await watcher.ready.wait()
             nursery.start_soon(watcher.draw_forever)
-            nursery.start_soon(watcher.obey_forever, Keys(), nursery)
+            nursery.start_soon(watcher.handle_keys, KeyReader(), nursery)
             with trio.open_signal_receiver(
                 signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH
             ) as signals:
-                code = await watcher.heed(signals)
+                code = await watcher.wait_exit(signals)
             nursery.cancel_scope.cancel(reason="somebody has left")
     return code
 
@@ -71,12 +71,12 @@ class Watcher:
     def __init__(self, reader: RunReader, console: Terminal) -> None:
         self._reader = reader
         self._console = console
-        self._board = Board()
+        self._state = WatchState()
         self._client: ControlClient | None = None
         self.ready = trio.Event()
         """It is known whether anybody can be talked to."""
         self._has_changed = trio.Event()
-        self._has_left = trio.Event()
+        self._quit = trio.Event()
         self._tick = 0
         # Rich refreshes from a thread of its own unless told not to.
         self._live = Live(console=console, auto_refresh=False, screen=True)
@@ -86,14 +86,14 @@ class Watcher:
         with self._live:
             yield
 
-    def take_away(self) -> None:
+    def hide(self) -> None:
         self._live.stop()
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         self._live.start(refresh=False)
         self.draw()
 
-    async def heed(self, signals: AsyncIterator[int]) -> int:
+    async def wait_exit(self, signals: AsyncIterator[int]) -> int:
         """Wait until somebody leaves, and return the exit code; draw anew on a new size."""
         code = 0
 
@@ -103,13 +103,13 @@ class Watcher:
                 if number == signal.SIGWINCH:
                     self.draw()
                 else:
-                    code = STOPPED_BY + number
-                    self._has_left.set()
+                    code = SIGNAL_EXIT_BASE + number
+                    self._quit.set()
 
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(obey_signals)
-                await self._has_left.wait()
+                await self._quit.wait()
                 nursery.cancel_scope.cancel(reason="somebody has left")
         return code
 
@@ -129,30 +129,30 @@ class Watcher:
         reader, console = self._reader, self._console
         is_live = self._client is not None
         # Without anybody who writes it, nothing goes on, and no clock runs.
-        sight = Sight(
+        sight = RunSnapshot(
             tree=reader.tree,
-            asks=reader.asks if reader.is_written else (),
+            questions=reader.open_questions if reader.has_writer else (),
             calls=self._calls,
-            now=time.time() if reader.is_written else reader.active_at,
+            now=time.time() if reader.has_writer else reader.active_at,
             active_at=reader.active_at,
         )
-        paper = Paper(
+        paper = Canvas(
             width=console.width,
             height=console.height,
             ascii=is_ascii(console),
-            tick=self._tick if reader.is_written else 0,
+            tick=self._tick if reader.has_writer else 0,
         )
-        self._board.can_act = is_live
-        lines = self._board.picture(sight, paper, self._heading())
+        self._state.can_act = is_live
+        lines = self._state.render(sight, paper, self._heading())
         self._live.update(Group(*lines), refresh=True)
 
     def _heading(self) -> str:
         run = self._reader.session
         if self._client is not None:
             return run
-        if not self._reader.tree.tally().open:
+        if not self._reader.tree.tally().unsettled:
             return f"{run} · ended"
-        if self._reader.is_written:
+        if self._reader.has_writer:
             return f"{run} · read-only: no control socket"
         return f"{run} · read-only: nobody runs it"
 
@@ -168,78 +168,78 @@ class Watcher:
                 await self._reader.catch_up()
                 self._client = client
                 self.ready.set()
-                await self._read_again()
+                await self._refresh_transcript()
                 if client is None:
                     # Nobody tells us, and there is nothing else to wait for.
                     while not self._reader.has_changed():  # noqa: ASYNC110
-                        await trio.sleep(LOOK_SECONDS)
+                        await trio.sleep(POLL_SECONDS)
                 else:
                     await self._follow(client)
                 self._client = None
 
     async def _follow(self, client: ControlClient) -> None:
         with suppress(RefusedError):  # if it has left by now, that is seen next
-            await client.ask(Subscribe(after=self._reader.seq))
+            await client.request(Subscribe(after=self._reader.seq))
         seen = self._reader.seq
         while await client.wait_grown(after=seen):
             seen = client.seq
-            new = await self._reader.read_on()
-            if any(is_about(entry, self._board.reading) for entry in new):
-                await self._read_again()
+            new = await self._reader.read_new()
+            if any(is_about(entry, self._state.shown_task) for entry in new):
+                await self._refresh_transcript()
             self._has_changed.set()
 
-    async def _read_again(self) -> None:
+    async def _refresh_transcript(self) -> None:
         await trio.lowlevel.checkpoint()
-        if self._board.reading is not None:
-            await self._read(self._board.reading)
+        if self._state.shown_task is not None:
+            await self._load_transcript(self._state.shown_task)
         self._has_changed.set()
 
-    async def _read(self, task: TaskId) -> None:
+    async def _load_transcript(self, task: TaskId) -> None:
         entries = await self._reader.read_task(task)
-        if self._board.reading == task:
-            self._board.show(transcript(entries))
+        if self._state.shown_task == task:
+            self._state.set_transcript(transcript_lines(entries))
 
     # What is done.
 
-    async def obey_forever(self, keys: Keys, nursery: trio.Nursery) -> None:
+    async def handle_keys(self, keys: KeyReader, nursery: trio.Nursery) -> None:
         """Do what keys say, until somebody leaves."""
         while (key := await keys.read()) is not None:
-            match self._board.press(key):
+            match self._state.press(key):
                 case None:
                     pass
-                case Leave():
+                case Quit():
                     break
-                case Read(task):
-                    await self._read(task)
-                case Cancel() | Steer() | AnswerAsk() as wish:
+                case ReadTranscript(task):
+                    await self._load_transcript(task)
+                case Cancel() | Steer() | AnswerApproval() as wish:
                     # It may take a while, and the watcher goes on meanwhile.
-                    nursery.start_soon(self._ask, wish)
+                    nursery.start_soon(self._send_request, wish)
             self.draw()
-        self._has_left.set()
+        self._quit.set()
 
-    async def _ask(self, wish: Cancel | Steer | AnswerAsk) -> None:
+    async def _send_request(self, request: Cancel | Steer | AnswerApproval) -> None:
         await trio.lowlevel.checkpoint()
         client = self._client
         if client is None:
-            self._board.note = "nobody runs it any more"
+            self._state.note = "nobody runs it any more"
             return
-        if isinstance(wish, Cancel):
-            self._board.note = "cancelling: waiting until all below it has ended"
+        if isinstance(request, Cancel):
+            self._state.note = "cancelling: waiting until all below it has ended"
             self.draw()
         try:
-            answer = await client.ask(wish)
+            answer = await client.request(request)
         except RefusedError as exc:
-            self._board.note = f"not done: {exc}"
+            self._state.note = f"not done: {exc}"
         else:
-            self._board.note = _done(wish, str(answer.get("state", "")))
+            self._state.note = _result_note(request, str(answer.get("state", "")))
         self._has_changed.set()
 
 
-def _done(wish: Cancel | Steer | AnswerAsk, state: str) -> str:
-    match wish:
+def _result_note(request: Cancel | Steer | AnswerApproval, state: str) -> str:
+    match request:
         case Cancel():
             return "cancelled"
-        case AnswerAsk(_, answer):
+        case AnswerApproval(_, answer):
             return f"answered: {answer}"
         case Steer():
             if Receipt("gone").state == state:

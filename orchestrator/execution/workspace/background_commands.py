@@ -17,21 +17,21 @@ from typing import Final, NoReturn
 import trio
 
 from agents import CallId, CallKey, ToolError, unanswered_calls
-from agents.tools.context import current_scene
+from agents.tools.context import current_tool_context
 from agents.tools.terminal.background import BackgroundCommand, tag_of
-from agents.tools.terminal.output_buffer import KeptOutput
-from agents.tools.terminal.process_group import Running, running
-from agents.tools.terminal.process_tags import carriers, end_leftovers
+from agents.tools.terminal.output_buffer import OutputBuffer
+from agents.tools.terminal.process_group import RunningCommand, open_command
+from agents.tools.terminal.process_tags import kill_tagged, tagged_processes
 from agents.tools.terminal.tools import TERMINAL
 from delegation import TaskId, TaskRecord
 from delegation.events import ProcessEnded, ProcessMatched, ProcessStarted
-from delegation.events.processes import TAIL, ProcessId
+from delegation.events.processes import MAX_OUTPUT_TAIL, ProcessId
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 HEAD_KEPT: Final = 50_000
 TAIL_KEPT: Final = 150_000
 """How many characters of an output are kept, from the beginning and from the end."""
-REMEMBERED: Final = 32
+REMEMBERED_COMMANDS: Final = 32
 """How many commands of a task are remembered that have ended."""
 PAUSE: Final = 15.0
 """How many seconds pass at least between two lines that are told; each time twice as many."""
@@ -62,18 +62,18 @@ class Command:
         self.command = command
         self.task = task
         self.workdir = workdir
-        self.environ = current_scene().environ
-        self.output = KeptOutput(head=HEAD_KEPT, tail=TAIL_KEPT)
+        self.environ = current_tool_context().environ
+        self.output = OutputBuffer(head=HEAD_KEPT, tail=TAIL_KEPT)
         self.exit_code: int | None = None
         self.ended = ""
-        self.mark = 0
+        self.polled_to = 0
         """Up to where its output was polled."""
-        self.process: Running | None = None
+        self.process: RunningCommand | None = None
         self.error: ToolError | None = None
         self.stopped = ""
         """Why it is being ended, if it is."""
-        self.is_begun = trio.Event()
-        self.is_over = trio.Event()
+        self.begun = trio.Event()
+        self.finished = trio.Event()
         self._scope = trio.CancelScope()
         self._watch = tuple(watch)
         self._began = trio.current_time()
@@ -95,7 +95,7 @@ class Command:
         self.stopped = self.stopped or why
         self._scope.cancel(reason=why)
 
-    def is_news(self, line: str) -> bool:
+    def should_notify(self, line: str) -> bool:
         """Tell whether a line is one to be told now; count those that come too quickly."""
         if not any(text in line for text in self._watch):
             return False
@@ -107,28 +107,28 @@ class Command:
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
         return True
 
-    async def run(self, heard: Callable[[str], None]) -> None:  # noqa: ASYNC910 (a start waits)
+    async def run(self, on_line: Callable[[str], None]) -> None:  # noqa: ASYNC910 (a start waits)
         """Run it to its end, or until it is stopped."""
         try:
             with self._scope:
-                async with running(
+                async with open_command(
                     self.command,
                     cwd=self.workdir,
                     environ=self.environ,
                     tag=self.id,
                     output=self.output,
                     stdin=True,
-                    heard=heard,
+                    on_line=on_line,
                 ) as self.process:
-                    self.is_begun.set()
+                    self.begun.set()
                     self.exit_code = await self.process.wait()
         except ToolError as exc:
             self.error = exc
         finally:
             self._took = self.seconds
-            self.ended = self._how()
+            self.ended = self._describe_end()
 
-    def _how(self) -> str:
+    def _describe_end(self) -> str:
         if self.error is not None:
             return f"it could not be run: {self.error}"
         if self.exit_code is None:
@@ -150,7 +150,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Background:
+class BackgroundRunner:
     """All commands that run in the background."""
 
     def __init__(
@@ -160,8 +160,8 @@ class Background:
     ) -> None:
         self._book = book
         self.note_told = telling
-        self._due: list[Command] = []
-        self._is_due = trio.lowlevel.ParkingLot()
+        self._queued: list[Command] = []
+        self._queue_changed = trio.lowlevel.ParkingLot()
         self._is_closing = False
         self._commands: dict[TaskId, dict[ProcessId, Command]] = {}
 
@@ -170,18 +170,18 @@ class Background:
         async with trio.open_nursery() as commands:
             try:
                 while True:
-                    while self._due:
-                        commands.start_soon(self._see_through, self._due.pop())
-                    await self._is_due.park()
+                    while self._queued:
+                        commands.start_soon(self._run_command, self._queued.pop())
+                    await self._queue_changed.park()
             finally:
                 # Whoever waits for one of these to begin or to end waits no longer.
                 self._is_closing = True
-                while self._due:
-                    self._give_up(self._due.pop())
+                while self._queued:
+                    self._end_unstarted(self._queued.pop())
 
-    async def _see_through(self, command: Command) -> None:
+    async def _run_command(self, command: Command) -> None:
         def hear(line: str) -> None:
-            if command.is_news(line) and self._is_live(command):
+            if command.should_notify(line) and self._can_post(command):
                 left_out, command.left_out = command.left_out, 0
                 self._book.post(
                     ProcessMatched(command.task, command.id, (line,), left_out)
@@ -190,31 +190,31 @@ class Background:
         try:
             await command.run(hear)
         finally:
-            self._say_that_it_ended(command)
+            self._post_ended(command)
 
-    def _give_up(self, command: Command) -> None:
+    def _end_unstarted(self, command: Command) -> None:
         """End a command that was never begun."""
         command.ended = NEVER_BEGUN
         command.error = ToolError(f"the command was not started: {CLOSED}")
-        self._say_that_it_ended(command)
+        self._post_ended(command)
 
-    def _say_that_it_ended(self, command: Command) -> None:
+    def _post_ended(self, command: Command) -> None:
         try:
-            if self._is_live(command):
+            if self._can_post(command):
                 self._book.post(
                     ProcessEnded(
                         command.task,
                         command.id,
                         command.ended,
-                        command.output.tail_text(TAIL),
+                        command.output.tail_text(MAX_OUTPUT_TAIL),
                         command.left_out,
                     )
                 )
         finally:
-            command.is_begun.set()
-            command.is_over.set()
+            command.begun.set()
+            command.finished.set()
 
-    def _is_live(self, command: Command) -> bool:
+    def _can_post(self, command: Command) -> bool:
         """Tell whether something can be said of a command: its task may have ended before it."""
         if self._book.closed or self._book.is_broken:
             return False
@@ -242,14 +242,14 @@ class Background:
         try:
             await self._book.wait_durable()
         except BaseException:
-            self._give_up(command)
+            self._end_unstarted(command)
             raise
         if self._is_closing:
-            self._give_up(command)
+            self._end_unstarted(command)
         else:
-            self._due.append(command)
-            self._is_due.unpark()
-        await command.is_begun.wait()
+            self._queued.append(command)
+            self._queue_changed.unpark()
+        await command.begun.wait()
 
     def _remember(self, command: Command) -> None:
         # Of a session that is not remembered, its commands are not either.
@@ -258,10 +258,10 @@ class Background:
         known = self._commands.setdefault(command.task, {})
         known[command.id] = command
         over = [it.id for it in known.values() if it.ended]
-        for id_ in over[:-REMEMBERED]:
+        for id_ in over[:-REMEMBERED_COMMANDS]:
             del known[id_]
 
-    def of(self, task: TaskId) -> Sequence[Command]:
+    def commands_of(self, task: TaskId) -> Sequence[Command]:
         return list(self._commands.get(task, {}).values())
 
     async def end(self, commands: Iterable[Command], why: str) -> None:
@@ -271,17 +271,19 @@ class Background:
             command.stop(why)
         await trio.lowlevel.checkpoint()
         for command in commands:
-            await command.is_over.wait()
+            await command.finished.wait()
 
-    async def end_of(self, task: TaskId, why: str) -> None:
+    async def end_commands_of(self, task: TaskId, why: str) -> None:
         """End what a task has in the background, and forget it."""
-        await self.end([it for it in self.of(task) if not it.is_over.is_set()], why)
+        await self.end(
+            [it for it in self.commands_of(task) if not it.finished.is_set()], why
+        )
         self._commands.pop(task, None)
 
-    def news_of(self, command: Command) -> list[int]:
+    def notices_of(self, command: Command) -> list[int]:
         """Return the unread news of a command that has ended."""
         session = self._book.ledger.tasks[command.task].session
-        news = self._book.ledger.sessions[session].ended_processes()
+        news = self._book.ledger.sessions[session].process_notices()
         return [seq for seq, process in news if process == command.id]
 
     async def end_leftovers(self) -> None:
@@ -294,10 +296,10 @@ class Background:
         tags: list[str] = [process.id for process in left]
         if calls := list(self._open_calls()):
             # Looked at without a thread: it takes milliseconds, and there is hardly ever any.
-            tags += [tag for tag, found in carriers(*calls).items() if found]
+            tags += [tag for tag, found in tagged_processes(*calls).items() if found]
         await trio.lowlevel.checkpoint()
         if tags:
-            await trio.to_thread.run_sync(end_leftovers, *tags)
+            await trio.to_thread.run_sync(kill_tagged, *tags)
         for process in left:
             self._book.post(ProcessEnded(process.task, process.id, LOST))
 
@@ -305,10 +307,10 @@ class Background:
         """Yield the tags of what was run and waited for: nobody will ever read its output."""
         for task in self._book.ledger.tasks.values():
             for call in unanswered_calls(task.transcript):
-                ask = task.asks.get(call.id)
-                was_run = ask is None or not ask.is_held
+                ask = task.questions.get(call.id)
+                was_run = ask is None or not ask.was_not_run
                 if call.name == TERMINAL and was_run:
-                    yield tag_of(CallKey(f"{task.name}/{call.id}"))
+                    yield tag_of(CallKey(f"{task.call_prefix}/{call.id}"))
 
     def kill_now(self) -> None:
         """Kill everything at once, for a process that is about to leave."""
@@ -324,18 +326,18 @@ class Background:
         # What somebody waits for had its grace, and may have ignored that.
         tags = [*(command.id for command in live), *self._open_calls()]
         if tags:
-            end_leftovers(*tags, seconds=LEAVING_SECONDS)
+            kill_tagged(*tags, seconds=LEAVING_SECONDS)
 
 
-class ProcessesOf:
+class TaskCommands:
     """The commands of one task, as its tools see them."""
 
     def __init__(
-        self, background: Background, record: TaskRecord, *, can_tell: bool
+        self, background: BackgroundRunner, record: TaskRecord, *, can_notify: bool
     ) -> None:
         self._background = background
         self._task = record.id
-        self.can_tell = can_tell
+        self.can_notify = can_notify
 
     async def start(
         self,
@@ -360,11 +362,11 @@ class ProcessesOf:
         return started
 
     def known(self) -> Sequence[Command]:
-        return self._background.of(self._task)
+        return self._background.commands_of(self._task)
 
     async def wait(self, command: BackgroundCommand, seconds: float) -> None:
         with trio.move_on_after(seconds):
-            await self._own(command).is_over.wait()
+            await self._own(command).finished.wait()
 
     async def end(self, command: BackgroundCommand) -> None:
         await self._background.end([self._own(command)], "you have ended it")
@@ -380,17 +382,17 @@ class ProcessesOf:
         await process.close_stdin()
 
     def unread(
-        self, command: BackgroundCommand, *, but: int, context: int
+        self, command: BackgroundCommand, *, hold_back: int, context: int
     ) -> tuple[str, str]:
         own = self._own(command)
-        before = own.output.before(own.mark, context)
-        text, total = own.output.since(own.mark)
-        held = min(but, len(text))
-        own.mark = total - held
+        before = own.output.before(own.polled_to, context)
+        text, total = own.output.since(own.polled_to)
+        held = min(hold_back, len(text))
+        own.polled_to = total - held
         return before, text[: len(text) - held]
 
     def telling(self, command: BackgroundCommand, call: CallId) -> None:
-        news = self._background.news_of(self._own(command))
+        news = self._background.notices_of(self._own(command))
         self._background.note_told(self._task, call, news)
 
     def _own(self, command: BackgroundCommand) -> Command:

@@ -73,16 +73,18 @@ class Git:
         }
         self._holds = holds
 
-    def holding(self, descriptor: int) -> "Git":
+    def with_descriptor(self, descriptor: int) -> "Git":
         """Return one that keeps something open for as long as it runs, also without us."""
         return Git(self._environ, (descriptor,))
 
-    async def about(self, repository: Path, *args: str, stdin: str = "") -> str:
+    async def run_in_repository(
+        self, repository: Path, *args: str, stdin: str = ""
+    ) -> str:
         """Return what git answers about a repository, wherever its files are."""
         at = ("-C", str(repository), f"--git-dir={repository}")
         return _checked(args[0], await self.run(*at, *args, stdin=stdin))
 
-    async def inside(
+    async def run_in_worktree(
         self, path: Path, git_folder: Path, *args: str, seconds: float = GIT_SECONDS
     ) -> str:
         """Return what git answers about the files of a worktree.
@@ -146,7 +148,7 @@ def _checked(command: str, done: tuple[int, str, str]) -> str:
 
 
 @attrs.frozen
-class Registered:
+class RegisteredWorktree:
     """A worktree that a repository knows of."""
 
     path: Path
@@ -158,7 +160,7 @@ class Registered:
 
 async def git_folder_of(path: Path, repository: Path) -> Path:
     """Return what git keeps of a worktree, without asking the worktree."""
-    found = await trio.to_thread.run_sync(_look_for, path, repository)
+    found = await trio.to_thread.run_sync(_find_git_folder, path, repository)
     if found is None:
         raise GitError(
             f"{repository} does not know the worktree {path} any more; try it again, or mend it:"
@@ -167,12 +169,12 @@ async def git_folder_of(path: Path, repository: Path) -> Path:
     return found
 
 
-def forget(path: Path, repository: Path, *, only_half_made: bool) -> None:
+def remove_worktree(path: Path, repository: Path, *, only_half_made: bool) -> None:
     """Remove a worktree and what git keeps of it, whatever is in it.
 
     Git does that too, but not if it was stopped while it wrote what it keeps.
     """
-    folder = _look_for(path, repository)
+    folder = _find_git_folder(path, repository)
     if folder is not None and not (only_half_made and _locked(folder) not in _MARKS):
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
@@ -180,7 +182,7 @@ def forget(path: Path, repository: Path, *, only_half_made: bool) -> None:
         shutil.rmtree(folder)
 
 
-def _look_for(path: Path, repository: Path) -> Path | None:
+def _find_git_folder(path: Path, repository: Path) -> Path | None:
     for entry in (repository / "worktrees").glob("*/gitdir"):
         with suppress(OSError):
             if os.fsdecode(entry.read_bytes().rstrip(b"\n")) == f"{path}/.git":
@@ -195,15 +197,17 @@ def _locked(git_folder: Path) -> str:
         return ""
 
 
-def registered(listed: str) -> list[Registered]:
+def parse_worktrees(listed: str) -> list[RegisteredWorktree]:
     """Read what `git worktree list --porcelain` says."""
-    found: list[Registered] = []
+    found: list[RegisteredWorktree] = []
     for block in listed.split("\n\n"):
         lines = block.split("\n")
         if path := _after("worktree ", lines):
             # Locked without a reason is locked.
             locked = _after("locked ", lines) or ("locked" in lines) * "somebody"
-            found.append(Registered(Path(path), _after("branch ", lines), locked))
+            found.append(
+                RegisteredWorktree(Path(path), _after("branch ", lines), locked)
+            )
     return found
 
 
@@ -211,7 +215,7 @@ def _after(start: str, lines: Sequence[str]) -> str:
     return next((line[len(start) :] for line in lines if line.startswith(start)), "")
 
 
-async def work_in(
+async def unsaved_work(
     git: Git, path: Path, git_folder: Path, *, branch: str, base: str
 ) -> Sequence[str]:
     """Return what there is to lose, or nothing if there is proof that nothing is."""
@@ -221,7 +225,7 @@ async def work_in(
         "--ignored=no",
         "--ignore-submodules=none",
     )
-    status = await git.inside(path, git_folder, *look.split(), *all_of_it)
+    status = await git.run_in_worktree(path, git_folder, *look.split(), *all_of_it)
     lines = status.split("\0")
     head = _after("# branch.oid ", lines)
     checked_out = _after("# branch.head ", lines)
@@ -230,7 +234,7 @@ async def work_in(
     work: list[str] = []
     if head != base:
         beyond = f"{base}..{head}"
-        out = await git.inside(path, git_folder, "rev-list", "--count", beyond)
+        out = await git.run_in_worktree(path, git_folder, "rev-list", "--count", beyond)
         work.append(_count(int(out), "commit"))
     if checked_out != branch:
         work.append(f"{checked_out} is checked out instead of its branch")
@@ -240,7 +244,7 @@ async def work_in(
         work.append(_count(new, "new file"))
     if not work:
         # Git does not look at files of which it was told that they never change.
-        out = await git.inside(path, git_folder, "ls-files", "-v", "-z")
+        out = await git.run_in_worktree(path, git_folder, "ls-files", "-v", "-z")
         unseen = await trio.to_thread.run_sync(_unseen, path, out)
         if unseen:
             work.append(f"{_count(unseen, 'file')} that git is told not to look at")

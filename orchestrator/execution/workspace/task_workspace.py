@@ -14,24 +14,27 @@ import attrs
 import trio
 
 from agents import Agent
-from agents.tools.context import Scene, playing
-from agents.tools.files.seen_files import Desk, Shelf
+from agents.tools.context import ToolContext, use_tool_context
+from agents.tools.files.seen_files import FileRegistry, SeenFiles
 from delegation import DeliveryCapability, Origin, TaskId, TaskRecord
 from delegation.session_context import session_environ
-from orchestrator.execution.agent_registry import Roster
-from orchestrator.execution.workspace.background_commands import Background, ProcessesOf
+from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.workspace.background_commands import (
+    BackgroundRunner,
+    TaskCommands,
+)
 from orchestrator.execution.workspace.worktrees import Worktree, Worktrees
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 CLOSE_SECONDS: Final = 30
 """How long all that a task has opened may take to close. Each part of it takes far less."""
-ENDED_WITH_IT: Final = "stopped, because its task has ended"
-TASK: Final = "ORCHESTRATOR_TASK"
+TASK_ENDED: Final = "stopped, because its task has ended"
+TASK_VARIABLE: Final = "ORCHESTRATOR_TASK"
 """Names who has started a process: the path of its task."""
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
+class WorkspaceSettings:
     """Where an orchestrator runs."""
 
     workspace: Path
@@ -42,33 +45,31 @@ class Surroundings:
     """The folder for what is kept of them."""
 
 
-NOWHERE: Final = Surroundings(workspace=Path(), environ={}, state=Path())
+NO_WORKSPACE: Final = WorkspaceSettings(workspace=Path(), environ={}, state=Path())
 """Where no tool is really run."""
 
 
-class Stage:
+class TaskWorkspaces:
     """The scenes of all tasks that are under way."""
 
     def __init__(
         self,
         book: Bookkeeper,
-        roster: Roster,
-        background: Background,
-        surroundings: Surroundings,
+        registry: AgentRegistry,
+        background: BackgroundRunner,
+        settings: WorkspaceSettings,
     ) -> None:
         self._book = book
-        self._roster = roster
+        self._registry = registry
         self._background = background
-        self._around = surroundings
-        self._shelf = Shelf()
-        self._worktrees = Worktrees(
-            surroundings.state / "worktrees", surroundings.environ
-        )
-        self._open: dict[TaskId, Worktree] = {}
+        self._settings = settings
+        self._shelf = FileRegistry()
+        self._worktrees = Worktrees(settings.state / "worktrees", settings.environ)
+        self._worktree_by_task: dict[TaskId, Worktree] = {}
         self._notes: dict[TaskId, str] = {}
 
     @asynccontextmanager
-    async def set_for(
+    async def open_for(
         self,
         record: TaskRecord,
         agent: Agent[Any],
@@ -84,24 +85,24 @@ class Stage:
             scope: what the task is stopped by; whatever else stops it only interrupts it.
         """
         await self._open_worktrees(record, agent)
-        scene = Scene(
+        scene = ToolContext(
             workspace=self.workspace_of(record),
             environ={
-                **self._around.environ,
+                **self._settings.environ,
                 **session_environ(),
-                TASK: record.path,
+                TASK_VARIABLE: record.path,
             },
-            desk=Desk(self._shelf, record.path),
-            processes=ProcessesOf(
+            seen_files=SeenFiles(self._shelf, record.path),
+            processes=TaskCommands(
                 self._background,
                 record,
-                can_tell=origin.capability is not DeliveryCapability.NONE,
+                can_notify=origin.capability is not DeliveryCapability.NONE,
             ),
-            redact=self._book.redactor.text,
+            redact=self._book.redactor.redact,
         )
         is_over = False
         try:
-            with playing(scene):
+            with use_tool_context(scene):
                 yield
             is_over = True
         except Exception:
@@ -109,10 +110,10 @@ class Stage:
             raise
         finally:
             is_over = is_over or scope.cancel_called
-            is_over = is_over or self._book.ledger.ends_for_good(record.id)
+            is_over = is_over or self._book.ledger.settles_on_teardown(record.id)
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 if self._ends_with_turn(record, origin):
-                    await self._background.end_of(record.id, ENDED_WITH_IT)
+                    await self._background.end_commands_of(record.id, TASK_ENDED)
                 await self._close_worktree(record, is_over=is_over)
 
     def _ends_with_turn(self, record: TaskRecord, origin: Origin) -> bool:
@@ -124,70 +125,72 @@ class Stage:
     async def _close_worktree(self, record: TaskRecord, *, is_over: bool) -> None:
         await trio.lowlevel.checkpoint()
         # Whoever is only interrupted goes on in it.
-        if record.id not in self._open or not is_over:
+        if record.id not in self._worktree_by_task or not is_over:
             return
-        path = self._open[record.id].path
+        path = self._worktree_by_task[record.id].path
         # Some go on in it without the turn that began them; the turn that is told of their end
         # looks again.
         if record.children.unsettled:
             self._notes[record.id] = f"Its tasks still work in {path}"
-        elif not all(it.is_over.is_set() for it in self._background.of(record.id)):
+        elif not all(
+            it.finished.is_set() for it in self._background.commands_of(record.id)
+        ):
             self._notes[record.id] = f"Its commands still run in {path}"
-        elif note := await self._worktrees.close(self._open.pop(record.id)):
+        elif note := await self._worktrees.close(self._worktree_by_task.pop(record.id)):
             self._notes[record.id] = f"{note[0].upper()}{note[1:]}"
 
-    def left_below(self, task: TaskId) -> list[TaskRecord]:
+    def tasks_with_worktree_below(self, task: TaskId) -> list[TaskRecord]:
         """Return who was torn down with a task, will end with it, and has a worktree."""
-        if not self._open:
+        if not self._worktree_by_task:
             return []
         below = self._book.ledger.unsettled_below(task)
-        return [record for record in below if record.id in self._open]
+        return [record for record in below if record.id in self._worktree_by_task]
 
-    async def close(self, records: Iterable[TaskRecord]) -> None:
+    async def close_worktrees(self, records: Iterable[TaskRecord]) -> None:
         """Close the worktrees of tasks that will not go on."""
         with trio.move_on_after(CLOSE_SECONDS, shield=True):
             await trio.lowlevel.checkpoint()
             for record in records:
                 await self._close_worktree(record, is_over=True)
 
-    def note_of(self, task: TaskId) -> str:
+    def pop_note(self, task: TaskId) -> str:
         """Return what is left of a task that has ended, once."""
         return self._notes.pop(task, "")
 
     def workspace_of(self, record: TaskRecord) -> Path:
         """Return the folder that the tools of a task work in."""
-        folder = self._begin(record)
-        for each in _line(record):
-            folder = self._below(folder, each)
+        folder = self._base_folder(record)
+        for each in _lineage(record):
+            folder = self._folder_below(folder, each)
         return folder
 
     async def _open_worktrees(self, record: TaskRecord, agent: Agent[Any]) -> None:
         """Open the worktree of a task, and those above it that it works in."""
         await trio.lowlevel.checkpoint()
-        folder = self._begin(record)
-        for each in _line(record):
-            its = agent if each is record else self._roster.agent_of(each)
+        folder = self._base_folder(record)
+        for each in _lineage(record):
+            its = agent if each is record else self._registry.agent_of(each)
             # Whoever is above may have no turn now, or none yet since a restart.
-            is_due = each is record or each.id not in self._open
+            is_due = each is record or each.id not in self._worktree_by_task
             if its.workspace == "worktree" and is_due:
                 opened = await self._worktrees.open(folder, name=each.id)
-                self._open[each.id] = opened
-            folder = self._below(folder, each)
+                self._worktree_by_task[each.id] = opened
+            folder = self._folder_below(folder, each)
 
-    def _begin(self, record: TaskRecord) -> Path:
+    def _base_folder(self, record: TaskRecord) -> Path:
         # What was said with the message that it works for: the session may have got another.
-        return self._around.workspace / record.context.get("cwd", "")
+        return self._settings.workspace / record.context.get("cwd", "")
 
-    def _below(self, above: Path, record: TaskRecord) -> Path:
-        if record.id in self._open:
-            return self._open[record.id].workspace
-        own = self._roster.agent_of(record).workspace
+    def _folder_below(self, above: Path, record: TaskRecord) -> Path:
+        if record.id in self._worktree_by_task:
+            return self._worktree_by_task[record.id].workspace
+        own = self._registry.agent_of(record).workspace
         # A copy of somebody works where that one does.
         is_copy = record.request is not None and record.request.copy
         return above / own if isinstance(own, Path) and not is_copy else above
 
 
-def _line(record: TaskRecord) -> list[TaskRecord]:
+def _lineage(record: TaskRecord) -> list[TaskRecord]:
     """Return who asked whom for a task: the session first, the task last."""
     line = [record]
     while (above := line[-1].parent) is not None:
@@ -195,11 +198,11 @@ def _line(record: TaskRecord) -> list[TaskRecord]:
     return line[::-1]
 
 
-def surroundings_of(
+def resolve_workspace_settings(
     environ: Mapping[str, str], workspace: str | os.PathLike[str] | None, state: Path
-) -> Surroundings:
+) -> WorkspaceSettings:
     """Return where an orchestrator runs, with absolute names: a process may change its folder."""
-    return Surroundings(
+    return WorkspaceSettings(
         workspace=Path.cwd() if workspace is None else Path(workspace).absolute(),
         environ=environ,
         state=state,

@@ -23,15 +23,15 @@ from orchestrator.execution.workspace.git import (
     HALF_MADE,
     Git,
     GitError,
-    forget,
     git_folder_of,
-    registered,
-    work_in,
+    parse_worktrees,
+    remove_worktree,
+    unsaved_work,
 )
 
 CHECKOUT_SECONDS: Final = 600
-LOOKS: Final = 600
-LOOK_SECONDS: Final = 0.05
+LOCK_ATTEMPTS: Final = 600
+LOCK_RETRY_SECONDS: Final = 0.05
 CLOSE_SECONDS: Final = 15
 """How long it may take to inspect a worktree and to remove it, or to undo what was half made."""
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock$|$))*")
@@ -91,7 +91,7 @@ class Worktrees:
         source = await self._look_at(workspace)
         path = await self._prepare(source, name)
         ref, note = _refs_of(path)
-        async with self._hold(path) as git:
+        async with self._lock_folder(path) as git:
             async with self._lock(source.repository):
                 is_there = await _find(git, source.repository, path)
                 refs = await _read_refs(git, source.repository, ref, note)
@@ -104,7 +104,7 @@ class Worktrees:
                 found = await _described(source, path, refs[note])
                 await _make_folder(path, found.workspace)
                 return found
-        async with self._hold(path, make=True) as git:
+        async with self._lock_folder(path, make=True) as git:
             return await self._make(git, source, path, refs)
 
     async def close(self, worktree: Worktree) -> str:
@@ -118,8 +118,8 @@ class Worktrees:
         doubt = "is kept, for whether there is work in it could not be found out"
         try:
             with trio.fail_after(CLOSE_SECONDS):
-                async with self._hold(path) as git:
-                    work = await work_in(
+                async with self._lock_folder(path) as git:
+                    work = await unsaved_work(
                         git,
                         path,
                         worktree.git_folder,
@@ -131,7 +131,9 @@ class Worktrees:
                     doubt = "has no work in it, and could not be removed altogether"
                     async with self._lock(repository):
                         # Without force: git looks once more itself.
-                        await git.about(repository, "worktree", "remove", str(path))
+                        await git.run_in_repository(
+                            repository, "worktree", "remove", str(path)
+                        )
                         await _drop(git, repository, path, worktree.base)
         except (AgentError, trio.TooSlowError) as exc:
             why = "it takes too long" if isinstance(exc, trio.TooSlowError) else exc
@@ -202,14 +204,18 @@ class Worktrees:
             async with self._lock(repository):
                 if ref not in refs:
                     update = f"update {note} {base}\ncreate {ref} {base}\n"
-                    await git.about(repository, "update-ref", "--stdin", stdin=update)
-                await git.about(repository, *add, str(path), branch)
+                    await git.run_in_repository(
+                        repository, "update-ref", "--stdin", stdin=update
+                    )
+                await git.run_in_repository(repository, *add, str(path), branch)
             # It may take long, and changes nothing that others share.
             made = await _described(source, path, base)
-            await git.inside(path, made.git_folder, *fill, seconds=CHECKOUT_SECONDS)
+            await git.run_in_worktree(
+                path, made.git_folder, *fill, seconds=CHECKOUT_SECONDS
+            )
             await _make_folder(path, made.workspace)
             async with self._lock(repository):
-                await git.about(repository, "worktree", "unlock", str(path))
+                await git.run_in_repository(repository, "worktree", "unlock", str(path))
         except BaseException:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self._undo(git, repository, path, base)
@@ -220,14 +226,16 @@ class Worktrees:
         """Take back what was half made, as far as that goes: the next to open it does the rest."""
         async with self._lock(repository):
             with suppress(GitError, OSError):
-                await _forget(path, repository, only_half_made=False)
+                await _remove_worktree(path, repository, only_half_made=False)
                 await _drop(git, repository, path, base)
 
     def _lock(self, path: Path) -> trio.Lock:
         return self._locks.setdefault(path, trio.Lock())
 
     @asynccontextmanager
-    async def _hold(self, path: Path, *, make: bool = False) -> AsyncGenerator[Git]:
+    async def _lock_folder(
+        self, path: Path, *, make: bool = False
+    ) -> AsyncGenerator[Git]:
         """Keep all others off a folder, and give a git that does so itself if we die."""
         async with self._lock(path):
             descriptor = _open_folder(path, make=make)
@@ -236,7 +244,7 @@ class Worktrees:
                 return
             try:
                 await _wait_for_lock(descriptor, path)
-                yield self._git.holding(descriptor)
+                yield self._git.with_descriptor(descriptor)
             finally:
                 os.close(descriptor)
                 _remove_if_empty(path)
@@ -263,11 +271,13 @@ def _remove_if_empty(path: Path) -> None:
 async def _wait_for_lock(descriptor: int, path: Path) -> None:
     """Wait until no git works in a folder that an earlier process has started there."""
     await trio.lowlevel.checkpoint()
-    for _ in range(LOOKS):
+    for _ in range(LOCK_ATTEMPTS):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            await trio.sleep(LOOK_SECONDS)  # nobody tells when another process lets go
+            await trio.sleep(
+                LOCK_RETRY_SECONDS
+            )  # nobody tells when another process lets go
         else:
             return
     raise WorktreeError(
@@ -277,11 +287,11 @@ async def _wait_for_lock(descriptor: int, path: Path) -> None:
 
 async def _find(git: Git, repository: Path, path: Path) -> bool:
     """Tell whether a worktree is there, and forget what is half made or gone."""
-    await _forget(path, repository, only_half_made=True)
+    await _remove_worktree(path, repository, only_half_made=True)
     ref = _refs_of(path)[0]
-    listed = await git.about(repository, "worktree", "list", "--porcelain")
+    listed = await git.run_in_repository(repository, "worktree", "list", "--porcelain")
     is_there = False
-    for one in registered(listed):
+    for one in parse_worktrees(listed):
         if one.path != path and one.branch != ref:
             continue
         has_folder = await trio.Path(one.path).exists()
@@ -291,7 +301,9 @@ async def _find(git: Git, repository: Path, path: Path) -> bool:
                 f" or let go of it: git worktree unlock {one.path}"
             )
         if not has_folder:
-            await git.about(repository, "worktree", "remove", "--force", str(one.path))
+            await git.run_in_repository(
+                repository, "worktree", "remove", "--force", str(one.path)
+            )
         elif one.path != path:
             raise WorktreeError(
                 f"the branch {_short(ref)} is checked out in {one.path} already; remove that"
@@ -304,21 +316,23 @@ async def _find(git: Git, repository: Path, path: Path) -> bool:
 
 async def _read_refs(git: Git, repository: Path, *names: str) -> dict[str, str]:
     form = "--format=%(refname) %(objectname)"
-    out = await git.about(repository, "for-each-ref", form, *names)
+    out = await git.run_in_repository(repository, "for-each-ref", form, *names)
     found = dict(line.split() for line in out.splitlines())
     return {name: found[name] for name in names if name in found}
 
 
-async def _forget(path: Path, repository: Path, *, only_half_made: bool) -> None:
+async def _remove_worktree(
+    path: Path, repository: Path, *, only_half_made: bool
+) -> None:
     await trio.to_thread.run_sync(
-        partial(forget, path, repository, only_half_made=only_half_made)
+        partial(remove_worktree, path, repository, only_half_made=only_half_made)
     )
 
 
 async def _drop(git: Git, repository: Path, path: Path, base: str) -> None:
     """Delete the branch and the note of where it began, if it is still there."""
     update = "".join(f"delete {ref} {base}\n" for ref in _refs_of(path))
-    await git.about(repository, "update-ref", "--stdin", stdin=update)
+    await git.run_in_repository(repository, "update-ref", "--stdin", stdin=update)
 
 
 def _refs_of(path: Path) -> tuple[str, str]:

@@ -16,16 +16,16 @@ from delegation import (
     SessionId,
     SessionRecord,
     UnreadableFactError,
-    amounts_of,
-    used_by,
+    decode_used_amounts,
+    encode_shared_use,
 )
 from delegation.events import Entry
 from orchestrator.errors import JournalError
-from orchestrator.journal.journal import folded
+from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.sqlite.entries import (
     from_row,
     list_sessions,
-    looking_at,
+    open_file_read_only,
     rows_of,
 )
 from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
@@ -34,9 +34,9 @@ from orchestrator.journal.sqlite.schema import (
     VERSION,
     has_table,
     missing_entries,
+    require_journal_file,
     require_known_facts,
     require_known_schema,
-    require_ours,
     version_of,
 )
 
@@ -63,7 +63,7 @@ class Finding:
 Check: TypeAlias = Callable[[Path, sqlite3.Connection], Iterator[Finding]]
 
 
-def examine(path: Path) -> Iterator[Finding]:
+def check_journal(path: Path) -> Iterator[Finding]:
     """Look at a journal from all sides, and yield what is seen.
 
     Somebody may be writing it: what is seen is one moment of it.
@@ -72,9 +72,9 @@ def examine(path: Path) -> Iterator[Finding]:
         JournalError: there is no such file.
     """
     yield from _files(path)
-    with looking_at(path) as connection:
+    with open_file_read_only(path) as connection:
         try:
-            require_ours(path, connection)
+            require_journal_file(path, connection)
             require_known_schema(path, connection)
             version = version_of(connection)
         except JournalError as exc:
@@ -147,7 +147,7 @@ def _integrity(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         for line in str(text).splitlines()
         if line != "ok" and not line.startswith("***")
     ]
-    yield from _told("SQLite finds", problems, "SQLite finds it whole")
+    yield from _report("SQLite finds", problems, "SQLite finds it whole")
 
 
 def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -183,7 +183,7 @@ def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         if not is_whole
     ]
     fine = f"all of its {len(there):,} long strings are there"
-    yield from _told("of its long strings,", problems, fine)
+    yield from _report("of its long strings,", problems, fine)
     if spare := len(there.keys() - said):
         yield Finding(Level.NOTE, f"{spare} of its long strings are said by no fact")
 
@@ -205,7 +205,7 @@ def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         f"run {session!r} does not begin where the list says"
         for (session,) in misplaced
     ]
-    yield from _told("in its list of runs,", problems, "its list of runs is complete")
+    yield from _report("in its list of runs,", problems, "its list of runs is complete")
 
 
 @attrs.define
@@ -232,7 +232,7 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         if entries is None:
             continue
         try:
-            record = folded(entries, path).sessions[session]
+            record = fold_entries(entries, path).sessions[session]
         except JournalError as exc:
             seen.problems.append(f"run {session}: {exc.problem}")
         except KeyError:
@@ -240,7 +240,7 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         else:
             _compare(record, listed, seen)
     fine = f"all of its {seen.runs:,} runs can be told from their entries"
-    yield from _told("of its runs,", seen.problems, fine)
+    yield from _report("of its runs,", seen.problems, fine)
     if seen.restless:
         text = f"{seen.restless} runs at rest are listed as awake; opening it corrects that"
         yield Finding(Level.NOTE, text)
@@ -265,22 +265,22 @@ def _entries(
 def _compare(
     record: SessionRecord, listed: dict[str, str | None] | None, seen: _Seen
 ) -> None:
-    seen.awake += not record.at_rest
+    seen.awake += not record.is_idle
     seen.undelivered += len(record.undelivered)
     if listed is None:
         return
     used = listed[record.id]
     if used is None:
-        seen.restless += record.at_rest
-    elif not record.at_rest:
+        seen.restless += record.is_idle
+    elif not record.is_idle:
         seen.problems.append(f"run {record.id} is listed as at rest, and is not")
-    elif amounts_of(used) != amounts_of(used_by(record)):
+    elif decode_used_amounts(used) != decode_used_amounts(encode_shared_use(record)):
         seen.problems.append(
             f"run {record.id} has not used what the list says of the budgets it shares"
         )
 
 
-def _told(what: str, problems: list[str], fine: str) -> Iterator[Finding]:
+def _report(what: str, problems: list[str], fine: str) -> Iterator[Finding]:
     if not problems:
         yield Finding(Level.FINE, fine)
     for problem in problems[:EXAMPLES]:

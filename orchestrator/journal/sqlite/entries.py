@@ -13,26 +13,29 @@ from typing import Final, TypeAlias
 from delegation import Encoded, SessionId, UnreadableFactError, decode
 from delegation.events import Entry
 from orchestrator.errors import JournalError
-from orchestrator.journal.journal import Kept
-from orchestrator.journal.sqlite.long_strings import put_back, take_out
+from orchestrator.journal.journal import JournalContents
+from orchestrator.journal.sqlite.long_strings import (
+    extract_long_strings,
+    restore_long_strings,
+)
 from orchestrator.journal.sqlite.schema import (
-    explained,
     has_table,
     last_seq,
+    require_complete,
+    require_journal_file,
     require_known_facts,
     require_known_schema,
-    require_ours,
-    require_whole,
+    translate_errors,
     version_of,
 )
 
-Rest: TypeAlias = Mapping[SessionId, str | None]
+IdleChanges: TypeAlias = Mapping[SessionId, str | None]
 Row: TypeAlias = tuple[int, float, str, str, int, str]
 
 COLUMNS: Final = "seq, at, session, kind, version, body"
 # Those of no session say that whatever ran runs no more: after the last fact of a session, one of
 # them is as good as all.
-OF_ONE: Final = f"""
+SELECT_ONE_SESSION: Final = f"""
 SELECT {COLUMNS} FROM entries WHERE session = ?1
 UNION ALL
 SELECT {COLUMNS} FROM entries WHERE session = '' AND seq BETWEEN
@@ -44,7 +47,7 @@ SELECT {COLUMNS} FROM entries WHERE session = '' AND seq BETWEEN
     )
 ORDER BY seq
 """  # noqa: S608 (the names of columns are ours)
-OF_THOSE_AWAKE: Final = f"""
+SELECT_ACTIVE_SESSIONS: Final = f"""
 SELECT {COLUMNS} FROM entries
 WHERE session IN (SELECT session FROM sessions WHERE used IS NULL)
 UNION ALL
@@ -55,14 +58,14 @@ ORDER BY seq
 
 
 def write_entries(
-    connection: sqlite3.Connection, batch: Iterable[tuple[Entry, Encoded, Rest]]
+    connection: sqlite3.Connection, batch: Iterable[tuple[Entry, Encoded, IdleChanges]]
 ) -> None:
     """Write entries, the long strings in them, and who is at rest by them."""
     rows: list[Row] = []
     payloads: dict[str, str] = {}
     rest: dict[SessionId, tuple[int, str | None]] = {}
     for entry, fact, changed in batch:
-        body = take_out(fact.body.decode(), payloads)
+        body = extract_long_strings(fact.body.decode(), payloads)
         rows.append((entry.seq, entry.at, entry.session, fact.kind, fact.version, body))
         for session, used in changed.items():
             first, _ = rest.get(session, (entry.seq, None))
@@ -80,24 +83,24 @@ def write_entries(
 
 
 @contextmanager
-def reading(path: Path) -> Generator[sqlite3.Connection]:
+def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Look at a journal that somebody else may be writing, as it is in one moment.
 
     Raises:
         JournalError: there is none, it is not ours, or something of it is missing or unknown.
     """
-    with looking_at(path) as connection, explained(path):
-        require_ours(path, connection)
+    with open_file_read_only(path) as connection, translate_errors(path):
+        require_journal_file(path, connection)
         require_known_schema(path, connection)
         if not version_of(connection):
             raise JournalError(path, "it is empty: nothing was ever written")
         require_known_facts(path, connection)
-        require_whole(path, connection)
+        require_complete(path, connection)
         yield connection
 
 
 @contextmanager
-def looking_at(path: Path) -> Generator[sqlite3.Connection]:
+def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Look at a file, whatever it is, without ever creating or changing it."""
     if not path.exists():
         raise JournalError(path, "there is no such file")
@@ -107,24 +110,24 @@ def looking_at(path: Path) -> Generator[sqlite3.Connection]:
     if not wal.exists() and not os.access(path.parent, os.W_OK):
         # Readers and writers meet in files beside it: where there can be none, nobody writes.
         address += "&immutable=1"
-    with explained(path):
+    with translate_errors(path):
         connection = sqlite3.connect(address, uri=True, isolation_level=None)
     with closing(connection):
-        with explained(path):
+        with translate_errors(path):
             connection.execute("BEGIN")
         yield connection
 
 
-def read_kept(connection: sqlite3.Connection) -> Kept:
+def read_contents(connection: sqlite3.Connection) -> JournalContents:
     """Return what has to be known to go on: all of those awake, and of the others how much
     they have used.
     """
     sessions = connection.execute("SELECT session, used FROM sessions ORDER BY first")
     pruned = connection.execute("SELECT used FROM pruned")
-    return Kept(
+    return JournalContents(
         sessions=dict(sessions.fetchall()),
         pruned=[used for (used,) in pruned],
-        entries=list(_decoded(connection, connection.execute(OF_THOSE_AWAKE))),
+        entries=list(_decoded(connection, connection.execute(SELECT_ACTIVE_SESSIONS))),
         last_seq=last_seq(connection),
     )
 
@@ -140,7 +143,9 @@ def read_sessions(
     """Return the entries of these sessions, and those of no session among them."""
     found: dict[int, Entry] = {}
     for session in sessions:
-        for entry in _decoded(connection, connection.execute(OF_ONE, (session,))):
+        for entry in _decoded(
+            connection, connection.execute(SELECT_ONE_SESSION, (session,))
+        ):
             found[entry.seq] = entry
     return [found[seq] for seq in sorted(found)]
 
@@ -181,7 +186,7 @@ def read_kind_naming(
     return list(_decoded(connection, rows))
 
 
-def sessions_asking_for(connection: sqlite3.Connection, prefix: str) -> list[SessionId]:
+def sessions_with_task(connection: sqlite3.Connection, prefix: str) -> list[SessionId]:
     """Return the sessions in which a task was asked for whose id begins like this."""
     rows = connection.execute(
         "SELECT DISTINCT session FROM entries"
@@ -195,7 +200,7 @@ def rows_of(connection: sqlite3.Connection, session: SessionId) -> list[Row]:
     """Return the entries of one session, and those of no session among them, as they are
     stored.
     """
-    return connection.execute(OF_ONE, (session,)).fetchall()
+    return connection.execute(SELECT_ONE_SESSION, (session,)).fetchall()
 
 
 def list_sessions(
@@ -248,7 +253,9 @@ def from_row(connection: sqlite3.Connection, row: Row) -> Entry:
         return str(found[0])
 
     try:
-        event = decode(Encoded(kind, version, put_back(body, find).encode()))
+        event = decode(
+            Encoded(kind, version, restore_long_strings(body, find).encode())
+        )
     except UnreadableFactError as exc:
         raise UnreadableFactError(f"entry {seq} is {exc}") from exc
     return Entry(seq, at, SessionId(session), event)

@@ -14,24 +14,24 @@ from delegation import Encoded, SessionId
 from delegation.events import Entry
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.group_commit import GroupCommit
-from orchestrator.journal.journal import Kept
+from orchestrator.journal.journal import JournalContents
 from orchestrator.journal.sqlite.entries import (
-    Rest,
-    looking_at,
+    IdleChanges,
+    open_file_read_only,
+    open_journal_read_only,
     read_all,
-    read_kept,
+    read_contents,
     read_kind_naming,
     read_sessions,
-    reading,
     write_entries,
 )
 from orchestrator.journal.sqlite.lock import WriterLock, hold_lock, writer_of
 from orchestrator.journal.sqlite.schema import (
-    explained,
     migrate,
+    require_complete,
+    require_journal_file,
     require_known_facts,
-    require_ours,
-    require_whole,
+    translate_errors,
 )
 
 __all__ = [
@@ -61,10 +61,10 @@ class SQLiteJournal:
         self.group = GroupCommit(self._commit)
         self.wait_durable = self.group.wait_durable
 
-    def append(self, entry: Entry, encoded: Encoded, rest: Rest) -> None:
-        self.group.append(entry.seq, (entry, encoded, rest))
+    def append(self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges) -> None:
+        self.group.append(entry.seq, (entry, encoded, idle_changes))
 
-    async def read(self) -> Kept:
+    async def read(self) -> JournalContents:
         return await trio.to_thread.run_sync(self._read)
 
     async def read_session(self, session: SessionId) -> Sequence[Entry]:
@@ -73,30 +73,36 @@ class SQLiteJournal:
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(self._read_naming, kind, id_)
 
-    def _read(self) -> Kept:
-        with explained(self._path):
+    def _read(self) -> JournalContents:
+        with translate_errors(self._path):
             require_known_facts(self._path, self._connection)
-            require_whole(self._path, self._connection)
-            return read_kept(self._connection)
+            require_complete(self._path, self._connection)
+            return read_contents(self._connection)
 
     def _read_session(self, session: SessionId) -> Sequence[Entry]:
         # On a connection of its own: the other one may be in the middle of a commit.
-        with looking_at(self._path) as connection, explained(self._path):
+        with (
+            open_file_read_only(self._path) as connection,
+            translate_errors(self._path),
+        ):
             return read_sessions(connection, [session])
 
     def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
-        with looking_at(self._path) as connection, explained(self._path):
+        with (
+            open_file_read_only(self._path) as connection,
+            translate_errors(self._path),
+        ):
             return read_kind_naming(connection, kind, id_)
 
-    def _commit(self, batch: Sequence[tuple[Entry, Encoded, Rest]]) -> None:
-        with explained(self._path):
-            self._lock.keep()
-            self._require_alone()
+    def _commit(self, batch: Sequence[tuple[Entry, Encoded, IdleChanges]]) -> None:
+        with translate_errors(self._path):
+            self._lock.ensure_held()
+            self._require_sole_writer()
             with self._connection:
                 write_entries(self._connection, batch)
-            self._require_there()
+            self._require_same_file()
 
-    def _require_alone(self) -> None:
+    def _require_sole_writer(self) -> None:
         """Refuse to go on where another process has written while our lock was gone."""
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
@@ -104,7 +110,7 @@ class SQLiteJournal:
                 self._path, "another process has written it meanwhile; open it again"
             )
 
-    def _require_there(self) -> None:
+    def _require_same_file(self) -> None:
         """Refuse to call safe what was written to a file that nobody will find again."""
         with suppress(FileNotFoundError):
             is_there = os.path.samestat(self._path.stat(), self._file)
@@ -154,18 +160,18 @@ async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
 
 
 def _read_all(path: Path) -> Sequence[Entry]:
-    with reading(path) as connection:
+    with open_journal_read_only(path) as connection:
         return read_all(connection)
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a file for writing, and make it one of this version. Whoever does has the lock."""
-    with explained(path), ExitStack() as undo:
+    with translate_errors(path), ExitStack() as undo:
         # Created here, and not by SQLite, so that nobody else can read it from the start.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(path, check_same_thread=False)
         undo.callback(connection.close)
-        require_ours(path, connection)
+        require_journal_file(path, connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         migrate(path, connection)

@@ -17,8 +17,8 @@ from orchestrator.errors import JournalError, JournalInUseError
 
 UNKNOWN: Final = 0
 """A process that holds the lock and has not said yet who it is."""
-LOOKS: Final = 1_000
-LOOK_SECONDS: Final = 0.001
+LOCK_ATTEMPTS: Final = 1_000
+LOCK_RETRY_SECONDS: Final = 0.001
 
 
 class WriterLock:
@@ -33,7 +33,7 @@ class WriterLock:
             lock_path(self._path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
 
-    def take(self) -> bool:
+    def try_take(self) -> bool:
         """Take it, or return False while others only look whether anybody has it.
 
         Raises:
@@ -55,7 +55,7 @@ class WriterLock:
         _write(descriptor, str(os.getpid()))
         return True
 
-    def keep(self) -> None:
+    def ensure_held(self) -> None:
         """See to it that it is still ours: somebody may have removed the file.
 
         Raises:
@@ -82,7 +82,7 @@ class WriterLock:
             _write(self._descriptor, "")
         os.close(self._descriptor)
 
-    def give_up(self) -> None:
+    def close_untaken(self) -> None:
         """Forget a lock that was never taken."""
         os.close(self._descriptor)
 
@@ -103,7 +103,7 @@ async def hold_lock(path: Path) -> AsyncGenerator[WriterLock]:
     try:
         await _wait_taken(lock, path)
     except BaseException:
-        lock.give_up()
+        lock.close_untaken()
         raise
     try:
         yield lock
@@ -113,14 +113,14 @@ async def hold_lock(path: Path) -> AsyncGenerator[WriterLock]:
 
 async def _wait_taken(lock: WriterLock, path: Path) -> None:
     await trio.lowlevel.checkpoint()
-    for _ in range(LOOKS):
+    for _ in range(LOCK_ATTEMPTS):
         try:
-            if lock.take():
+            if lock.try_take():
                 return
         except OSError as exc:
             raise JournalError(path, f"its lock file: {exc.strerror or exc}") from exc
         # There is nothing to wait for but time: a look takes microseconds.
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(LOCK_RETRY_SECONDS)
     raise JournalInUseError(
         path, "others look at its lock file all the time; try again"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, MutableMapping
 from hashlib import sha256
 from typing import Final
 
-LONGEST: Final = 2_000
+MAX_INLINE_CHARACTERS: Final = 2_000
 """How many characters of a string stay in the fact that says it."""
 MARK: Final = "\x1a"
 
@@ -22,19 +22,19 @@ def digest(payload: str) -> str:
     return sha256(payload.encode()).hexdigest()
 
 
-def take_out(body: str, payloads: MutableMapping[str, str]) -> str:
+def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
     """Return the JSON of a fact without its long strings, and put these with the others.
 
     Args:
         body: the JSON of a fact.
         payloads: what was taken out, as JSON has it, by digest.
     """
-    if len(body) <= LONGEST:
+    if len(body) <= MAX_INLINE_CHARACTERS:
         return body
 
     def reference(found: re.Match[str]) -> str:
         string = found[0]
-        if len(string) <= LONGEST:
+        if len(string) <= MAX_INLINE_CHARACTERS:
             return string
         name = digest(string)
         payloads[name] = string
@@ -43,7 +43,7 @@ def take_out(body: str, payloads: MutableMapping[str, str]) -> str:
     return _STRING.sub(reference, body)
 
 
-def put_back(body: str, find: Callable[[str], str]) -> str:
+def restore_long_strings(body: str, find: Callable[[str], str]) -> str:
     """Return the JSON of a fact as it was before `take_out`.
 
     Args:

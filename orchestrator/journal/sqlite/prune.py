@@ -12,20 +12,20 @@ from typing import Final
 import attrs
 import trio
 
-from orchestrator.journal.sqlite.entries import reading
+from orchestrator.journal.sqlite.entries import open_journal_read_only
 from orchestrator.journal.sqlite.journal import connect
 from orchestrator.journal.sqlite.lock import hold_lock
 from orchestrator.journal.sqlite.long_strings import MARK, references
 from orchestrator.journal.sqlite.schema import (
-    explained,
     has_table,
     last_seq,
+    require_complete,
     require_known_facts,
-    require_whole,
+    translate_errors,
 )
 
 # By the last entry, not by the latest: clocks are set back.
-DOOMED: Final = """
+EXPIRED_SESSIONS: Final = """
 SELECT session FROM sessions WHERE used IS NOT NULL AND (
     SELECT at FROM entries WHERE entries.session = sessions.session
     ORDER BY seq DESC LIMIT 1
@@ -39,7 +39,7 @@ class Pruned:
 
     runs: int
     entries: int
-    awake: int
+    active: int
     """How many runs stay because they are not at rest, whatever their age."""
     freed: int = 0
     """How many bytes the file has become smaller."""
@@ -59,27 +59,27 @@ async def prune_sqlite_journal(path: Path, *, before: float) -> Pruned:
         return await trio.to_thread.run_sync(_prune, path, before)
 
 
-def what_to_prune(path: Path, *, before: float) -> Pruned:
+def preview_prune(path: Path, *, before: float) -> Pruned:
     """Return what `prune_sqlite_journal` would delete. Somebody may be writing the journal."""
-    with reading(path) as connection:
+    with open_journal_read_only(path) as connection:
         if not has_table(connection, "sessions"):
             # Nobody has told yet who is at rest.
             (awake,) = connection.execute(
                 "SELECT count(DISTINCT session) FROM entries WHERE session != ''"
             ).fetchone()
-            return Pruned(runs=0, entries=0, awake=awake)
+            return Pruned(runs=0, entries=0, active=awake)
         runs, entries = connection.execute(
             "SELECT count(DISTINCT session), count(*) FROM entries"  # noqa: S608
-            f" WHERE session IN ({DOOMED})",
+            f" WHERE session IN ({EXPIRED_SESSIONS})",
             (before,),
         ).fetchone()
-        return Pruned(runs=runs, entries=entries, awake=_awake(connection))
+        return Pruned(runs=runs, entries=entries, active=_count_active(connection))
 
 
 def _prune(path: Path, before: float) -> Pruned:
-    with closing(connect(path)) as connection, explained(path):
+    with closing(connect(path)) as connection, translate_errors(path):
         require_known_facts(path, connection)
-        require_whole(path, connection)
+        require_complete(path, connection)
         size = _size(path)
         with connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -92,7 +92,7 @@ def _prune(path: Path, before: float) -> Pruned:
 
 
 def _delete(connection: sqlite3.Connection, before: float) -> Pruned:
-    connection.execute(f"CREATE TEMP TABLE doomed AS {DOOMED}", (before,))
+    connection.execute(f"CREATE TEMP TABLE doomed AS {EXPIRED_SESSIONS}", (before,))
     last = last_seq(connection)
     used: list[object] = []
     for (part,) in connection.execute(
@@ -111,7 +111,7 @@ def _delete(connection: sqlite3.Connection, before: float) -> Pruned:
             (entries, last, json.dumps(used)),
         )
         _delete_payloads(connection)
-    return Pruned(runs=runs, entries=entries, awake=_awake(connection))
+    return Pruned(runs=runs, entries=entries, active=_count_active(connection))
 
 
 def _delete_payloads(connection: sqlite3.Connection) -> None:
@@ -129,7 +129,7 @@ def _delete_payloads(connection: sqlite3.Connection) -> None:
     )
 
 
-def _awake(connection: sqlite3.Connection) -> int:
+def _count_active(connection: sqlite3.Connection) -> int:
     (awake,) = connection.execute(
         "SELECT count(*) FROM sessions WHERE used IS NULL"
     ).fetchone()

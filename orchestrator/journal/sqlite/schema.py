@@ -15,7 +15,7 @@ from orchestrator.errors import JournalError
 
 # Marks a file as ours: another application's database is not to be written into.
 APPLICATION_ID: Final = 0x44_45_4C_47
-FACTS: Final = encode(JournalOpened("")).version
+FACTS_VERSION: Final = encode(JournalOpened("")).version
 """The version of the facts that this orchestrator writes."""
 NEWER: Final = "it was written by a newer orchestrator; use that one, or a new journal"
 
@@ -92,7 +92,7 @@ def _index_newer_facts(connection: sqlite3.Connection) -> None:
 
     It is empty, and costs nothing, until a newer orchestrator writes one.
     """
-    index = f"newer_than_{FACTS}"
+    index = f"newer_than_{FACTS_VERSION}"
     others = connection.execute(
         "SELECT name FROM sqlite_schema WHERE name GLOB 'newer_than_*' AND name != ?",
         (index,),
@@ -100,7 +100,7 @@ def _index_newer_facts(connection: sqlite3.Connection) -> None:
     for (other,) in others:
         connection.execute(f'DROP INDEX "{other}"')
     connection.execute(
-        f"CREATE INDEX IF NOT EXISTS {index} ON entries (version) WHERE version > {FACTS}"
+        f"CREATE INDEX IF NOT EXISTS {index} ON entries (version) WHERE version > {FACTS_VERSION}"
     )
 
 
@@ -122,7 +122,7 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
     return bool(found.fetchone()[0])
 
 
-def require_ours(path: Path, connection: sqlite3.Connection) -> None:
+def require_journal_file(path: Path, connection: sqlite3.Connection) -> None:
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if tables and owner != APPLICATION_ID:
@@ -143,7 +143,7 @@ def require_known_facts(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse a journal with facts that we do not know, also where nobody would read them."""
     newer = connection.execute(
         # The number as it is in the index, or that is not used.
-        f"SELECT seq, kind, version FROM entries WHERE version > {FACTS} LIMIT 1"  # noqa: S608
+        f"SELECT seq, kind, version FROM entries WHERE version > {FACTS_VERSION} LIMIT 1"  # noqa: S608
     ).fetchone()
     if newer is not None:
         seq, kind, version = newer
@@ -152,7 +152,7 @@ def require_known_facts(path: Path, connection: sqlite3.Connection) -> None:
         )
 
 
-def require_whole(path: Path, connection: sqlite3.Connection) -> None:
+def require_complete(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse a journal of which something is gone that nobody has pruned."""
     if missing := missing_entries(connection):
         raise JournalError(path, f"{missing} of its entries are missing")
@@ -178,7 +178,7 @@ def last_seq(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def explained(path: Path) -> Generator[None]:
+def translate_errors(path: Path) -> Generator[None]:
     """Translate what the disk and the database say."""
     try:
         yield

@@ -6,7 +6,14 @@ from typing import Any, Generic, TypeVar, cast
 
 import attrs
 
-from agents import Agent, AgentError, DefinitionError, Hands, Pipeline, input_of
+from agents import (
+    Agent,
+    AgentError,
+    DefinitionError,
+    Pipeline,
+    PipelineContext,
+    input_of,
+)
 from orchestrator.pipelines.combinators.arguments import (
     agent_or_function,
     either_of,
@@ -14,7 +21,7 @@ from orchestrator.pipelines.combinators.arguments import (
     require_number,
     shared_input,
 )
-from orchestrator.pipelines.gather import Ask, Gathering
+from orchestrator.pipelines.gather import ChildGroup, ChildRequest
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -54,11 +61,11 @@ def vote(
             f"vote: {least} votes are needed, and there are {len(voters) * times}"
         )
 
-    async def count(_: Hands, value: Any) -> Any:
-        asks = [Ask(voter, value) for voter in voters for _ in range(times)]
-        gathering = Gathering(asks)
+    async def count(_: PipelineContext, value: Any) -> Any:
+        asks = [ChildRequest(voter, value) for voter in voters for _ in range(times)]
+        gathering = ChildGroup(asks)
         await gathering.run(needed=None)
-        gathering.require(1)
+        gathering.require_successes(1)
         answers = gathering.outputs()
         ballots = [_same(answer) if key is None else key(answer) for answer in answers]
         winner, votes = Counter(ballots).most_common(1)[0]
@@ -100,10 +107,10 @@ def best(
     judge = agent_or_function("best", by)
     rate: Any = by
 
-    async def judged(hands: Hands, value: Any) -> Any:
-        gathering = Gathering([Ask(agent, value)] * of)
+    async def judged(hands: PipelineContext, value: Any) -> Any:
+        gathering = ChildGroup([ChildRequest(agent, value)] * of)
         await gathering.run(needed=None)
-        gathering.require(1)
+        gathering.require_successes(1)
         answers: list[Any] = gathering.outputs()
         if judge is None:
             return max(answers, key=rate)
@@ -144,7 +151,7 @@ def route(
     require_agents("route", agents, least=1)
     parts = [*agents, *([] if judge is None else [judge])]
 
-    async def by_what_it_is(hands: Hands, value: Any) -> Any:
+    async def by_what_it_is(hands: PipelineContext, value: Any) -> Any:
         if judge is not None:
             said = await hands.delegate(judge, value)
         else:

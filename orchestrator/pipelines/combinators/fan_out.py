@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, SupportsIndex, TypeVar, overload
 
 import attrs
 
-from agents import Agent, DefinitionError, Hands, Pipeline, input_of
+from agents import Agent, DefinitionError, Pipeline, PipelineContext, input_of
 from orchestrator.pipelines.combinators.arguments import (
     either_of,
     list_of,
@@ -19,7 +19,7 @@ from orchestrator.pipelines.combinators.arguments import (
     shared_input,
     tuple_of,
 )
-from orchestrator.pipelines.gather import Ask, Gathering, Settled
+from orchestrator.pipelines.gather import ChildGroup, ChildRequest, Settled
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -52,7 +52,7 @@ class FanOut(
     of every failure, with how all of them ended.
     """
 
-    asks: Callable[[Any], Sequence[Ask]] = attrs.field(kw_only=True)
+    requests: Callable[[Any], Sequence[ChildRequest]] = attrs.field(kw_only=True)
     """What it asks of whom."""
     limit: int | None = attrs.field(default=None, kw_only=True)
     """How many of them run at once."""
@@ -64,25 +64,25 @@ class FanOut(
     def settled(self) -> Pipeline[InputT_contra, tuple[Settled[EachT_co], ...]]:
         """Return the same with every one coming to its end: nothing fails, nothing is cancelled."""
 
-        async def all_to_their_end(_: Hands, value: Any) -> Any:
-            gathering = Gathering(self.asks(value), limit=self.limit)
+        async def all_to_their_end(_: PipelineContext, value: Any) -> Any:
+            gathering = ChildGroup(self.requests(value), limit=self.limit)
             await gathering.run(needed=None)
             return gathering.settled()
 
         each: list[Any] = [_settled_of(output) for output in self.outputs]
         output = tuple_of(*each) if self.is_fixed else tuple_of(each[0], ...)
-        return self._but(all_to_their_end, output)
+        return self._as_pipeline(all_to_their_end, output)
 
     def first(self) -> Pipeline[InputT_contra, EachT_co]:
         """Return the same with the first success being enough: the others are cancelled."""
 
-        async def first_of_all(_: Hands, value: Any) -> Any:
-            gathering = Gathering(self.asks(value), limit=self.limit)
+        async def first_of_all(_: PipelineContext, value: Any) -> Any:
+            gathering = ChildGroup(self.requests(value), limit=self.limit)
             await gathering.run(needed=1)
-            gathering.require(1)
+            gathering.require_successes(1)
             return gathering.outputs()[0]
 
-        return self._but(first_of_all, either_of(self.outputs))
+        return self._as_pipeline(first_of_all, either_of(self.outputs))
 
     def quorum(self, successes: int) -> Pipeline[InputT_contra, list[EachT_co]]:
         """Return the same with so many successes being enough: the others are cancelled."""
@@ -92,16 +92,16 @@ class FanOut(
                 f"{self.name}.quorum({successes}) asks {len(self.outputs)} agents only"
             )
 
-        async def so_many(_: Hands, value: Any) -> Any:
-            gathering = Gathering(self.asks(value), limit=self.limit)
+        async def so_many(_: PipelineContext, value: Any) -> Any:
+            gathering = ChildGroup(self.requests(value), limit=self.limit)
             await gathering.run(needed=successes)
-            gathering.require(successes)
+            gathering.require_successes(successes)
             return gathering.outputs()[:successes]
 
-        return self._but(so_many, list_of(either_of(self.outputs)))
+        return self._as_pipeline(so_many, list_of(either_of(self.outputs)))
 
-    def _but(
-        self, program: Callable[[Hands, Any], Any], output: Any
+    def _as_pipeline(
+        self, program: Callable[[PipelineContext, Any], Any], output: Any
     ) -> Pipeline[Any, Any]:
         # Not by `attrs.evolve`: what comes of it is no fan-out, and has nothing more to ask.
         alike: dict[str, Any] = {
@@ -143,15 +143,19 @@ def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
     """Return an agent that hands what it is given to several at once, and gives all answers."""
     require_agents("parallel", agents, least=1)
 
-    async def all_of_them(_: Hands, value: Any) -> Any:
-        return tuple(await ask_all([Ask(agent, value) for agent in agents], limit=None))
+    async def all_of_them(_: PipelineContext, value: Any) -> Any:
+        return tuple(
+            await delegate_all(
+                [ChildRequest(agent, value) for agent in agents], limit=None
+            )
+        )
 
     outputs = tuple(agent.output for agent in agents)
     fan_out: FanOut[Any, Any, Any] = FanOut(
         "parallel",
         instructions=f"At once: {', '.join(agent.name for agent in agents)}.",
         program=all_of_them,
-        asks=lambda value: [Ask(agent, value) for agent in agents],
+        requests=lambda value: [ChildRequest(agent, value) for agent in agents],
         input=shared_input(agents),
         output=tuple_of(*outputs),
         outputs=outputs,
@@ -175,17 +179,17 @@ def map_each(
     if limit is not None:
         require_number("map_each: limit", limit, least=1)
 
-    def asks(values: Sequence[Any]) -> list[Ask]:
-        return [Ask(agent, value) for value in values]
+    def asks(values: Sequence[Any]) -> list[ChildRequest]:
+        return [ChildRequest(agent, value) for value in values]
 
-    async def each_of_them(_: Hands, values: Any) -> Any:
-        return await ask_all(asks(values), limit=limit)
+    async def each_of_them(_: PipelineContext, values: Any) -> Any:
+        return await delegate_all(asks(values), limit=limit)
 
     fan_out: FanOut[Items[InputT], list[OutputT], OutputT] = FanOut(
         "map_each",
         instructions=f"For each: {agent.name}.",
         program=each_of_them,
-        asks=asks,
+        requests=asks,
         limit=limit,
         input=list_of(input_of(agent)),
         output=list_of(agent.output),
@@ -210,9 +214,11 @@ def _settled_of(output: Any) -> Any:
     return Settled.__class_getitem__(output)  # type: ignore[attr-defined]
 
 
-async def ask_all(asks: Sequence[Ask], *, limit: int | None) -> list[Any]:
+async def delegate_all(
+    requests: Sequence[ChildRequest], *, limit: int | None
+) -> list[Any]:
     """Return what all of them answer; the first failure cancels the others."""
-    gathering = Gathering(asks, limit=limit)
-    await gathering.run(needed=len(asks))
-    gathering.require(len(asks))
+    gathering = ChildGroup(requests, limit=limit)
+    await gathering.run(needed=len(requests))
+    gathering.require_successes(len(requests))
     return gathering.outputs()

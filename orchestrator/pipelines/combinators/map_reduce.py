@@ -2,14 +2,14 @@
 
 from typing import Any, TypeVar, overload
 
-from agents import Agent, DefinitionError, Hands, Pipeline, input_of
+from agents import Agent, DefinitionError, Pipeline, PipelineContext, input_of
 from orchestrator.pipelines.combinators.arguments import (
     list_of,
     require_agents,
     require_number,
 )
-from orchestrator.pipelines.combinators.fan_out import Items, ask_all, map_each
-from orchestrator.pipelines.gather import Ask
+from orchestrator.pipelines.combinators.fan_out import Items, delegate_all, map_each
+from orchestrator.pipelines.gather import ChildRequest
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -60,8 +60,8 @@ def map_reduce(
             )
     mapped = map_each(each, limit=limit)
 
-    async def in_groups(hands: Hands, values: Any) -> Any:
-        answers = await ask_all(mapped.asks(values), limit=limit)
+    async def in_groups(hands: PipelineContext, values: Any) -> Any:
+        answers = await delegate_all(mapped.requests(values), limit=limit)
         if at_once is None:
             return await hands.delegate(merge, answers)
         while len(answers) > at_once:
@@ -69,8 +69,8 @@ def map_reduce(
             groups = [answers[at : at + at_once] for at in starts]
             # The last one may be alone, and has nobody to be merged with.
             alone = groups.pop() if len(groups[-1]) == 1 else []
-            asks = [Ask(merge, group) for group in groups]
-            answers = [*await ask_all(asks, limit=limit), *alone]
+            asks = [ChildRequest(merge, group) for group in groups]
+            answers = [*await delegate_all(asks, limit=limit), *alone]
         return await hands.delegate(merge, answers)
 
     return Pipeline(

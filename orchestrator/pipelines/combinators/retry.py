@@ -7,7 +7,14 @@ from typing import Any, Final, TypeAlias, TypeVar
 import attrs
 import trio
 
-from agents import Agent, AgentError, DefinitionError, Hands, Pipeline, input_of
+from agents import (
+    Agent,
+    AgentError,
+    DefinitionError,
+    Pipeline,
+    PipelineContext,
+    input_of,
+)
 from delegation import Ending
 from orchestrator.errors import TaskFailedError
 from orchestrator.pipelines.combinators.arguments import (
@@ -21,7 +28,7 @@ from orchestrator.pipelines.combinators.arguments import (
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
-HOPELESS: Final = {Ending.OVER_BUDGET, Ending.REFUSED, Ending.CANCELLED}
+NOT_RETRIED: Final = {Ending.OVER_BUDGET, Ending.REFUSED, Ending.CANCELLED}
 """Endings that are no better another time: what is used up stays so, and a cancel was meant."""
 LONGEST_PAUSE: Final = 60.0
 
@@ -54,12 +61,12 @@ def retry(
     require_number("retry: times", times, least=1)
     require_number("retry: pause", pause, least=0)
 
-    async def until_it_succeeds(hands: Hands, value: Any) -> Any:
+    async def until_it_succeeds(hands: PipelineContext, value: Any) -> Any:
         for attempt in range(1, times):
             try:
                 return await hands.delegate(agent, value)
             except TaskFailedError as exc:
-                if exc.outcome.ending in HOPELESS:
+                if exc.outcome.ending in NOT_RETRIED:
                     raise
             await trio.sleep(min(LONGEST_PAUSE, pause * 2 ** (attempt - 1)))
         return await hands.delegate(agent, value)
@@ -78,7 +85,7 @@ def fallback(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
     """Return an agent that asks one after the other until one succeeds."""
     require_agents("fallback", agents, least=2)
 
-    async def first_who_can(hands: Hands, value: Any) -> Any:
+    async def first_who_can(hands: PipelineContext, value: Any) -> Any:
         for agent in agents[:-1]:
             try:
                 return await hands.delegate(agent, value)
@@ -128,7 +135,7 @@ def refine(
             f"refine: {draft.name!r} must take text, to read what is wrong with its answer"
         )
 
-    async def complaint_about(hands: Hands, answer: Any) -> str:
+    async def complaint_about(hands: PipelineContext, answer: Any) -> str:
         if critic is not None:
             review: Review = await hands.delegate(critic, answer)
             return "" if review.passes else review.complaint or "it does not pass"
@@ -136,7 +143,7 @@ def refine(
         said = check(answer)
         return str((await said if inspect.isawaitable(said) else said) or "")
 
-    async def until_it_passes(hands: Hands, value: Any) -> Any:
+    async def until_it_passes(hands: PipelineContext, value: Any) -> Any:
         await trio.lowlevel.checkpoint()
         asked, answer, complaint = value, None, ""
         for _ in range(rounds):

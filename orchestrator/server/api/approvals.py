@@ -7,14 +7,19 @@ from starlette.responses import Response
 
 from delegation import Ledger, TaskId
 from delegation.events import ApprovalAnswered, ApprovalAsked
-from delegation.events.approvals import DEADLINE, Ask
-from delegation.events.approvals import Answer as Verdict
+from delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
+from delegation.events.approvals import ApprovalVerdict as Verdict
 from orchestrator.server.api.lookup import ID
-from orchestrator.server.operation import Answer, Call, Operation, reply
+from orchestrator.server.operation import (
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
 from orchestrator.server.transport.errors import HttpError, not_found
 from orchestrator.server.transport.session_headers import context_of
 
-BY: Final = "somebody over HTTP"
+ANONYMOUS: Final = "somebody over HTTP"
 
 
 class Approval(msgspec.Struct, kw_only=True):
@@ -43,7 +48,7 @@ class Approvals(msgspec.Struct, kw_only=True):
     data: list[Approval]
 
 
-class Answering(msgspec.Struct, kw_only=True):
+class NewVerdict(msgspec.Struct, kw_only=True):
     """What somebody says to a call that waits."""
 
     answer: Annotated[
@@ -56,7 +61,7 @@ class Answering(msgspec.Struct, kw_only=True):
     reason: Annotated[str, msgspec.Meta(description="Why, for the agent to read.")] = ""
 
 
-class Answered(msgspec.Struct, kw_only=True):
+class AcceptedVerdict(msgspec.Struct, kw_only=True):
     """The answer that holds."""
 
     id: str
@@ -68,15 +73,15 @@ class Answered(msgspec.Struct, kw_only=True):
     seq: int
 
 
-async def list_approvals(call: Call) -> Response:
-    orchestrator = call.office.orchestrator
-    book = orchestrator.house.book
+async def list_approvals(call: ApiCall) -> Response:
+    orchestrator = call.server.orchestrator
+    book = orchestrator.services.book
     asks = [_shown(ask, book.ledger) for ask in orchestrator.approvals]
     await book.wait_durable()
-    return reply(Approvals(data=asks))
+    return json_response(Approvals(data=asks))
 
 
-def _shown(ask: Ask, ledger: Ledger) -> Approval:
+def _shown(ask: ApprovalQuestion, ledger: Ledger) -> Approval:
     return Approval(
         id=ask.id,
         task=ask.task,
@@ -90,50 +95,50 @@ def _shown(ask: Ask, ledger: Ledger) -> Approval:
     )
 
 
-async def answer_approval(call: Call) -> Response:
-    wanted = call.body(Answering)
+async def answer_approval(call: ApiCall) -> Response:
+    wanted = call.body(NewVerdict)
     by = _by(call)
     id_ = call.path("approval")
-    orchestrator = call.office.orchestrator
+    orchestrator = call.server.orchestrator
     asks = {str(ask.id): ask for ask in orchestrator.approvals}
     if id_ not in asks:
-        return await _answered_before(call, id_, wanted)
+        return await _repeated_answer(call, id_, wanted)
     # Nothing waits until it is posted: it is still open.
     await orchestrator.answer(id_, wanted.answer, reason=wanted.reason, by=by)
-    return reply(
-        Answered(
+    return json_response(
+        AcceptedVerdict(
             id=id_,
             task=asks[id_].task,
             answer=wanted.answer,
             reason=wanted.reason,
             by=by,
-            seq=orchestrator.house.book.ledger.last_seq,
+            seq=orchestrator.services.book.ledger.last_seq,
         )
     )
 
 
-def _by(call: Call) -> str:
+def _by(call: ApiCall) -> str:
     name = context_of(call.request.headers)["user_name"]
-    return f"{name}, over HTTP" if name else BY
+    return f"{name}, over HTTP" if name else ANONYMOUS
 
 
-async def _answered_before(call: Call, id_: str, wanted: Answering) -> Response:
+async def _repeated_answer(call: ApiCall, id_: str, wanted: NewVerdict) -> Response:
     """Answer as the first time, if the same was said before."""
-    book = call.office.book
+    book = call.server.book
     await book.wait_durable()
     if not ID.fullmatch(id_):
         raise _unknown(id_)
     for entry in await book.read_naming(ApprovalAnswered, id_):
         fact = entry.event
         if isinstance(fact, ApprovalAnswered) and fact.id == id_:
-            if fact.answer is not wanted.answer or fact.by == DEADLINE:
+            if fact.answer is not wanted.answer or fact.by == BY_DEADLINE:
                 raise HttpError(
                     409,
                     f"approval {id_!r} was answered already, by {fact.by}: {fact.answer}",
                     code="answered_already",
                 )
-            return reply(
-                Answered(
+            return json_response(
+                AcceptedVerdict(
                     id=id_,
                     task=fact.task,
                     answer=fact.answer,
@@ -163,16 +168,16 @@ OPERATIONS = (
         path="/v1/approvals",
         handle=list_approvals,
         summary="The calls that wait for an approval now",
-        answers={200: Answer(words="All of them", body=Approvals)},
+        responses={200: ResponseSpec(description="All of them", body=Approvals)},
     ),
     Operation(
         method="POST",
         path="/v1/approvals/{approval}",
         handle=answer_approval,
         summary="Say whether a call may be run; the first answer holds",
-        body=Answering,
-        answers={200: Answer(words="That holds", body=Answered)},
-        fails=(400, 404, 409),
-        is_keyed=True,
+        body=NewVerdict,
+        responses={200: ResponseSpec(description="That holds", body=AcceptedVerdict)},
+        error_statuses=(400, 404, 409),
+        takes_idempotency_key=True,
     ),
 )

@@ -8,7 +8,7 @@ import msgspec
 from agents import Usage
 from delegation import Ledger, Mode, SessionRecord, TaskId, one_line
 from orchestrator.doors.http import KIND, is_over
-from orchestrator.server.session_status import failing, state_of
+from orchestrator.server.session_status import failure_reason, state_of
 
 METADATA: Final = "metadata"
 """The label of what a client wrote on a session, as JSON."""
@@ -139,7 +139,7 @@ class Task(msgspec.Struct, kw_only=True):
     ]
 
 
-def written_on(metadata: Mapping[str, str]) -> str:
+def encode_metadata(metadata: Mapping[str, str]) -> str:
     """Return what a client writes on a session as a label."""
     return msgspec.json.encode(metadata).decode()
 
@@ -152,7 +152,7 @@ def metadata_of(session: SessionRecord) -> dict[str, str]:
 def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
     """Return how far a run is, and whether it waits for an approval."""
     state = state_of(session)
-    asks = ledger.asks.values()
+    asks = ledger.open_questions.values()
     if any(ledger.tasks[ask.task].session == session.id for ask in asks):
         return "waiting" if state == "in_progress" else state
     return state
@@ -161,7 +161,7 @@ def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
 def failure_of(session: SessionRecord) -> Failure | None:
     """Return why a session that is over did not succeed."""
     outcome = session.last_outcome
-    why = failing(outcome) if outcome is not None and is_over(session) else None
+    why = failure_reason(outcome) if outcome is not None and is_over(session) else None
     if why is None:
         return None
     return Failure(code=why.code, message=why.message, retry_after=why.retry_after)

@@ -16,14 +16,14 @@ from agents import raising_one_error
 from delegation import DeliveryCapability, SessionRecord
 from orchestrator.doors.http import CONVERSATION, KIND, is_over
 from orchestrator.server.api.bodies import Failure, failure_of, status_of
-from orchestrator.server.api.lookup import Seen, look_at_run
-from orchestrator.server.api.sessions import look_at_session
-from orchestrator.server.live.fact_feed import Fact, Feed
-from orchestrator.server.live.live_text import Uttered
-from orchestrator.server.operation import Answer, Call, Operation
-from orchestrator.server.state import Office
+from orchestrator.server.api.lookup import FoundSession, read_run
+from orchestrator.server.api.sessions import read_session
+from orchestrator.server.live.fact_feed import FactFeed, FactLine
+from orchestrator.server.live.live_text import TextUpdate
+from orchestrator.server.operation import ApiCall, Operation, ResponseSpec
+from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import HttpError
-from orchestrator.server.transport.sse import EVENTS, EventStream, Outlet
+from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
 
 LARGEST: Final = 2**53
 """The largest number that every reader of JSON can tell from the next one."""
@@ -65,28 +65,28 @@ class End(msgspec.Struct, kw_only=True, omit_defaults=True):
     error: Failure | None = None
 
 
-class _Reading:
+class _RunEvents:
     """One reader of a run, or of a conversation."""
 
-    def __init__(self, office: Office, seen: Seen) -> None:
-        self._office = office
-        self._seen = seen
+    def __init__(self, server: ServerState, found: FoundSession) -> None:
+        self._server = server
+        self._found = found
 
     @property
     def session(self) -> SessionRecord:
         # At rest it may be forgotten, and be another record when it is remembered again.
-        ledger = self._office.book.ledger
-        session = ledger.sessions.get(self._seen.session.id)
+        ledger = self._server.book.ledger
+        session = ledger.sessions.get(self._found.session.id)
         if session is not None:
-            self._seen = Seen(session, ledger)
-        return self._seen.session
+            self._found = FoundSession(session, ledger)
+        return self._found.session
 
     def is_over(self) -> bool:
         """Tell whether no more facts will come."""
         session = self.session
         is_talk = session.labels.get(KIND) == CONVERSATION
         is_done = session.closed if is_talk else is_over(session)
-        if not is_done or session.turn is not None or session.outstanding:
+        if not is_done or session.turn is not None or session.unsettled_detached:
             return False
         # A door is closed behind what has ended. Only a webhook may keep it open for long.
         is_calling = session.door is DeliveryCapability.PUSH and session.undelivered
@@ -96,23 +96,23 @@ class _Reading:
         session = self.session
         if session.labels.get(KIND) == CONVERSATION:
             return msgspec.json.encode(End(status="closed"))
-        status = status_of(session, self._seen.ledger)
+        status = status_of(session, self._found.ledger)
         return msgspec.json.encode(End(status=status, error=failure_of(session)))
 
-    async def tell_facts(self, outlet: Outlet, feed: Feed) -> None:
+    async def send_facts(self, writer: EventWriter, feed: FactFeed) -> None:
         while facts := await feed.next(is_over=self.is_over):
             for chunk in _chunks(facts):
-                await outlet.write(chunk)
+                await writer.write(chunk)
 
-    async def tell_deltas(
-        self, outlet: Outlet, heard: trio.MemoryReceiveChannel[Uttered]
+    async def send_deltas(
+        self, writer: EventWriter, updates: trio.MemoryReceiveChannel[TextUpdate]
     ) -> None:
-        async for it in heard:
+        async for it in updates:
             delta = Delta(task=it.task, text=it.text)
-            await outlet.event(msgspec.json.encode(delta), name="delta")
+            await writer.send_event(msgspec.json.encode(delta), name="delta")
 
 
-def _chunks(facts: Sequence[Fact]) -> Iterator[bytes]:
+def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
     chunk = bytearray()
     for fact in facts:
         chunk += b"id: %d\nevent: fact\ndata: %b\n\n" % (fact.seq, fact.json)
@@ -123,19 +123,19 @@ def _chunks(facts: Sequence[Fact]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-async def get_run_events(call: Call) -> Response:
-    return _streamed(call, await look_at_run(call.office, call.path("run")))
+async def get_run_events(call: ApiCall) -> Response:
+    return _event_stream(call, await read_run(call.server, call.path("run")))
 
 
-async def get_session_events(call: Call) -> Response:
-    return _streamed(call, await look_at_session(call))
+async def get_session_events(call: ApiCall) -> Response:
+    return _event_stream(call, await read_session(call))
 
 
-def _streamed(call: Call, seen: Seen) -> Response:
+def _event_stream(call: ApiCall, found: FoundSession) -> Response:
     query = call.query(EventsQuery)
     last_event = _last_event(call)
     after = last_event if query.after is None else query.after
-    last = call.office.book.ledger.last_seq
+    last = call.server.book.ledger.last_seq
     if after > last:
         raise HttpError(
             409,
@@ -143,24 +143,24 @@ def _streamed(call: Call, seen: Seen) -> Response:
             f" {after}: that is a number of another journal; begin from 0",
             code="ahead_of_the_journal",
         )
-    office, id_ = call.office, seen.session.id
-    reading = _Reading(office, seen)
+    office, id_ = call.server, found.session.id
+    reading = _RunEvents(office, found)
 
-    async def produce(outlet: Outlet) -> None:
+    async def produce(outlet: EventWriter) -> None:
         with ExitStack() as opened, raising_one_error():
             feed = opened.enter_context(office.feeds.open(id_, after=after))
             async with trio.open_nursery() as nursery:
                 if query.deltas:
-                    heard = opened.enter_context(office.sayings.reading(id_))
-                    nursery.start_soon(reading.tell_deltas, outlet, heard)
-                await reading.tell_facts(outlet, feed)
+                    heard = opened.enter_context(office.live_text.open_channel(id_))
+                    nursery.start_soon(reading.send_deltas, outlet, heard)
+                await reading.send_facts(outlet, feed)
                 nursery.cancel_scope.cancel(reason="all is told")
-        await outlet.event(reading.end(), name="end")
+        await outlet.send_event(reading.end(), name="end")
 
     return EventStream(produce, headers={"x-run-id": id_})
 
 
-def _last_event(call: Call) -> int:
+def _last_event(call: ApiCall) -> int:
     given = call.request.headers.get("last-event-id", "").strip()
     if not given:
         return 0
@@ -182,9 +182,13 @@ OPERATIONS = (
         handle=get_run_events,
         summary="The facts of a run as they come; the last event is `end`",
         query=EventsQuery,
-        answers={200: Answer(words="Server-sent events", media=(EVENTS,))},
-        fails=(400, 404, 409),
-        is_resumed=True,
+        responses={
+            200: ResponseSpec(
+                description="Server-sent events", media_types=(SSE_MEDIA_TYPE,)
+            )
+        },
+        error_statuses=(400, 404, 409),
+        takes_last_event_id=True,
     ),
     Operation(
         method="GET",
@@ -192,8 +196,12 @@ OPERATIONS = (
         handle=get_session_events,
         summary="The facts of a conversation as they come, until it is closed",
         query=EventsQuery,
-        answers={200: Answer(words="Server-sent events", media=(EVENTS,))},
-        fails=(400, 404, 409),
-        is_resumed=True,
+        responses={
+            200: ResponseSpec(
+                description="Server-sent events", media_types=(SSE_MEDIA_TYPE,)
+            )
+        },
+        error_statuses=(400, 404, 409),
+        takes_last_event_id=True,
     ),
 )

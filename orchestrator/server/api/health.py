@@ -5,7 +5,12 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.server.metrics import CONTENT_TYPE_LATEST
-from orchestrator.server.operation import Answer, Call, Operation, reply
+from orchestrator.server.operation import (
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
 
 
 class Health(msgspec.Struct):
@@ -14,22 +19,22 @@ class Health(msgspec.Struct):
     status: str
 
 
-async def health(call: Call) -> Response:
+async def health(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     del call
-    return reply(Health("ok"))
+    return json_response(Health("ok"))
 
 
-async def ready(call: Call) -> Response:
+async def ready(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    if call.office.is_stopping:
-        return reply(Health("stopping"), 503, retry_after="1")
-    return reply(Health("ok"))
+    if call.server.is_stopping:
+        return json_response(Health("stopping"), 503, retry_after="1")
+    return json_response(Health("ok"))
 
 
-async def metrics(call: Call) -> Response:
+async def metrics(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    return Response(call.office.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(call.server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 OPERATIONS = (
@@ -38,25 +43,29 @@ OPERATIONS = (
         path="/health",
         handle=health,
         summary="Whether the server is there",
-        answers={200: Answer(words="It is", body=Health)},
-        is_open=True,
+        responses={200: ResponseSpec(description="It is", body=Health)},
+        is_public=True,
     ),
     Operation(
         method="GET",
         path="/ready",
         handle=ready,
         summary="Whether the server begins something new",
-        answers={
-            200: Answer(words="It does", body=Health),
-            503: Answer(words="It is stopping", body=Health),
+        responses={
+            200: ResponseSpec(description="It does", body=Health),
+            503: ResponseSpec(description="It is stopping", body=Health),
         },
-        is_open=True,
+        is_public=True,
     ),
     Operation(
         method="GET",
         path="/metrics",
         handle=metrics,
         summary="Counts for Prometheus",
-        answers={200: Answer(words="In its text format", media=("text/plain",))},
+        responses={
+            200: ResponseSpec(
+                description="In its text format", media_types=("text/plain",)
+            )
+        },
     ),
 )

@@ -12,11 +12,16 @@ from starlette.responses import Response
 
 from delegation import Ending, Reply, SessionId
 from orchestrator.server.api.bodies import Failure
-from orchestrator.server.api.sessions import find_session, look_at_session
-from orchestrator.server.operation import Answer, Call, Operation, reply
-from orchestrator.server.session_status import failing
+from orchestrator.server.api.sessions import find_session, read_session
+from orchestrator.server.operation import (
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
+from orchestrator.server.session_status import failure_reason
 from orchestrator.server.transport.errors import not_found
-from orchestrator.server.transport.sse import unless_left
+from orchestrator.server.transport.sse import wait_unless_disconnected
 
 LONGEST_WAIT: Final = 60
 
@@ -41,7 +46,7 @@ class Inbox(msgspec.Struct, kw_only=True):
     seq: int
 
 
-class Taken(msgspec.Struct, kw_only=True):
+class TakenReply(msgspec.Struct, kw_only=True):
     """A reply that is in nobody's inbox any more."""
 
     session: str
@@ -61,23 +66,23 @@ class InboxQuery:
     ] = 0
 
 
-async def read_inbox(call: Call) -> Response:
+async def read_inbox(call: ApiCall) -> Response:
     wait = call.query(InboxQuery).wait
-    seen = await look_at_session(call)
+    seen = await read_session(call)
     await _wait_for_replies(call, seen.session.id, wait)
-    seen = await look_at_session(call)
-    book = call.office.book
+    seen = await read_session(call)
+    book = call.server.book
     inbox = Inbox(
         data=[_reply_shown(it) for it in seen.session.undelivered.values()],
         seq=book.ledger.last_seq,
     )
     await book.wait_durable()
-    return reply(inbox, x_run_id=seen.session.id)
+    return json_response(inbox, x_run_id=seen.session.id)
 
 
-async def _wait_for_replies(call: Call, session: SessionId, seconds: float) -> None:
+async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -> None:
     """Wait until a session has said something that nobody has taken, or will say no more."""
-    book = call.office.book
+    book = call.server.book
 
     def is_enough() -> bool:
         # At rest it may be forgotten, and be another record when it is remembered again.
@@ -88,25 +93,25 @@ async def _wait_for_replies(call: Call, session: SessionId, seconds: float) -> N
         with trio.move_on_after(seconds):
             await trio.lowlevel.checkpoint()
             while not (is_enough() or book.stopping or book.closed):
-                await book.wait_stirred_in(session)
+                await book.wait_session_changed(session)
 
-    await unless_left(call.request.receive, wait)
+    await wait_unless_disconnected(call.request.receive, wait)
 
 
-def _reply_shown(said: Reply) -> InboxReply:
-    why = failing(said.outcome)
+def _reply_shown(turn_reply: Reply) -> InboxReply:
+    why = failure_reason(turn_reply.outcome)
     return InboxReply(
-        turn=said.turn,
-        status=said.outcome.ending,
-        text=said.outcome.output,
+        turn=turn_reply.turn,
+        status=turn_reply.outcome.ending,
+        text=turn_reply.outcome.output,
         error=None
         if why is None
         else Failure(code=why.code, message=why.message, retry_after=why.retry_after),
-        read=list(said.read),
+        read=list(turn_reply.read),
     )
 
 
-async def take_reply(call: Call) -> Response:
+async def take_reply(call: ApiCall) -> Response:
     session = await find_session(call)
     turn = call.path("turn")
     # Not as a number: what is written with thousands of digits is none of ours.
@@ -114,11 +119,11 @@ async def take_reply(call: Call) -> Response:
     said = replies.get(turn)
     if said is None:
         raise not_found(f"there is no reply of turn {turn!r} to take in {session.id!r}")
-    house = call.office.orchestrator.house
-    house.turns.delivered(said)
+    house = call.server.orchestrator.services
+    house.turns.mark_delivered(said)
     seq = house.book.ledger.last_seq
     await house.book.wait_durable()
-    return reply(Taken(session=session.id, turn=said.turn, seq=seq))
+    return json_response(TakenReply(session=session.id, turn=said.turn, seq=seq))
 
 
 OPERATIONS = (
@@ -128,15 +133,19 @@ OPERATIONS = (
         handle=read_inbox,
         summary="What nobody has taken yet; it may be waited for",
         query=InboxQuery,
-        answers={200: Answer(words="It stays there", body=Inbox)},
-        fails=(400, 404),
+        responses={200: ResponseSpec(description="It stays there", body=Inbox)},
+        error_statuses=(400, 404),
     ),
     Operation(
         method="DELETE",
         path="/v1/sessions/{session}/inbox/{turn}",
         handle=take_reply,
         summary="Take a reply out of the inbox",
-        answers={200: Answer(words="You have it, and nobody else", body=Taken)},
-        fails=(404,),
+        responses={
+            200: ResponseSpec(
+                description="You have it, and nobody else", body=TakenReply
+            )
+        },
+        error_statuses=(404,),
     ),
 )

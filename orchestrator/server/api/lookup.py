@@ -15,7 +15,7 @@ import trio
 from delegation import Ledger, SessionId, SessionRecord, TaskId
 from delegation.events import TaskRequested
 from orchestrator.errors import UnknownIdError
-from orchestrator.server.state import Office
+from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import not_found
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ ID: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
 
 
 @attrs.frozen
-class Seen:
+class FoundSession:
     """A session, and the fold that it is in: the orchestrator's, or one of its own."""
 
     session: SessionRecord
@@ -53,49 +53,49 @@ class PageQuery:
 class Page(Generic[T]):
     """Some of many, the newest first."""
 
-    shown: list[T]
+    items: list[T]
     last: SessionId | None
     """The last one that was looked at."""
     has_more: bool
 
 
-async def look_at_run(office: Office, run: str) -> Seen:
+async def read_run(server: ServerState, run: str) -> FoundSession:
     """Return a session without remembering it for longer than this."""
     id_ = SessionId(run)
-    book = office.book
-    ledger = await book.read_past(id_) or book.ledger
+    book = server.book
+    ledger = await book.read_evicted(id_) or book.ledger
     session = ledger.sessions.get(id_)
     if session is None or session.deleted:
         raise UnknownIdError(f"there is no run {run!r}")
-    return Seen(session, ledger)
+    return FoundSession(session, ledger)
 
 
-async def look_at_task(office: Office, task: str) -> Seen:
+async def read_task(server: ServerState, task: str) -> FoundSession:
     """Return the session in which a task is."""
-    run = await _run_of(office, TaskId(task))
+    run = await _run_of(server, TaskId(task))
     if run is not None:
-        seen = await look_at_run(office, run)
+        seen = await read_run(server, run)
         if TaskId(task) in seen.ledger.tasks:
             return seen
     raise UnknownIdError(f"there is no task {task!r}")
 
 
-async def find_task(office: Office, task: str) -> Seen:
+async def find_task(server: ServerState, task: str) -> FoundSession:
     """Return the session in which a task is, remembered from now on, to act on it."""
-    run = await _run_of(office, TaskId(task))
+    run = await _run_of(server, TaskId(task))
     if run is not None:
-        seen = Seen(await office.door.find(run), office.book.ledger)
+        seen = FoundSession(await server.door.find(run), server.book.ledger)
         if TaskId(task) in seen.ledger.tasks:
             return seen
     raise UnknownIdError(f"there is no task {task!r}")
 
 
-async def _run_of(office: Office, task: TaskId) -> SessionId | None:
-    book = office.book
+async def _run_of(server: ServerState, task: TaskId) -> SessionId | None:
+    book = server.book
     await book.wait_durable()
     if task in book.ledger.tasks:
         return book.ledger.tasks[task].session
-    if SessionId(task) in book.ledger.known:
+    if SessionId(task) in book.ledger.all_sessions:
         return SessionId(task)
     for entry in (
         await book.read_naming(TaskRequested, task) if ID.fullmatch(task) else ()
@@ -106,7 +106,7 @@ async def _run_of(office: Office, task: TaskId) -> SessionId | None:
 
 
 async def page_of(
-    office: Office, query: PageQuery, show: Callable[[Seen], T | None]
+    server: ServerState, query: PageQuery, show: Callable[[FoundSession], T | None]
 ) -> Page[T]:
     """Return some sessions, the newest first.
 
@@ -117,7 +117,7 @@ async def page_of(
             be followed by others.
     """
     await trio.lowlevel.checkpoint()
-    known = office.book.ledger.known
+    known = server.book.ledger.all_sessions
     if query.after and SessionId(query.after) not in known:
         raise not_found(f"there is nothing called {query.after!r} to go on after")
     newest = list(reversed(known))
@@ -127,7 +127,7 @@ async def page_of(
     for id_ in islice(newest, start, start + LOOKED_AT):
         last = id_
         start += 1
-        one = await _shown(office, id_, show)
+        one = await _shown(server, id_, show)
         if one is not None:
             shown.append(one)
         if len(shown) == query.limit:
@@ -136,10 +136,10 @@ async def page_of(
 
 
 async def _shown(
-    office: Office, id_: SessionId, show: Callable[[Seen], T | None]
+    server: ServerState, id_: SessionId, show: Callable[[FoundSession], T | None]
 ) -> T | None:
     await trio.lowlevel.checkpoint()
     try:
-        return show(await look_at_run(office, id_))
+        return show(await read_run(server, id_))
     except UnknownIdError:
         return None  # it was deleted

@@ -4,7 +4,12 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from orchestrator.server.operation import Answer, Call, Operation, reply
+from orchestrator.server.operation import (
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
 
 
 class Model(msgspec.Struct, kw_only=True):
@@ -21,14 +26,14 @@ class Models(msgspec.Struct, kw_only=True):
     object: str = "list"
 
 
-async def list_models(call: Call) -> Response:
+async def list_models(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    return reply(Models(data=[Model(id=name) for name in call.office.agents]))
+    return json_response(Models(data=[Model(id=name) for name in call.server.agents]))
 
 
-async def get_model(call: Call) -> Response:
+async def get_model(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    return reply(Model(id=call.office.agent(call.path("model")).name))
+    return json_response(Model(id=call.server.agent(call.path("model")).name))
 
 
 OPERATIONS = (
@@ -37,14 +42,14 @@ OPERATIONS = (
         path="/v1/models",
         handle=list_models,
         summary="The agents that can be talked to",
-        answers={200: Answer(words="All of them", body=Models)},
+        responses={200: ResponseSpec(description="All of them", body=Models)},
     ),
     Operation(
         method="GET",
         path="/v1/models/{model}",
         handle=get_model,
         summary="One of the agents",
-        answers={200: Answer(words="It", body=Model)},
-        fails=(404,),
+        responses={200: ResponseSpec(description="It", body=Model)},
+        error_statuses=(404,),
     ),
 )

@@ -12,24 +12,39 @@ from agents import Agent, InputError, Pipeline
 from delegation import SessionId, Tree
 from delegation.events import Entry
 from orchestrator.doors.http import KIND, is_over
-from orchestrator.doors.inbound import Asked, message_of
-from orchestrator.exports import MEDIA_TYPES, Drawing, Format, drawn, report_of
-from orchestrator.report import story_of
+from orchestrator.doors.inbound import InboundRequest, goal_message
+from orchestrator.exports import (
+    MEDIA_TYPES,
+    Format,
+    TreeFormat,
+    export_tree,
+    html_report,
+)
+from orchestrator.report import read_history
 from orchestrator.server.api.bodies import (
     METADATA,
     Metadata,
     Run,
     RunStatus,
     RunSummary,
+    encode_metadata,
     run_of,
     status_of,
     summary_of,
-    written_on,
 )
-from orchestrator.server.api.lookup import PageQuery, Seen, look_at_run, page_of
-from orchestrator.server.operation import Answer, Call, Operation, reply
+from orchestrator.server.api.lookup import FoundSession, PageQuery, page_of, read_run
+from orchestrator.server.operation import (
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
 from orchestrator.server.transport.errors import HttpError
-from orchestrator.server.transport.idempotency import REQUEST, is_known, made_before
+from orchestrator.server.transport.idempotency import (
+    FINGERPRINT,
+    session_exists,
+    session_for_key,
+)
 from orchestrator.server.transport.session_headers import context_of
 
 RUN: Final = "run"
@@ -87,7 +102,7 @@ class Runs(msgspec.Struct, kw_only=True):
     ]
 
 
-class Gone(msgspec.Struct, kw_only=True):
+class DeletedRun(msgspec.Struct, kw_only=True):
     """Something that is shown to nobody any more."""
 
     id: str
@@ -120,28 +135,28 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
     trace_events: list[dict[str, Any]]
 
 
-async def create_run(call: Call) -> Response:
+async def create_run(call: ApiCall) -> Response:
     wanted = call.body(NewRun)
-    agent = call.office.agent(wanted.model or wanted.agent)
-    id_ = call.keyed_session()
-    if is_known(call, id_):
-        session = await made_before(call, id_)
+    agent = call.server.agent(wanted.model or wanted.agent)
+    id_ = call.session_id_from_key()
+    if session_exists(call, id_):
+        session = await session_for_key(call, id_)
     else:
-        session = call.office.door.keep(
-            Asked(
+        session = call.server.door.open_background(
+            InboundRequest(
                 agent=agent,
-                message=message_of(agent, _goal(agent, wanted.input)),
+                message=goal_message(agent, _goal(agent, wanted.input)),
                 context=context_of(call.request.headers),
                 instructions=wanted.instructions,
                 labels={
                     KIND: RUN,
-                    REQUEST: call.fingerprint,
-                    METADATA: written_on(wanted.metadata),
+                    FINGERPRINT: call.fingerprint,
+                    METADATA: encode_metadata(wanted.metadata),
                 },
             ),
             id_,
         )
-    return await show_run(call, Seen(session, call.office.book.ledger), 202)
+    return await show_run(call, FoundSession(session, call.server.book.ledger), 202)
 
 
 def _goal(agent: Agent[Any], given: Any) -> Any:
@@ -149,7 +164,7 @@ def _goal(agent: Agent[Any], given: Any) -> Any:
     if not isinstance(agent, Pipeline):
         return given if isinstance(given, str) else _as_text(given)
     try:
-        agent.read(agent.as_goal(given))
+        agent.parse_goal(agent.as_goal(given))
     except InputError as exc:
         raise HttpError(422, str(exc), code="invalid_input", param="input") from exc
     return given
@@ -159,33 +174,35 @@ def _as_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-async def show_run(call: Call, seen: Seen, status: int = 200) -> Response:
+async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Answer with a run as it is in this moment, once that is durable."""
-    book = call.office.book
-    shown = run_of(seen.session, seen.ledger, seq=book.ledger.last_seq)
+    book = call.server.book
+    shown = run_of(found.session, found.ledger, seq=book.ledger.last_seq)
     await book.wait_durable()
-    return reply(shown, status, x_run_id=shown.id)
+    return json_response(shown, status, x_run_id=shown.id)
 
 
-async def list_runs(call: Call) -> Response:
+async def list_runs(call: ApiCall) -> Response:
     query = call.query(RunsQuery)
 
-    def show(seen: Seen) -> RunSummary | None:
+    def show(seen: FoundSession) -> RunSummary | None:
         if query.status not in {None, status_of(seen.session, seen.ledger)}:
             return None
         return summary_of(seen.session, seen.ledger)
 
-    page = await page_of(call.office, query, show)
-    return reply(Runs(data=page.shown, has_more=page.has_more, last_id=page.last))
+    page = await page_of(call.server, query, show)
+    return json_response(
+        Runs(data=page.items, has_more=page.has_more, last_id=page.last)
+    )
 
 
-async def get_run(call: Call) -> Response:
-    return await show_run(call, await look_at_run(call.office, call.path("run")))
+async def get_run(call: ApiCall) -> Response:
+    return await show_run(call, await read_run(call.server, call.path("run")))
 
 
-async def get_tree(call: Call) -> Response:
+async def get_tree(call: ApiCall) -> Response:
     wanted = call.query(TreeQuery).format
-    seen = await look_at_run(call.office, call.path("run"))
+    seen = await read_run(call.server, call.path("run"))
     session = seen.session
     if wanted == "html":
         text = await _report(call, session.id)
@@ -197,45 +214,47 @@ async def get_tree(call: Call) -> Response:
     return Response(f"{text}\n", headers=headers, media_type=MEDIA_TYPES[wanted])
 
 
-async def _drawn(call: Call, seen: Seen, wanted: Drawing) -> str:
+async def _drawn(call: ApiCall, found: FoundSession, wanted: TreeFormat) -> str:
     await trio.lowlevel.checkpoint()
-    session, book = seen.session, call.office.book
-    now = None if is_over(session) else call.office.orchestrator.now()
+    session, book = found.session, call.server.book
+    now = None if is_over(session) else call.server.orchestrator.now()
     if len(session.tree) <= AT_ONCE:
-        return drawn(session.tree, wanted, now=now)
+        return export_tree(session.tree, wanted, now=now)
     # Seconds for a large one, and it grows meanwhile: it is drawn elsewhere, from its own fold.
     entries = await book.read_entries(session.id)
     return await trio.to_thread.run_sync(
-        lambda: drawn(_tree_of(session.id, entries), wanted, now=now)
+        lambda: export_tree(_tree_of(session.id, entries), wanted, now=now)
     )
 
 
 def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
-    return story_of(run, entries, is_written=True, listen=lambda _: False).tree
+    return read_history(
+        run, entries, has_writer=True, wants_transcript=lambda _: False
+    ).tree
 
 
-async def _report(call: Call, run: SessionId) -> str:
-    entries = await call.office.book.read_entries(run)
+async def _report(call: ApiCall, run: SessionId) -> str:
+    entries = await call.server.book.read_entries(run)
     # A fold of its own, and seconds for a large one: nobody else is to wait for it.
     html, _ = await trio.to_thread.run_sync(
-        lambda: report_of(run, entries, is_written=True)
+        lambda: html_report(run, entries, has_writer=True)
     )
     return html
 
 
-async def delete_run(call: Call) -> Response:
-    session = await call.office.door.find(call.path("run"))
-    await call.office.door.close(session, deleted=True)
-    return reply(
-        Gone(id=session.id, object="run", seq=call.office.book.ledger.last_seq)
+async def delete_run(call: ApiCall) -> Response:
+    session = await call.server.door.find(call.path("run"))
+    await call.server.door.close(session, deleted=True)
+    return json_response(
+        DeletedRun(id=session.id, object="run", seq=call.server.book.ledger.last_seq)
     )
 
 
-async def cancel_run(call: Call) -> Response:
-    session = await call.office.door.find(call.path("run"))
+async def cancel_run(call: ApiCall) -> Response:
+    session = await call.server.door.find(call.path("run"))
     if not is_over(session):
-        await call.office.door.close(session)
-    return await show_run(call, Seen(session, call.office.book.ledger))
+        await call.server.door.close(session)
+    return await show_run(call, FoundSession(session, call.server.book.ledger))
 
 
 OPERATIONS = (
@@ -245,9 +264,9 @@ OPERATIONS = (
         handle=create_run,
         summary="Have an agent do something while nobody waits",
         body=NewRun,
-        answers={202: Answer(words="It has begun, or will", body=Run)},
-        fails=(400, 404, 422, 503),
-        is_keyed=True,
+        responses={202: ResponseSpec(description="It has begun, or will", body=Run)},
+        error_statuses=(400, 404, 422, 503),
+        takes_idempotency_key=True,
     ),
     Operation(
         method="GET",
@@ -255,16 +274,16 @@ OPERATIONS = (
         handle=list_runs,
         summary="All runs, the newest first, also those that came in elsewhere",
         query=RunsQuery,
-        answers={200: Answer(words="Some of them", body=Runs)},
-        fails=(400, 404),
+        responses={200: ResponseSpec(description="Some of them", body=Runs)},
+        error_statuses=(400, 404),
     ),
     Operation(
         method="GET",
         path="/v1/runs/{run}",
         handle=get_run,
         summary="How far a run is, what it gave and what it has used",
-        answers={200: Answer(words="It", body=Run)},
-        fails=(404,),
+        responses={200: ResponseSpec(description="It", body=Run)},
+        error_statuses=(404,),
     ),
     Operation(
         method="GET",
@@ -272,31 +291,31 @@ OPERATIONS = (
         handle=get_tree,
         summary="The tree of a run, while it grows and ever after",
         query=TreeQuery,
-        answers={
-            200: Answer(
-                words="In the format that was asked for",
+        responses={
+            200: ResponseSpec(
+                description="In the format that was asked for",
                 body=NodeLink,
                 others=(Trace,),
-                media=tuple(dict.fromkeys(MEDIA_TYPES.values())),
+                media_types=tuple(dict.fromkeys(MEDIA_TYPES.values())),
             )
         },
-        fails=(400, 404),
+        error_statuses=(400, 404),
     ),
     Operation(
         method="POST",
         path="/v1/runs/{run}/cancel",
         handle=cancel_run,
         summary="End a run and all below it, for good",
-        answers={200: Answer(words="All of it has ended", body=Run)},
-        fails=(404,),
-        is_keyed=True,
+        responses={200: ResponseSpec(description="All of it has ended", body=Run)},
+        error_statuses=(404,),
+        takes_idempotency_key=True,
     ),
     Operation(
         method="DELETE",
         path="/v1/runs/{run}",
         handle=delete_run,
         summary="End a run, and show it to nobody any more",
-        answers={200: Answer(words="It is gone", body=Gone)},
-        fails=(404,),
+        responses={200: ResponseSpec(description="It is gone", body=DeletedRun)},
+        error_statuses=(404,),
     ),
 )

@@ -19,28 +19,33 @@ from agents import (
 from delegation import SessionRecord
 from delegation.events import MessageReceived
 from orchestrator.doors.http import CONVERSATION, KIND
-from orchestrator.doors.inbound import Asked
+from orchestrator.doors.inbound import InboundRequest
 from orchestrator.errors import UnknownIdError
 from orchestrator.server.api.bodies import (
     METADATA,
     Metadata,
+    encode_metadata,
     metadata_of,
     status_of,
-    written_on,
 )
-from orchestrator.server.api.lookup import PageQuery, Seen, look_at_run, page_of
+from orchestrator.server.api.lookup import FoundSession, PageQuery, page_of, read_run
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,
     transcript_of,
 )
-from orchestrator.server.operation import Answer, Call, Operation, reply
+from orchestrator.server.operation import (
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
 from orchestrator.server.transport.errors import HttpError
 from orchestrator.server.transport.idempotency import (
-    REQUEST,
-    is_known,
-    made_before,
+    FINGERPRINT,
     message_id,
+    session_exists,
+    session_for_key,
 )
 from orchestrator.server.transport.session_headers import context_of
 
@@ -128,7 +133,7 @@ class NewMessage(msgspec.Struct, kw_only=True):
     ] = ""
 
 
-class Received(msgspec.Struct, kw_only=True):
+class ReceivedMessage(msgspec.Struct, kw_only=True):
     """A message that a session will read."""
 
     session: str
@@ -139,12 +144,12 @@ class Received(msgspec.Struct, kw_only=True):
     ]
 
 
-def _shown(seen: Seen, seq: int) -> Session:
-    session, tree = seen.session, seen.session.tree
+def _shown(found: FoundSession, seq: int) -> Session:
+    session, tree = found.session, found.session.tree
     return Session(
         id=session.id,
         agent=session.root.agent,
-        status=_status(seen),
+        status=_status(found),
         turns=session.turns,
         inbox=len(session.undelivered),
         usage=tree.total,
@@ -154,30 +159,30 @@ def _shown(seen: Seen, seq: int) -> Session:
     )
 
 
-def _status(seen: Seen) -> Literal["idle", "in_progress", "waiting", "closed"]:
-    if seen.session.closed:
+def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "closed"]:
+    if found.session.closed:
         return "closed"
-    if status_of(seen.session, seen.ledger) == "waiting":
+    if status_of(found.session, found.ledger) == "waiting":
         return "waiting"
-    return "idle" if seen.session.idle else "in_progress"
+    return "idle" if found.session.has_nothing_pending else "in_progress"
 
 
-async def _show(call: Call, seen: Seen, status: int = 200) -> Response:
+async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Answer with a conversation as it is in this moment, once that is durable."""
-    shown = _shown(seen, call.office.book.ledger.last_seq)
-    await call.office.book.wait_durable()
-    return reply(shown, status, x_run_id=shown.id)
+    shown = _shown(found, call.server.book.ledger.last_seq)
+    await call.server.book.wait_durable()
+    return json_response(shown, status, x_run_id=shown.id)
 
 
-async def look_at_session(call: Call) -> Seen:
-    seen = await look_at_run(call.office, call.path("session"))
+async def read_session(call: ApiCall) -> FoundSession:
+    seen = await read_run(call.server, call.path("session"))
     _require_conversation(seen.session)
     return seen
 
 
-async def find_session(call: Call) -> SessionRecord:
+async def find_session(call: ApiCall) -> SessionRecord:
     """Return a conversation to act on."""
-    session = await call.office.door.find(call.path("session"))
+    session = await call.server.door.find(call.path("session"))
     _require_conversation(session)
     return session
 
@@ -189,59 +194,61 @@ def _require_conversation(session: SessionRecord) -> None:
         )
 
 
-async def create_session(call: Call) -> Response:
+async def create_session(call: ApiCall) -> Response:
     wanted = call.body(NewSession)
-    agent = call.office.agent(wanted.model)
-    id_ = call.keyed_session()
-    if is_known(call, id_):
-        session = await made_before(call, id_)
+    agent = call.server.agent(wanted.model)
+    id_ = call.session_id_from_key()
+    if session_exists(call, id_):
+        session = await session_for_key(call, id_)
     else:
         labels = {
-            REQUEST: call.fingerprint,
-            METADATA: written_on(wanted.metadata),
+            FINGERPRINT: call.fingerprint,
+            METADATA: encode_metadata(wanted.metadata),
         }
-        session = call.office.door.converse(agent, labels, id_)
-    return await _show(call, Seen(session, call.office.book.ledger), 201)
+        session = call.server.door.open_conversation(agent, labels, id_)
+    return await _show(call, FoundSession(session, call.server.book.ledger), 201)
 
 
-async def list_sessions(call: Call) -> Response:
-    def show(seen: Seen) -> Session | None:
+async def list_sessions(call: ApiCall) -> Response:
+    def show(seen: FoundSession) -> Session | None:
         is_one = seen.session.labels.get(KIND) == CONVERSATION
-        return _shown(seen, call.office.book.ledger.last_seq) if is_one else None
+        return _shown(seen, call.server.book.ledger.last_seq) if is_one else None
 
-    page = await page_of(call.office, call.query(PageQuery), show)
-    await call.office.book.wait_durable()
-    return reply(Sessions(data=page.shown, has_more=page.has_more, last_id=page.last))
-
-
-async def get_session(call: Call) -> Response:
-    return await _show(call, await look_at_session(call))
+    page = await page_of(call.server, call.query(PageQuery), show)
+    await call.server.book.wait_durable()
+    return json_response(
+        Sessions(data=page.items, has_more=page.has_more, last_id=page.last)
+    )
 
 
-async def tell_session(call: Call) -> Response:
+async def get_session(call: ApiCall) -> Response:
+    return await _show(call, await read_session(call))
+
+
+async def tell_session(call: ApiCall) -> Response:
     wanted = call.body(NewMessage)
     context = context_of(call.request.headers)
     parts = _parts(wanted)
     session = await find_session(call)
-    said = _said(session)
+    said = _known_messages(session)
     id_ = message_id(call, said)
     seq = said.get(id_)
     if seq is None:
-        asked = Asked(
+        asked = InboundRequest(
             agent=_agent(call, session),
             message=UserMessage(well_formed(wanted.text), parts, id=id_),
             context=context,
             instructions=well_formed(wanted.instructions),
         )
-        seq = call.office.door.tell(session, asked)
-    book = call.office.book
+        seq = call.server.door.receive(session, asked)
+    book = call.server.book
     await book.wait_durable()
     # What was sent before has the number that it had then, though it is read by now.
     for entry in () if seq else await book.read_naming(MessageReceived, id_):
         if isinstance(entry.event, MessageReceived) and entry.event.id == id_:
             seq = entry.seq
-    received = Received(session=session.id, message=id_, seq=seq)
-    return reply(received, 202, x_run_id=session.id)
+    received = ReceivedMessage(session=session.id, message=id_, seq=seq)
+    return json_response(received, 202, x_run_id=session.id)
 
 
 def _parts(wanted: NewMessage) -> tuple[Part, ...]:
@@ -251,7 +258,7 @@ def _parts(wanted: NewMessage) -> tuple[Part, ...]:
         raise HttpError(400, str(exc), code="invalid_part", param="parts") from exc
 
 
-def _said(session: SessionRecord) -> dict[MessageId, int]:
+def _known_messages(session: SessionRecord) -> dict[MessageId, int]:
     """Return what was said to a session, and by which fact where it has not read it yet."""
     read = {said.id: 0 for said in session.root.transcript}
     mail = {
@@ -262,29 +269,29 @@ def _said(session: SessionRecord) -> dict[MessageId, int]:
     return read | mail
 
 
-def _agent(call: Call, session: SessionRecord) -> Agent[object]:
+def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
     name = session.root.agent
-    if name not in call.office.agents:
+    if name not in call.server.agents:
         raise HttpError(
             409,
             f"session {session.id!r} talks to {name!r}, whom this server does not serve; serve"
             " it again to go on",
             code="no_agent",
         )
-    return call.office.agents[name]
+    return call.server.agents[name]
 
 
-async def get_messages(call: Call) -> Response:
+async def get_messages(call: ApiCall) -> Response:
     query = call.query(TranscriptQuery)
-    seen = await look_at_session(call)
-    said = await transcript_of(call.office, seen, seen.session.root.id, query)
-    return reply(said, x_run_id=seen.session.id)
+    seen = await read_session(call)
+    said = await transcript_of(call.server, seen, seen.session.root.id, query)
+    return json_response(said, x_run_id=seen.session.id)
 
 
-async def close_session(call: Call) -> Response:
+async def close_session(call: ApiCall) -> Response:
     session = await find_session(call)
-    await call.office.door.close(session)
-    return await _show(call, Seen(session, call.office.book.ledger))
+    await call.server.door.close(session)
+    return await _show(call, FoundSession(session, call.server.book.ledger))
 
 
 OPERATIONS = (
@@ -294,9 +301,9 @@ OPERATIONS = (
         handle=create_session,
         summary="Begin a conversation with an agent",
         body=NewSession,
-        answers={201: Answer(words="It is open", body=Session)},
-        fails=(400, 404, 422, 503),
-        is_keyed=True,
+        responses={201: ResponseSpec(description="It is open", body=Session)},
+        error_statuses=(400, 404, 422, 503),
+        takes_idempotency_key=True,
     ),
     Operation(
         method="GET",
@@ -304,16 +311,16 @@ OPERATIONS = (
         handle=list_sessions,
         summary="All conversations, the newest first",
         query=PageQuery,
-        answers={200: Answer(words="Some of them", body=Sessions)},
-        fails=(400, 404),
+        responses={200: ResponseSpec(description="Some of them", body=Sessions)},
+        error_statuses=(400, 404),
     ),
     Operation(
         method="GET",
         path="/v1/sessions/{session}",
         handle=get_session,
         summary="How a conversation is",
-        answers={200: Answer(words="It", body=Session)},
-        fails=(404,),
+        responses={200: ResponseSpec(description="It", body=Session)},
+        error_statuses=(404,),
     ),
     Operation(
         method="POST",
@@ -321,9 +328,11 @@ OPERATIONS = (
         handle=tell_session,
         summary="Say something; the reply comes into the inbox",
         body=NewMessage,
-        answers={202: Answer(words="It will be read", body=Received)},
-        fails=(400, 404, 409, 422, 503),
-        is_keyed=True,
+        responses={
+            202: ResponseSpec(description="It will be read", body=ReceivedMessage)
+        },
+        error_statuses=(400, 404, 409, 422, 503),
+        takes_idempotency_key=True,
     ),
     Operation(
         method="GET",
@@ -331,16 +340,16 @@ OPERATIONS = (
         handle=get_messages,
         summary="All that was said, with calls of tools and their answers",
         query=TranscriptQuery,
-        answers={200: Answer(words="A part of it", body=Messages)},
-        fails=(400, 404),
+        responses={200: ResponseSpec(description="A part of it", body=Messages)},
+        error_statuses=(400, 404),
     ),
     Operation(
         method="POST",
         path="/v1/sessions/{session}/close",
         handle=close_session,
         summary="End a conversation for good, with all that it does",
-        answers={200: Answer(words="All of it has ended", body=Session)},
-        fails=(404,),
-        is_keyed=True,
+        responses={200: ResponseSpec(description="All of it has ended", body=Session)},
+        error_statuses=(404,),
+        takes_idempotency_key=True,
     ),
 )

@@ -9,12 +9,12 @@ import trio
 
 from agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from delegation import SessionId, TaskId
-from orchestrator.report import story_of
-from orchestrator.server.api.lookup import Seen
-from orchestrator.server.state import Office
+from orchestrator.report import read_history
+from orchestrator.server.api.lookup import FoundSession
+from orchestrator.server.state import ServerState
 
 
-class Called(msgspec.Struct, kw_only=True):
+class CalledTool(msgspec.Struct, kw_only=True):
     """A tool that an agent had run."""
 
     id: str
@@ -22,7 +22,7 @@ class Called(msgspec.Struct, kw_only=True):
     arguments: dict[str, Any]
 
 
-class Attached(msgspec.Struct, kw_only=True):
+class Attachment(msgspec.Struct, kw_only=True):
     """What came with a message."""
 
     media_type: str
@@ -31,15 +31,15 @@ class Attached(msgspec.Struct, kw_only=True):
     bytes: Annotated[int, msgspec.Meta(description="How many it has, if no url.")]
 
 
-class Spoken(msgspec.Struct, kw_only=True):
+class TranscriptMessage(msgspec.Struct, kw_only=True):
     """One message of a transcript."""
 
     number: Annotated[int, msgspec.Meta(description="Its place, counted from 1.")]
     id: str
     role: Literal["user", "assistant", "tool"]
     text: str
-    parts: list[Attached] = []
-    calls: list[Called] = []
+    parts: list[Attachment] = []
+    calls: list[CalledTool] = []
     call: Annotated[
         str, msgspec.Meta(description="Of a tool: the call that this answers.")
     ] = ""
@@ -55,7 +55,7 @@ class Messages(msgspec.Struct, kw_only=True):
     """Some of a transcript, the oldest first."""
 
     object: Literal["list"] = "list"
-    data: list[Spoken]
+    data: list[TranscriptMessage]
     has_more: bool
     count: Annotated[int, msgspec.Meta(description="How many there are by now.")]
 
@@ -78,18 +78,18 @@ class TranscriptQuery:
 
 
 async def transcript_of(
-    office: Office, seen: Seen, task: TaskId, query: TranscriptQuery
+    server: ServerState, found: FoundSession, task: TaskId, query: TranscriptQuery
 ) -> Messages:
     """Return what was said in a task. Of one that has ended, only the journal knows it."""
-    record = seen.ledger.tasks[task]
+    record = found.ledger.tasks[task]
     said: Sequence[Message] = list(record.transcript)
     await trio.lowlevel.checkpoint()
     if record.outcome is not None:
-        said = await _said_before(office, seen.session.id, task)
+        said = await _read_messages(server, found.session.id, task)
     end = query.after + query.limit
     return Messages(
         data=[
-            _spoken(message, number)
+            _message_body(message, number)
             for number, message in enumerate(said[query.after : end], query.after + 1)
         ],
         has_more=end < len(said),
@@ -97,28 +97,30 @@ async def transcript_of(
     )
 
 
-async def _said_before(
-    office: Office, run: SessionId, task: TaskId
+async def _read_messages(
+    server: ServerState, run: SessionId, task: TaskId
 ) -> Sequence[Message]:
-    entries = await office.book.read_entries(run)
+    entries = await server.book.read_entries(run)
     # A fold of its own, and seconds for a large one: nobody else is to wait for it.
     story = await trio.to_thread.run_sync(
-        lambda: story_of(run, entries, is_written=True, listen=lambda _: True)
+        lambda: read_history(
+            run, entries, has_writer=True, wants_transcript=lambda _: True
+        )
     )
-    return story.said[task].messages
+    return story.transcripts[task].messages
 
 
-def _spoken(message: Message, number: int) -> Spoken:
+def _message_body(message: Message, number: int) -> TranscriptMessage:
     match message:
         case UserMessage():
-            return Spoken(
+            return TranscriptMessage(
                 number=number,
                 id=message.id,
                 role="user",
                 text=message.text,
                 aside=message.aside,
                 parts=[
-                    Attached(
+                    Attachment(
                         media_type=part.media_type,
                         name=part.name,
                         url=part.url,
@@ -128,20 +130,22 @@ def _spoken(message: Message, number: int) -> Spoken:
                 ],
             )
         case AssistantMessage():
-            return Spoken(
+            return TranscriptMessage(
                 number=number,
                 id=message.id,
                 role="assistant",
                 text=message.text,
                 calls=[
-                    Called(id=call.id, name=call.name, arguments=dict(call.arguments))
+                    CalledTool(
+                        id=call.id, name=call.name, arguments=dict(call.arguments)
+                    )
                     for call in message.calls
                 ],
                 model=message.model,
                 usage=message.usage,
             )
         case ToolMessage():
-            return Spoken(
+            return TranscriptMessage(
                 number=number,
                 id=message.id,
                 role="tool",

@@ -16,12 +16,12 @@ import trio
 from delegation import SessionRecord
 from delegation.events import Entry, ModelAnswered, TurnStarted
 from orchestrator.doors.http import is_over
-from orchestrator.server.session_status import Spoken, spoken
-from orchestrator.server.state import Office
+from orchestrator.server.session_status import AgentMessage, agent_messages
+from orchestrator.server.state import ServerState
 
 
 @attrs.frozen
-class Piece:
+class PartialText:
     """Some more of what an agent says."""
 
     item: int
@@ -32,120 +32,124 @@ class Piece:
 
 
 @attrs.frozen
-class Whole:
+class FullText:
     """One thing that an agent has said, as it is kept."""
 
     item: int
-    said: Spoken
+    message: AgentMessage
 
 
 @attrs.frozen
-class _End:
+class _EndOfText:
     """Nothing more will be said."""
 
 
-Heard: TypeAlias = Piece | Whole
+AgentText: TypeAlias = PartialText | FullText
 
 
-class Speech:
+class AgentStream:
     """One listener to an agent. `open_speech` gives it."""
 
-    def __init__(self, office: Office, session: SessionRecord) -> None:
-        self._book = office.book
+    def __init__(self, server: ServerState, session: SessionRecord) -> None:
+        self._book = server.book
         self._session = session
-        self._heard: deque[Piece | Whole | _End] = deque()
+        self._queue: deque[PartialText | FullText | _EndOfText] = deque()
         self._arrived = trio.Event()
         self._items = 0
         """How many things it has said."""
-        self._said = 0
+        self._model_length = 0
         """How much a model has said of the next one."""
-        self._told = 0
+        self._queued_length = 0
         """How much of that was told. A model that is asked again says the same, or better."""
         self._is_over = False
-        self._tell_new()
-        if so_far := office.sayings.of(session.root.id):
-            self.hear(so_far)
+        self._put_new()
+        if so_far := server.live_text.text_so_far(session.root.id):
+            self.receive_text(so_far)
 
-    async def next(self) -> Heard | None:
+    async def next(self) -> AgentText | None:
         """Wait for more, and return it: None if nothing more will be said."""
         await self._arrived.wait()
-        heard = self._heard[0]
-        if not isinstance(heard, Piece):
+        heard = self._queue[0]
+        if not isinstance(heard, PartialText):
             await self._book.wait_durable()
         # Taken last: whoever is cancelled while it waits has missed nothing.
-        heard = self._heard[0]
-        if isinstance(heard, _End):
+        heard = self._queue[0]
+        if isinstance(heard, _EndOfText):
             return None
-        self._heard.popleft()
-        if isinstance(heard, Piece):
+        self._queue.popleft()
+        if isinstance(heard, PartialText):
             heard = self._joined(heard)
-        if not self._heard:
+        if not self._queue:
             self._arrived = trio.Event()
         return heard
 
-    def _joined(self, piece: Piece) -> Piece:
+    def _joined(self, piece: PartialText) -> PartialText:
         """Return a piece with all that follow it: a slow listener gets longer ones, not more."""
         texts = [piece.text]
         while (
-            self._heard
-            and isinstance(more := self._heard[0], Piece)
+            self._queue
+            and isinstance(more := self._queue[0], PartialText)
             and more.item == piece.item
         ):
             texts.append(more.text)
-            self._heard.popleft()
-        return Piece(piece.item, piece.offset, "".join(texts))
+            self._queue.popleft()
+        return PartialText(piece.item, piece.offset, "".join(texts))
 
-    def hear(self, text: str | None) -> None:
+    def receive_text(self, text: str | None) -> None:
         """Take some more of what is being said; None if it is said from the beginning again."""
         if text is None:
-            self._said = 0
+            self._model_length = 0
             return
-        known = max(0, self._told - self._said)
-        self._said += len(text)
+        known = max(0, self._queued_length - self._model_length)
+        self._model_length += len(text)
         if known < len(text):
-            self._tell_piece(text[known:])
+            self._put_partial(text[known:])
 
-    def learn(self, entry: Entry) -> None:
+    def receive_fact(self, entry: Entry) -> None:
         match entry.event:
             case ModelAnswered(task, message) if task == self._session.root.id:
                 if message.text:
-                    self._tell(Whole(self._items, Spoken(message.id, message.text)))
+                    self._put(
+                        FullText(self._items, AgentMessage(message.id, message.text))
+                    )
                     self._items += 1
-                self._said = self._told = 0
+                self._model_length = self._queued_length = 0
             case TurnStarted():
                 # What the last one was in the midst of, nobody goes on with.
-                self._said = 0
+                self._model_length = 0
             case _:
                 pass
         if is_over(self._session) and not self._is_over:
-            self._tell_new()
+            self._put_new()
 
-    def _tell_new(self) -> None:
+    def _put_new(self) -> None:
         """Tell whatever was said and not told, and whether that is all."""
-        every = spoken(self._session)
+        every = agent_messages(self._session)
         for item in range(self._items, len(every)):
-            self._tell(Whole(item, every[item]))
+            self._put(FullText(item, every[item]))
         self._items = max(self._items, len(every))
         self._is_over = is_over(self._session)
         if self._is_over:
-            self._tell(_End())
+            self._put(_EndOfText())
 
-    def _tell_piece(self, text: str) -> None:
-        piece = Piece(self._items, self._told, text)
-        self._told += len(text)
-        self._tell(piece)
+    def _put_partial(self, text: str) -> None:
+        piece = PartialText(self._items, self._queued_length, text)
+        self._queued_length += len(text)
+        self._put(piece)
 
-    def _tell(self, heard: Piece | Whole | _End) -> None:
-        self._heard.append(heard)
+    def _put(self, item: PartialText | FullText | _EndOfText) -> None:
+        self._queue.append(item)
         self._arrived.set()
 
 
 @contextmanager
-def open_speech(office: Office, session: SessionRecord) -> Generator[Speech]:
+def open_agent_stream(
+    server: ServerState, session: SessionRecord
+) -> Generator[AgentStream]:
     """Hear what the agent of a session has said and says, as long as the block lasts."""
-    speech = Speech(office, session)
+    speech = AgentStream(server, session)
     with (
-        office.feeds.hearing(session.id, speech.learn),
-        office.sayings.hearing(session.root.id, speech.hear),
+        server.feeds.subscribe(session.id, speech.receive_fact),
+        server.live_text.subscribe(session.root.id, speech.receive_text),
     ):
         yield speech

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from agents import ModelEvent, Retrying, Switched, TextDelta
-from agents.redaction.streamed_text import Withholding
+from agents.redaction.streamed_text import StreamRedactor
 from delegation import Encoded, SessionId, TaskId, root_of
 from delegation.events import (
     Entry,
@@ -24,95 +24,97 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator.doors.http import KIND
-from orchestrator.services import House
+from orchestrator.services import Services
 
 BEHIND: Final = 10_000
 """How many words of a run a reader may be behind before it misses some."""
 
-Hear: TypeAlias = Callable[[str | None], None]
+ReceiveText: TypeAlias = Callable[[str | None], None]
 """Takes some more of what an agent says; None if it begins again."""
 
 
 @attrs.frozen
-class Uttered:
+class TextUpdate:
     """Some more of what the model of a task says."""
 
     task: TaskId
     text: str
 
 
-class _Voice:
+class _LiveAnswer:
     """The answer that the model of one task is in the midst of."""
 
-    def __init__(self, house: House) -> None:
-        self._redactor = house.book.redactor
-        self.begin()
+    def __init__(self, services: Services) -> None:
+        self._redactor = services.book.redactor
+        self.reset()
 
-    def begin(self) -> None:
-        self._withholding = Withholding(self._redactor)
-        self._told = StringIO()
-        self._said: list[str] = []
+    def reset(self) -> None:
+        self._stream_redactor = StreamRedactor(self._redactor)
+        self._released = StringIO()
+        self._unchecked: list[str] = []
         """What nobody has looked through yet."""
 
-    def say(self, text: str) -> None:
-        self._said.append(text)
+    def add(self, text: str) -> None:
+        self._unchecked.append(text)
 
-    def tell(self) -> str:
+    def take_new(self) -> str:
         """Return what may be told of what was said since the last time."""
-        said, self._said = "".join(self._said), []
-        told = self._withholding.add(said)
-        self._told.write(told)
+        said, self._unchecked = "".join(self._unchecked), []
+        told = self._stream_redactor.add(said)
+        self._released.write(told)
         return told
 
-    def tell_again(self) -> str:
+    def all_text(self) -> str:
         """Return all that may be told."""
-        self.tell()
-        return self._told.getvalue()
+        self.take_new()
+        return self._released.getvalue()
 
 
-class Sayings:
+class LiveText:
     """The answers that models are in the midst of, for sessions that came in by HTTP."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._voices: dict[TaskId, _Voice] = {}
-        self._hearing: dict[TaskId, list[Hear]] = {}
-        self._reading: dict[SessionId, list[trio.MemorySendChannel[Uttered]]] = {}
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._answers: dict[TaskId, _LiveAnswer] = {}
+        self._subscribers: dict[TaskId, list[ReceiveText]] = {}
+        self._channels: dict[SessionId, list[trio.MemorySendChannel[TextUpdate]]] = {}
 
-    def of(self, root: TaskId) -> str:
+    def text_so_far(self, root: TaskId) -> str:
         """Return what the agent of a session has said of what it says now."""
-        return self._voices[root].tell_again() if root in self._voices else ""
+        return self._answers[root].all_text() if root in self._answers else ""
 
     @contextmanager
-    def following(self) -> Generator[None]:
+    def collect(self) -> Generator[None]:
         """Hear of all that happens, as long as the block lasts."""
-        followers = self._house.book.followers
-        followers.append(self._follow)
+        followers = self._services.book.subscribers
+        followers.append(self._receive_fact)
         try:
-            with self._house.listeners.attend(self._hear):
+            with self._services.model_subscribers.subscribe_callback(
+                self._receive_model_event
+            ):
                 yield
         finally:
-            followers.remove(self._follow)
+            followers.remove(self._receive_fact)
 
     @contextmanager
-    def hearing(self, root: TaskId, hear: Hear) -> Generator[None]:
+    def subscribe(self, root: TaskId, receive: ReceiveText) -> Generator[None]:
         """Hear the agent of a session, as long as the block lasts."""
-        hearing = self._hearing.setdefault(root, [])
-        hearing.append(hear)
+        hearing = self._subscribers.setdefault(root, [])
+        hearing.append(receive)
         try:
             yield
         finally:
-            hearing.remove(hear)
+            hearing.remove(receive)
             if not hearing:
-                del self._hearing[root]
+                del self._subscribers[root]
 
     @contextmanager
-    def reading(
+    def open_channel(
         self, session: SessionId
-    ) -> Generator[trio.MemoryReceiveChannel[Uttered]]:
+    ) -> Generator[trio.MemoryReceiveChannel[TextUpdate]]:
         """Hear everybody in a run, as long as the block lasts."""
-        send, receive = trio.open_memory_channel[Uttered](BEHIND)
-        reading = self._reading.setdefault(session, [])
+        send, receive = trio.open_memory_channel[TextUpdate](BEHIND)
+        reading = self._channels.setdefault(session, [])
         reading.append(send)
         try:
             with send, receive:
@@ -120,50 +122,50 @@ class Sayings:
         finally:
             reading.remove(send)
             if not reading:
-                del self._reading[session]
+                del self._channels[session]
 
-    def _follow(self, entry: Entry, encoded: Encoded) -> None:
+    def _receive_fact(self, entry: Entry, encoded: Encoded) -> None:
         """Keep what a session says in its turn, and forget what the journal keeps."""
         del encoded
         match entry.event:
             case TurnStarted(session) | TurnResumed(session):
-                if KIND in self._house.book.ledger.sessions[session].labels:
-                    self._voices[root_of(session)] = _Voice(self._house)
+                if KIND in self._services.book.ledger.sessions[session].labels:
+                    self._answers[root_of(session)] = _LiveAnswer(self._services)
             case TurnEnded(session):
-                self._voices.pop(root_of(session), None)
+                self._answers.pop(root_of(session), None)
             case TaskSettled(task):
-                self._voices.pop(task, None)
-            case ModelAnswered(task) if task in self._voices:
-                self._voices[task].begin()
+                self._answers.pop(task, None)
+            case ModelAnswered(task) if task in self._answers:
+                self._answers[task].reset()
             case _:
                 pass
 
-    def _hear(self, task: TaskId, event: ModelEvent) -> None:
+    def _receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
         match event:
             case TextDelta(text):
-                self._utter(task, text)
-            case Retrying() | Switched() if task in self._voices:
-                self._voices[task].begin()
-                for hear in self._hearing.get(task, ()):
+                self._add_text(task, text)
+            case Retrying() | Switched() if task in self._answers:
+                self._answers[task].reset()
+                for hear in self._subscribers.get(task, ()):
                     hear(None)
             case _:
                 pass
 
-    def _utter(self, task: TaskId, text: str) -> None:
-        session = self._house.book.ledger.tasks[task].session
-        readers = self._reading.get(session, ())
-        voice = self._voices.get(task)
+    def _add_text(self, task: TaskId, text: str) -> None:
+        session = self._services.book.ledger.tasks[task].session
+        readers = self._channels.get(session, ())
+        voice = self._answers.get(task)
         if voice is None:
             if not readers:
                 return
-            voice = self._voices[task] = _Voice(self._house)
-        voice.say(text)
-        hearing = self._hearing.get(task, ())
-        if not (hearing or readers) or not (told := voice.tell()):
+            voice = self._answers[task] = _LiveAnswer(self._services)
+        voice.add(text)
+        hearing = self._subscribers.get(task, ())
+        if not (hearing or readers) or not (told := voice.take_new()):
             return
         for hear in hearing:
             hear(told)
         for reader in readers:
             # What is only told once is missed by whoever does not take it in time.
             with suppress(trio.WouldBlock):
-                reader.send_nowait(Uttered(task, told))
+                reader.send_nowait(TextUpdate(task, told))

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from agents import Agent, CallId, DefinitionError, Part, Tool, ToolCall, ToolError
-from orchestrator.replay.record import OURS
+from orchestrator.replay.record import DELEGATION_TOOLS
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 PICTURES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
@@ -25,21 +25,21 @@ USUAL_FILE: Final = "application/pdf"
 _DATA_URL: Final = re.compile(r"data:([^;,]+)((?:;[^;,]+)*),(.*)", re.DOTALL)
 
 
-def image_of(url: str) -> Part:
+def image_from_url(url: str) -> Part:
     """Return the image that a URL carries, or leads to."""
     if not url.startswith("data:"):
         kind = _kind_at(url)
         return Part(kind if kind in PICTURES else USUAL_PICTURE, url=url)
-    part = _carried(url)
+    part = _part_from_data_url(url)
     if not part.is_image:
         raise DefinitionError(f"{part.media_type} is no image")
     return part
 
 
-def file_of(data: str, *, name: str) -> Part:
+def file_from_data(data: str, *, name: str) -> Part:
     """Return the file that a data: URL carries, or that is written in base64."""
     if data.startswith("data:"):
-        return _carried(data, name=name)
+        return _part_from_data_url(data, name=name)
     kind, _ = mimetypes.guess_type(name)
     if kind is None:
         raise DefinitionError(
@@ -49,7 +49,7 @@ def file_of(data: str, *, name: str) -> Part:
     return Part(kind, data=_decoded(data), name=name)
 
 
-def file_at(url: str, *, name: str) -> Part:
+def file_from_url(url: str, *, name: str) -> Part:
     """Return the file that a URL leads to."""
     kind = mimetypes.guess_type(name)[0] or _kind_at(url) or USUAL_FILE
     return Part(kind, url=url, name=name)
@@ -63,7 +63,7 @@ def _kind_at(url: str) -> str | None:
     return mimetypes.guess_type(path.rpartition("/")[2])[0]
 
 
-def _carried(url: str, *, name: str = "") -> Part:
+def _part_from_data_url(url: str, *, name: str = "") -> Part:
     """Return what a data: URL carries."""
     found = _DATA_URL.fullmatch(url)
     if found is None or not found[2].endswith(";base64"):
@@ -79,12 +79,12 @@ def _decoded(text: str) -> bytes:
         raise DefinitionError(f"its data is no base64: {exc}") from exc
 
 
-def names_taken(agent: Agent[Any]) -> set[str]:
+def reserved_tool_names(agent: Agent[Any]) -> set[str]:
     """Return how no function of a client can be called."""
-    return {*OURS, *(tool.name for tool in agent.tools)}
+    return {*DELEGATION_TOOLS, *(tool.name for tool in agent.tools)}
 
 
-def function(
+def client_tool(
     name: str, description: str | None, parameters: Mapping[str, Any] | None
 ) -> Tool:
     """Return a function that the client runs itself, as a tool of the agent."""
@@ -93,7 +93,7 @@ def function(
         description=description or "",
         parameters=parameters or NO_ARGUMENTS,
         run=_never_run,
-        elsewhere=True,
+        runs_at_caller=True,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from delegation import Ending, Outcome, SessionRecord
-from orchestrator.server.session_status import failing
+from orchestrator.server.session_status import failure_reason
 from orchestrator.server.transport.errors import HttpError
 
 RUN: Final = "x-run-id"
@@ -18,9 +18,9 @@ _TYPES: Final[Mapping[str, str]] = {
 _NOTHING: Final = Outcome(Ending.CANCELLED, error="it was stopped")
 
 
-def failed(session: SessionRecord) -> HttpError | None:
+def session_error(session: SessionRecord) -> HttpError | None:
     """Return why a session that is over has no answer; None if it has one."""
-    why = failing(session.last_outcome or _NOTHING)
+    why = failure_reason(session.last_outcome or _NOTHING)
     if why is None:
         return None
     headers = {

@@ -24,7 +24,7 @@ HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
 
 
 @attrs.frozen(kw_only=True)
-class Gate:
+class AccessCheck:
     """An ASGI application that lets only those through to another one who may come in."""
 
     app: ASGIApp
@@ -32,11 +32,11 @@ class Gate:
     hosts: frozenset[str] | None
     """The names that this server answers to; None is any."""
     body_limit: int
-    is_open: Callable[[str], bool]
+    is_public: Callable[[str], bool]
     """Tells whether a path needs no token."""
-    over: trio.Event
+    shutdown: trio.Event
     """Set when the server ends."""
-    refused: Callable[[int], None]
+    count_refusal: Callable[[int], None]
     """Counts those who do not come in, by status."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +45,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         id_ = _request_id(headers.get("x-request-id", ""))
-        scope.setdefault("state", {}).update(request_id=id_, over=self.over)
+        scope.setdefault("state", {}).update(request_id=id_, over=self.shutdown)
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -58,7 +58,7 @@ class Gate:
         try:
             self._check(scope, headers)
         except HttpError as exc:
-            self.refused(exc.status)
+            self.count_refusal(exc.status)
             await exc.response()(scope, receive, send_named)
         else:
             await self.app(scope, receive, send_named)
@@ -72,7 +72,7 @@ class Gate:
                 " --allowed-host if it should",
                 code="wrong_host",
             )
-        if not self.is_open(scope["path"]) and not self._is_known(headers):
+        if not self.is_public(scope["path"]) and not self._has_token(headers):
             problem = (
                 "the token is wrong"
                 if "authorization" in headers
@@ -88,7 +88,7 @@ class Gate:
             )
         self._check_body(scope["method"], headers)
 
-    def _is_known(self, headers: Headers) -> bool:
+    def _has_token(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip().encode(errors="replace")
         is_right = hmac.compare_digest(given, self.token.encode())
@@ -120,7 +120,9 @@ def _name_of(host: str) -> str:
     return found["name"] if found else host
 
 
-def names_of(bound: Iterable[str], allowed: Iterable[str]) -> frozenset[str] | None:
+def accepted_hosts(
+    bound: Iterable[str], allowed: Iterable[str]
+) -> frozenset[str] | None:
     """Return the names that a server answers to, given where it listens."""
     local = {"localhost", "127.0.0.1", "[::1]"}
     named = {name.lower() for name in allowed}

@@ -29,7 +29,7 @@ VARIETY: Final = 6
 
 
 @attrs.frozen
-class Kept:
+class StoredSecret:
     """A secret, and where it is."""
 
     value: str = attrs.field(repr=False)
@@ -38,7 +38,9 @@ class Kept:
     is_new: bool = False
 
 
-def token_for(environ: Mapping[str, str], folder: Path, *, is_local: bool) -> Kept:
+def token_for(
+    environ: Mapping[str, str], folder: Path, *, is_local: bool
+) -> StoredSecret:
     """Return what clients must show.
 
     Args:
@@ -48,7 +50,7 @@ def token_for(environ: Mapping[str, str], folder: Path, *, is_local: bool) -> Ke
             that was made on the way, and which nobody has looked at.
     """
     if given := environ.get(VARIABLE, "").strip():
-        return Kept(_required(given, VARIABLE), None)
+        return StoredSecret(_required(given, VARIABLE), None)
     file = folder / FILE
     if not is_local and not file.exists():
         raise ServerSetupError(
@@ -56,17 +58,17 @@ def token_for(environ: Mapping[str, str], folder: Path, *, is_local: bool) -> Ke
             f" one of {SHORTEST} characters or more (openssl rand -hex 32), or start once with"
             f" --host 127.0.0.1, which makes one in {file}"
         )
-    return kept(file, lambda: token_hex(24))
+    return load_or_create_secret(file, lambda: token_hex(24))
 
 
-def kept(file: Path, new: Callable[[], str]) -> Kept:
+def load_or_create_secret(file: Path, new: Callable[[], str]) -> StoredSecret:
     """Return the secret that is kept in a file, or a new one that is kept there from now on."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         # Nobody else can ever open it, and nobody can have put it there before us.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return Kept(_required(_read(file), str(file)), file)
+        return StoredSecret(_required(_read(file), str(file)), file)
     except OSError as exc:
         raise ServerSetupError(f"{file} cannot be written: {exc.strerror}") from exc
     value = new()
@@ -74,7 +76,7 @@ def kept(file: Path, new: Callable[[], str]) -> Kept:
         opened.write(value + "\n")
         opened.flush()
         os.fsync(opened.fileno())
-    return Kept(value, file, is_new=True)
+    return StoredSecret(value, file, is_new=True)
 
 
 def is_loopback(host: str) -> bool:

@@ -47,7 +47,7 @@ class Connections:
         self._tls = config.create_ssl_context()
         self._context = WorkerContext(None)
         self._open: set[socket.socket] = set()
-        self._left = trio.lowlevel.ParkingLot()
+        self._closed = trio.lowlevel.ParkingLot()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._room = trio.Semaphore(max(1, int(files * SHARE)))
         # Two libraries have each their own types of the same protocol.
@@ -55,8 +55,8 @@ class Connections:
 
     async def serve(
         self,
-        listening: socket.socket,
-        over: trio.Event,
+        listening_socket: socket.socket,
+        shutdown: trio.Event,
         task_status: trio.TaskStatus[None],
     ) -> None:
         """Serve whoever connects until it is over; then let everybody take their answers."""
@@ -66,14 +66,14 @@ class Connections:
                     with raising_one_error():
                         async with trio.open_nursery() as accepting:
                             accepting.start_soon(
-                                self._accept_forever, listening, connected
+                                self._accept_forever, listening_socket, connected
                             )
                             task_status.started()
-                            await over.wait()
+                            await shutdown.wait()
                             accepting.cancel_scope.cancel(reason="the server ends")
                     await self._context.terminated.set()
                     with trio.move_on_after(HANG_UP_SECONDS):
-                        await self.wait_left()
+                        await self.wait_empty()
                 finally:
                     self._drop_all()
                     connected.cancel_scope.cancel(reason="the server has ended")
@@ -82,11 +82,11 @@ class Connections:
     def count(self) -> int:
         return len(self._open)
 
-    async def wait_left(self) -> None:
+    async def wait_empty(self) -> None:
         """Wait until nobody is connected."""
         await trio.lowlevel.checkpoint()
         while self._open:
-            await self._left.park()
+            await self._closed.park()
 
     def _drop_all(self) -> None:
         """Let go of all who are still there: what is sent to them cannot be cancelled."""
@@ -95,10 +95,10 @@ class Connections:
                 one.shutdown(socket.SHUT_RDWR)
 
     async def _accept_forever(
-        self, listening: socket.socket, connected: trio.Nursery
+        self, listening_socket: socket.socket, connected: trio.Nursery
     ) -> None:
         async with trio.SocketListener(
-            trio.socket.from_stdlib_socket(listening)
+            trio.socket.from_stdlib_socket(listening_socket)
         ) as listener:
             while True:
                 await self._room.acquire()
@@ -114,25 +114,25 @@ class Connections:
                     if accepted is None:
                         self._room.release()
                 if accepted is not None:
-                    connected.start_soon(self._converse, accepted)
+                    connected.start_soon(self._serve_connection, accepted)
 
-    async def _converse(self, accepted: socket.socket) -> None:
+    async def _serve_connection(self, accepted: socket.socket) -> None:
         self._open.add(accepted)
         await trio.lowlevel.cancel_shielded_checkpoint()
         try:
             with raising_one_error():
-                await self._speak_on(accepted)
+                await self._serve_http(accepted)
         except BROKEN:
             pass  # whoever was there has left
         except Exception:  # noqa: BLE001 (a bulkhead: what strangers send ends their connection only)
             await self._config.log.exception("A connection broke something")
         finally:
             self._open.remove(accepted)
-            self._left.unpark_all()
+            self._closed.unpark_all()
             self._room.release()
             accepted.close()
 
-    async def _speak_on(self, accepted: socket.socket) -> None:
+    async def _serve_http(self, accepted: socket.socket) -> None:
         accepted.getpeername()  # or whoever it was has left already
         stream: anyio.abc.ByteStream
         stream = await anyio.abc.SocketStream.from_socket(accepted)
@@ -141,23 +141,23 @@ class Connections:
                 stream = await TLSStream.wrap(
                     stream, server_side=True, ssl_context=self._tls
                 )
-        await _Conversation(
+        await _Connection(
             self._app, self._config, self._context, {}, cast("Any", stream)
         ).run()
 
 
-class _Conversation(TCPServer):
+class _Connection(TCPServer):
     """One connection, which is over as soon as whoever was there has left."""
 
-    _has_left = False
+    _is_disconnected = False
 
     async def _read_data(self) -> None:
         await super()._read_data()
-        self._has_left = True
+        self._is_disconnected = True
         await self.idle_task.stop()
 
     async def _idle_timeout(self) -> None:
         """Wait for the next request, as long as there may be one."""
         await trio.lowlevel.checkpoint()
-        if not self._has_left:
+        if not self._is_disconnected:
             await super()._idle_timeout()

@@ -14,7 +14,7 @@ from orchestrator.errors import (
 )
 
 JSON: Final = "application/json"
-INVALID: Final = "invalid_request_error"
+INVALID_REQUEST: Final = "invalid_request_error"
 NO_HEADERS: Final[Mapping[str, str]] = {}
 SOON: Final = {"retry-after": "1"}
 
@@ -45,7 +45,7 @@ class HttpError(Exception):
         message: str,
         *,
         code: str,
-        type: str = INVALID,  # noqa: A002 (the word of the protocol)
+        type: str = INVALID_REQUEST,  # noqa: A002 (the word of the protocol)
         param: str | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
@@ -67,18 +67,18 @@ def not_found(message: str) -> HttpError:
     return HttpError(404, message, code="not_found")
 
 
-def stopping(message: str) -> HttpError:
+def server_stopping(message: str) -> HttpError:
     """Return that another server has to be asked, or this one when it is started again."""
     return HttpError(503, message, code="stopping", type="server_error", headers=SOON)
 
 
-def explained(exc: Exception, *, is_stopping: bool) -> HttpError:
+def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
     """Return what a client is told of an error of the house."""
     match exc:
         case UnknownIdError():
             return not_found(str(exc))
         case ClosedError() if is_stopping:
-            return stopping(str(exc))
+            return server_stopping(str(exc))
         case ClosedError() | SessionOpenError():
             return HttpError(409, str(exc), code="conflict")
         case JournalError():
@@ -89,6 +89,6 @@ def explained(exc: Exception, *, is_stopping: bool) -> HttpError:
             return HttpError(500, str(exc), code="internal", type="server_error")
 
 
-def refused(message: str, *, param: str, code: str = "unsupported") -> HttpError:
+def bad_request(message: str, *, param: str, code: str = "unsupported") -> HttpError:
     """Return that something cannot be asked for here."""
     return HttpError(400, message, param=param, code=code)

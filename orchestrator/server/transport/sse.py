@@ -19,11 +19,11 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.server.transport.errors import (
     ErrorBody,
     HttpError,
-    explained,
-    stopping,
+    server_stopping,
+    to_http_error,
 )
 
-EVENTS: Final = "text/event-stream"
+SSE_MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT: Final = b": still here\n\n"
 HEARTBEAT_SECONDS: Final = 15
 """How long nothing may be sent: proxies close what is silent for longer."""
@@ -31,7 +31,7 @@ WRITE_SECONDS: Final = 30
 """How long a reader may take nothing before it is let go."""
 LAST_WORDS_SECONDS: Final = 0.5
 """How long a stream may take for its last events when the server ends."""
-ENDS: Final = (
+SERVER_ENDS: Final = (
     "the server ends, and what it was telling of goes on when it is started again: come back with"
     " the number of the last event"
 )
@@ -39,7 +39,7 @@ HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 NOTHING: Final[Mapping[str, str]] = {}
 
 
-class Outlet:
+class EventWriter:
     """Where the events of one stream go."""
 
     def __init__(self, send: Send) -> None:
@@ -55,7 +55,7 @@ class Outlet:
     async def end(self) -> None:
         await self._send_in_time({"type": "http.response.body", "more_body": False})
 
-    async def event(
+    async def send_event(
         self, data: bytes, *, name: str = "", id_: str | int | None = None
     ) -> None:
         """Send one event. Its data is JSON, so it is one line."""
@@ -75,7 +75,7 @@ class Outlet:
             async with self._sending:
                 await self._send(message)
 
-    async def beat(self) -> None:
+    async def heartbeat_forever(self) -> None:
         """Say that somebody is still here, whenever nothing else is said."""
         while True:
             await trio.sleep_until(self.quiet_since + HEARTBEAT_SECONDS)
@@ -83,7 +83,7 @@ class Outlet:
                 await self.write(HEARTBEAT)
 
 
-Produce: TypeAlias = Callable[[Outlet], Awaitable[None]]
+Produce: TypeAlias = Callable[[EventWriter], Awaitable[None]]
 
 
 Explain: TypeAlias = Callable[[HttpError], bytes]
@@ -96,14 +96,14 @@ def as_error_body(problem: HttpError) -> bytes:
 class EventStream(Response):
     """A response that lasts as long as something produces events, and its reader stays."""
 
-    media_type = EVENTS
+    media_type = SSE_MEDIA_TYPE
 
     def __init__(
         self,
         produce: Produce,
         *,
         headers: Mapping[str, str] = NOTHING,
-        beside: Callable[[], Awaitable[object]] | None = None,
+        owned_work: Callable[[], Awaitable[object]] | None = None,
         explain: Explain = as_error_body,
     ) -> None:
         """Respond with a stream.
@@ -118,9 +118,9 @@ class EventStream(Response):
         super().__init__(headers={**HEADERS, **headers})
         del self.headers["content-length"]
         self._produce = produce
-        self._beside = beside
+        self._owned_work = owned_work
         self._explain = explain
-        self._broken: Exception | None = None
+        self._failure: Exception | None = None
         """What went wrong in the house."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,63 +129,65 @@ class EventStream(Response):
             # Owns what is only for this reader: when this is left, nothing of it runs any more.
             async with trio.open_nursery() as nursery:
                 telling = trio.CancelScope()
-                if self._beside is not None:
-                    nursery.start_soon(self._run_beside, self._beside, telling)
-                nursery.start_soon(until_left, receive, nursery.cancel_scope)
-                outlet = Outlet(send)
+                if self._owned_work is not None:
+                    nursery.start_soon(self._run_owned_work, self._owned_work, telling)
+                nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
+                outlet = EventWriter(send)
                 await outlet.begin(self.status_code, self.raw_headers)
                 if scope["method"] != "HEAD":
-                    nursery.start_soon(outlet.beat)
-                    nursery.start_soon(_until_over, scope, telling)
-                    await self._tell(outlet, telling, scope["state"]["over"])
+                    nursery.start_soon(outlet.heartbeat_forever)
+                    nursery.start_soon(_cancel_at_shutdown, scope, telling)
+                    await self._send_all(outlet, telling, scope["state"]["over"])
                 await outlet.end()
                 nursery.cancel_scope.cancel(reason="all is said")
         # Not before: until it has begun, what is only for this reader has nobody who ends it.
         await trio.lowlevel.checkpoint()
 
-    async def _tell(
-        self, outlet: Outlet, telling: trio.CancelScope, over: trio.Event
+    async def _send_all(
+        self, writer: EventWriter, produce_scope: trio.CancelScope, shutdown: trio.Event
     ) -> None:
         """Tell all there is, and if that cannot be, why."""
         is_told = False
-        with telling, self._noting_what_breaks():
-            await self._produce(outlet)
+        with produce_scope, self._capture_failure():
+            await self._produce(writer)
             is_told = True
         if not is_told:
             problem = (
-                stopping(ENDS)
-                if self._broken is None
-                else explained(self._broken, is_stopping=over.is_set())
+                server_stopping(SERVER_ENDS)
+                if self._failure is None
+                else to_http_error(self._failure, is_stopping=shutdown.is_set())
             )
-            await outlet.event(self._explain(problem), name="error")
+            await writer.send_event(self._explain(problem), name="error")
 
-    async def _run_beside(
-        self, beside: Callable[[], Awaitable[object]], telling: trio.CancelScope
+    async def _run_owned_work(
+        self, beside: Callable[[], Awaitable[object]], produce_scope: trio.CancelScope
     ) -> None:
-        with self._noting_what_breaks():
+        with self._capture_failure():
             await beside()
-        if self._broken is not None:
-            telling.cancel(reason="there will be no end to tell of")
+        if self._failure is not None:
+            produce_scope.cancel(reason="there will be no end to tell of")
         await trio.lowlevel.checkpoint()
 
     @contextmanager
-    def _noting_what_breaks(self) -> Generator[None]:
+    def _capture_failure(self) -> Generator[None]:
         try:
             yield
         except (OrchestratorError, DelegationError) as exc:
-            self._broken = exc
+            self._failure = exc
 
 
-async def _until_over(asked: Scope, scope: trio.CancelScope) -> None:
+async def _cancel_at_shutdown(http_scope: Scope, scope: trio.CancelScope) -> None:
     """Cancel a scope soon after the server has ended: the reader comes back to the next one."""
-    over: trio.Event = asked["state"]["over"]
+    over: trio.Event = http_scope["state"]["over"]
     await over.wait()
     # Of a run that was just ended, the reader is still told how.
     await trio.sleep(LAST_WORDS_SECONDS)
     scope.cancel(reason="the server ends")
 
 
-async def unless_left(receive: Receive, wait: Callable[[], Awaitable[object]]) -> bool:
+async def wait_unless_disconnected(
+    receive: Receive, wait: Callable[[], Awaitable[object]]
+) -> bool:
     """Wait for something, and tell whether it came before whoever asked has left.
 
     Args:
@@ -196,14 +198,14 @@ async def unless_left(receive: Receive, wait: Callable[[], Awaitable[object]]) -
     with raising_one_error():
         # Owns nothing but the ear at the connection: what is waited for runs in this very task.
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_left, receive, nursery.cancel_scope)
+            nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
             await wait()
             has_come = True
             nursery.cancel_scope.cancel(reason="it has come")
     return has_come
 
 
-async def until_left(receive: Receive, scope: trio.CancelScope) -> None:
+async def cancel_on_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
     """Cancel a scope when whoever asked has left."""
     await trio.lowlevel.checkpoint()
     kind = ""

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from agents import Usage
-from orchestrator.server.operation import NOT_HAD, only
+from orchestrator.server.operation import UNSUPPORTED, allow_only
 
-Roles: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
+RequestMessage: TypeAlias = "System | Developer | User | Assistant | ToolAnswer"
 
 
 class TextPart(msgspec.Struct, tag_field="type", tag="text"):
@@ -109,22 +109,24 @@ class ChatRequest(msgspec.Struct, kw_only=True):
 
     model: str
     """The name of an agent."""
-    messages: Annotated[list[Roles], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[RequestMessage], msgspec.Meta(min_length=1)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: list[FunctionTool] | None = None
-    tool_choice: Annotated[str | dict[str, Any] | None, only("auto", "none")] = None
+    tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
+        None
+    )
     """`auto` or `none`."""
     parallel_tool_calls: bool | None = None
-    n: Annotated[int | None, only(1)] = None
-    logprobs: Annotated[bool | None, only(False)] = None
-    top_logprobs: Annotated[int | None, only(0)] = None
+    n: Annotated[int | None, allow_only(1)] = None
+    logprobs: Annotated[bool | None, allow_only(False)] = None
+    top_logprobs: Annotated[int | None, allow_only(0)] = None
     response_format: Format | None = None
     modalities: list[str] | None = None
-    audio: Annotated[dict[str, Any] | None, NOT_HAD] = None
-    functions: Annotated[list[Any] | None, NOT_HAD] = None
-    function_call: Annotated[str | dict[str, Any] | None, NOT_HAD] = None
-    web_search_options: Annotated[dict[str, Any] | None, NOT_HAD] = None
+    audio: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
+    functions: Annotated[list[Any] | None, UNSUPPORTED] = None
+    function_call: Annotated[str | dict[str, Any] | None, UNSUPPORTED] = None
+    web_search_options: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
 
 
 class PromptDetails(msgspec.Struct):
@@ -139,7 +141,7 @@ class CompletionDetails(msgspec.Struct):
     rejected_prediction_tokens: int = 0
 
 
-class Used(msgspec.Struct, kw_only=True):
+class ChatUsage(msgspec.Struct, kw_only=True):
     """What the whole tree has used: the agent, and all who worked for it."""
 
     prompt_tokens: int
@@ -149,8 +151,8 @@ class Used(msgspec.Struct, kw_only=True):
     completion_tokens_details: CompletionDetails
 
 
-def used(usage: Usage) -> Used:
-    return Used(
+def chat_usage(usage: Usage) -> ChatUsage:
+    return ChatUsage(
         prompt_tokens=usage.input_tokens,
         completion_tokens=usage.output_tokens,
         total_tokens=usage.tokens,
@@ -183,7 +185,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     created: int
     model: str
     choices: list[Choice]
-    usage: Used
+    usage: ChatUsage
     run_id: str
     """Where its tree is: `/v1/runs/{run_id}/tree`."""
     object: Literal["chat.completion"] = "chat.completion"
@@ -219,6 +221,6 @@ class Chunk(msgspec.Struct, kw_only=True):
     model: str
     choices: list[ChunkChoice]
     run_id: str
-    usage: Used | msgspec.UnsetType | None = msgspec.UNSET
+    usage: ChatUsage | msgspec.UnsetType | None = msgspec.UNSET
     """Of the last one, if it was asked for; null in the others then."""
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"

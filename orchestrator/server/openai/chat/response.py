@@ -9,9 +9,9 @@ from orchestrator.server.openai.chat.bodies import (
     Function,
     FunctionCall,
     Message,
-    used,
+    chat_usage,
 )
-from orchestrator.server.session_status import handed_back
+from orchestrator.server.session_status import client_calls
 
 
 def completion(session: SessionRecord) -> ChatCompletion:
@@ -30,7 +30,7 @@ def completion(session: SessionRecord) -> ChatCompletion:
         choices=[
             Choice(message=message, finish_reason="tool_calls" if calls else "stop")
         ],
-        usage=used(session.tree.total),
+        usage=chat_usage(session.tree.total),
         run_id=session.id,
     )
 
@@ -42,7 +42,7 @@ def calls_of(session: SessionRecord) -> list[FunctionCall]:
             id=call.id,
             function=Function(call.name, msgspec.json.encode(call.arguments).decode()),
         )
-        for call in handed_back(session)
+        for call in client_calls(session)
     ]
 
 

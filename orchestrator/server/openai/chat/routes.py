@@ -12,49 +12,59 @@ from starlette.responses import Response
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND
 from orchestrator.server.openai.chat.bodies import ChatCompletion, ChatRequest
-from orchestrator.server.openai.chat.request import asked_of
+from orchestrator.server.openai.chat.request import to_inbound_request
 from orchestrator.server.openai.chat.response import completion
 from orchestrator.server.openai.chat.stream import ChatStream
-from orchestrator.server.openai.failures import failed, run_header
-from orchestrator.server.operation import LEFT, Answer, Call, Operation, reply
-from orchestrator.server.transport.idempotency import REQUEST, is_known, made_before
+from orchestrator.server.openai.failures import run_header, session_error
+from orchestrator.server.operation import (
+    CLIENT_CLOSED_REQUEST,
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
+from orchestrator.server.transport.idempotency import (
+    FINGERPRINT,
+    session_exists,
+    session_for_key,
+)
 from orchestrator.server.transport.session_headers import context_of
-from orchestrator.server.transport.sse import EVENTS, unless_left
+from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_disconnected
 
 
-async def create_chat_completion(call: Call) -> Response:
+async def create_chat_completion(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     request = call.body(ChatRequest)
-    asked = asked_of(
-        call.office.agent(request.model),
+    asked = to_inbound_request(
+        call.server.agent(request.model),
         request,
         context_of(call.request.headers),
-        {KIND: "chat", REQUEST: call.fingerprint},
+        {KIND: "chat", FINGERPRINT: call.fingerprint},
     )
-    id_ = call.keyed_session()
-    known = await made_before(call, id_) if is_known(call, id_) else None
-    session = known or call.office.door.enter(asked, id_)
+    id_ = call.session_id_from_key()
+    known = await session_for_key(call, id_) if session_exists(call, id_) else None
+    session = known or call.server.door.open_one_turn(asked, id_)
     if request.stream:
         options = request.stream_options
         # No checkpoint before it is called: then the turn of the session has an owner.
         return ChatStream(
-            call.office,
+            call.server,
             session,
             is_new=known is None,
-            tells_usage=options is not None and options.include_usage,
+            include_usage=options is not None and options.include_usage,
         )
     return await _answer(call, session, is_new=known is None)
 
 
-async def _answer(call: Call, session: SessionRecord, *, is_new: bool) -> Response:
+async def _answer(call: ApiCall, session: SessionRecord, *, is_new: bool) -> Response:
     """Wait for the answer, and give up with whoever hangs up."""
-    door = call.office.door
-    wait = partial(door.take if is_new else door.wait_over, session)
-    if not await unless_left(call.request.receive, wait):
-        return Response(status_code=LEFT, headers=run_header(session))
-    if (problem := failed(session)) is not None:
+    door = call.server.door
+    wait = partial(door.run_turn if is_new else door.wait_over, session)
+    if not await wait_unless_disconnected(call.request.receive, wait):
+        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
+    if (problem := session_error(session)) is not None:
         raise problem
-    return reply(completion(session), x_run_id=session.id)
+    return json_response(completion(session), x_run_id=session.id)
 
 
 OPERATIONS = (
@@ -64,14 +74,14 @@ OPERATIONS = (
         handle=create_chat_completion,
         summary="Ask an agent, and wait for its answer",
         body=ChatRequest,
-        answers={
-            200: Answer(
-                words="Its answer, or a stream of chunks",
+        responses={
+            200: ResponseSpec(
+                description="Its answer, or a stream of chunks",
                 body=ChatCompletion,
-                media=("application/json", EVENTS),
+                media_types=("application/json", SSE_MEDIA_TYPE),
             )
         },
-        fails=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
-        is_keyed=True,
+        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
+        takes_idempotency_key=True,
     ),
 )

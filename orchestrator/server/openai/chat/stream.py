@@ -20,51 +20,51 @@ from agents import raising_one_error
 from delegation import DelegationError, SessionRecord
 from orchestrator.errors import OrchestratorError
 from orchestrator.server.live.agent_stream import (
-    Heard,
-    Piece,
-    Speech,
-    Whole,
-    open_speech,
+    AgentStream,
+    AgentText,
+    FullText,
+    PartialText,
+    open_agent_stream,
 )
 from orchestrator.server.openai.chat.bodies import (
     CallDelta,
+    ChatUsage,
     Chunk,
     ChunkChoice,
     Delta,
     Finish,
-    Used,
-    used,
+    chat_usage,
 )
 from orchestrator.server.openai.chat.response import calls_of, completion_id, created
-from orchestrator.server.openai.failures import failed, run_header
-from orchestrator.server.state import Office
-from orchestrator.server.transport.errors import ErrorBody, HttpError, explained
+from orchestrator.server.openai.failures import run_header, session_error
+from orchestrator.server.state import ServerState
+from orchestrator.server.transport.errors import ErrorBody, HttpError, to_http_error
 from orchestrator.server.transport.sse import (
-    EVENTS,
     HEADERS,
     HEARTBEAT_SECONDS,
-    Outlet,
-    until_left,
+    SSE_MEDIA_TYPE,
+    EventWriter,
+    cancel_on_disconnect,
 )
 
 DONE: Final = b"[DONE]"
 PAUSE: Final = "\n\n"
 """Stands between two things that an agent says."""
-NOTHING_YET: Final = Piece(0, 0, "")
+NOTHING_YET: Final = PartialText(0, 0, "")
 
 
 class ChatStream(Response):
     """The response to a request that wants a stream. It owns the turn of its session."""
 
-    media_type = EVENTS
+    media_type = SSE_MEDIA_TYPE
 
     def __init__(
         self,
-        office: Office,
+        server: ServerState,
         session: SessionRecord,
         *,
         is_new: bool,
-        tells_usage: bool,
+        include_usage: bool,
     ) -> None:
         """Respond with what a session says.
 
@@ -76,38 +76,38 @@ class ChatStream(Response):
         """
         super().__init__(headers={**HEADERS, **run_header(session)})
         del self.headers["content-length"]
-        self._office = office
+        self._server = server
         self._session = session
         self._is_new = is_new
-        self._tells_usage = tells_usage
-        self._broken: HttpError | None = None
+        self._include_usage = include_usage
+        self._failure: HttpError | None = None
         """What went wrong in the house, and not with the agent."""
         self._item = -1
         """Which of the things that the agent says was told last."""
-        self._told: list[str] = []
+        self._sent: list[str] = []
         """What was told of it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with (
             # Whoever has stopped reading is let go, as if it had left.
             suppress(trio.TooSlowError),
-            open_speech(self._office, self._session) as speech,
+            open_agent_stream(self._server, self._session) as speech,
             raising_one_error(),
         ):
             # Owns the turn: when this is left, nothing of it runs any more.
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(until_left, receive, nursery.cancel_scope)
+                nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
                 talking = trio.CancelScope()
                 if self._is_new:
                     nursery.start_soon(self._take_turn, talking)
-                outlet: Outlet | None = None
-                with talking, self._noting_what_breaks():
+                outlet: EventWriter | None = None
+                with talking, self._capture_failure():
                     heard = await _first(speech)
                     while heard is not None:
                         outlet = outlet or await self._begin(send, nursery)
-                        await self._tell(outlet, heard)
+                        await self._send_text(outlet, heard)
                         heard = await speech.next()
-                problem = self._broken or failed(self._session)
+                problem = self._failure or session_error(self._session)
                 if problem is not None and outlet is None:
                     await problem.response()(scope, receive, send)
                 else:
@@ -118,22 +118,22 @@ class ChatStream(Response):
         # Not before: until its turn is taken, a session has nobody who would end it.
         await trio.lowlevel.checkpoint()
 
-    async def _take_turn(self, talking: trio.CancelScope) -> None:
-        with self._noting_what_breaks():
-            await self._office.door.take(self._session)
-        if self._broken is not None:
+    async def _take_turn(self, send_scope: trio.CancelScope) -> None:
+        with self._capture_failure():
+            await self._server.door.run_turn(self._session)
+        if self._failure is not None:
             # Then the turn has no outcome that would say so.
-            talking.cancel(reason="the turn could not be taken to its end")
+            send_scope.cancel(reason="the turn could not be taken to its end")
         await trio.lowlevel.checkpoint()
 
     @contextmanager
-    def _noting_what_breaks(self) -> Generator[None]:
+    def _capture_failure(self) -> Generator[None]:
         try:
             yield
         except (OrchestratorError, DelegationError) as exc:
-            self._broken = explained(exc, is_stopping=self._office.is_stopping)
+            self._failure = to_http_error(exc, is_stopping=self._server.is_stopping)
 
-    async def _begin(self, send: Send, nursery: trio.Nursery) -> Outlet:
+    async def _begin(self, send: Send, nursery: trio.Nursery) -> EventWriter:
         await send(
             {
                 "type": "http.response.start",
@@ -141,66 +141,68 @@ class ChatStream(Response):
                 "headers": self.raw_headers,
             }
         )
-        outlet = Outlet(send)
-        nursery.start_soon(outlet.beat)
-        await self._chunk(outlet, Delta(role="assistant", content=""))
+        outlet = EventWriter(send)
+        nursery.start_soon(outlet.heartbeat_forever)
+        await self._send_chunk(outlet, Delta(role="assistant", content=""))
         return outlet
 
-    async def _tell(self, outlet: Outlet, heard: Heard) -> None:
-        if heard.item != self._item:
-            pause = PAUSE if 0 <= self._item < heard.item else ""
-            self._item, self._told = heard.item, []
+    async def _send_text(self, writer: EventWriter, update: AgentText) -> None:
+        if update.item != self._item:
+            pause = PAUSE if 0 <= self._item < update.item else ""
+            self._item, self._sent = update.item, []
         else:
             pause = ""
-        text = heard.text if isinstance(heard, Piece) else self._rest(heard)
+        text = update.text if isinstance(update, PartialText) else self._rest(update)
         if text:
-            self._told.append(text)
-            await self._chunk(outlet, Delta(content=f"{pause}{text}"))
+            self._sent.append(text)
+            await self._send_chunk(writer, Delta(content=f"{pause}{text}"))
         else:
             await trio.lowlevel.checkpoint()
 
-    def _rest(self, whole: Whole) -> str:
+    def _rest(self, whole: FullText) -> str:
         """Return what is left to be told of something that the agent has said."""
-        text, told = whole.said.text, "".join(self._told)
+        text, told = whole.message.text, "".join(self._sent)
         # What was told is told. If it was not what is kept, that is told as well.
         return text[len(told) :] if text.startswith(told) else f"{PAUSE}{text}"
 
-    async def _end(self, outlet: Outlet, problem: HttpError | None) -> None:
+    async def _end(self, writer: EventWriter, problem: HttpError | None) -> None:
         """Send the one event that ends every stream, and what belongs to it."""
         if problem is not None:
-            await outlet.event(msgspec.json.encode(ErrorBody(problem.problem)))
+            await writer.send_event(msgspec.json.encode(ErrorBody(problem.problem)))
             return
         calls = [
             CallDelta(index=index, id=call.id, function=call.function)
             for index, call in enumerate(calls_of(self._session))
         ]
         if calls:
-            await self._chunk(outlet, Delta(tool_calls=calls))
-        await self._chunk(outlet, Delta(), "tool_calls" if calls else "stop")
-        if self._tells_usage:
-            total = used(self._session.tree.total)
-            await outlet.event(msgspec.json.encode(self._of([], total)))
-        await outlet.event(DONE)
+            await self._send_chunk(writer, Delta(tool_calls=calls))
+        await self._send_chunk(writer, Delta(), "tool_calls" if calls else "stop")
+        if self._include_usage:
+            total = chat_usage(self._session.tree.total)
+            await writer.send_event(msgspec.json.encode(self._make_chunk([], total)))
+        await writer.send_event(DONE)
 
-    async def _chunk(
-        self, outlet: Outlet, delta: Delta, finish: Finish | None = None
+    async def _send_chunk(
+        self, writer: EventWriter, delta: Delta, finish: Finish | None = None
     ) -> None:
-        chunk = self._of([ChunkChoice(delta=delta, finish_reason=finish)])
-        await outlet.event(msgspec.json.encode(chunk))
+        chunk = self._make_chunk([ChunkChoice(delta=delta, finish_reason=finish)])
+        await writer.send_event(msgspec.json.encode(chunk))
 
-    def _of(self, choices: list[ChunkChoice], usage: Used | None = None) -> Chunk:
+    def _make_chunk(
+        self, choices: list[ChunkChoice], usage: ChatUsage | None = None
+    ) -> Chunk:
         return Chunk(
             id=completion_id(self._session),
             created=created(self._session),
             model=self._session.root.agent,
             choices=choices,
             run_id=self._session.id,
-            usage=usage if self._tells_usage else msgspec.UNSET,
+            usage=usage if self._include_usage else msgspec.UNSET,
         )
 
 
-async def _first(speech: Speech) -> Heard | None:
+async def _first(agent_stream: AgentStream) -> AgentText | None:
     """Return the first thing to say, and after a while that there is nothing yet."""
     with trio.move_on_after(HEARTBEAT_SECONDS):
-        return await speech.next()
+        return await agent_stream.next()
     return NOTHING_YET

@@ -10,7 +10,7 @@ import msgspec
 
 from agents import Usage
 from orchestrator.server.api.bodies import Metadata
-from orchestrator.server.operation import NOT_HAD, only
+from orchestrator.server.operation import UNSUPPORTED, allow_only
 
 
 class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
@@ -111,15 +111,17 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     metadata: Metadata | None = None
     tools: list[FunctionTool] | None = None
-    tool_choice: Annotated[str | dict[str, Any] | None, only("auto", "none")] = None
+    tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
+        None
+    )
     """`auto` or `none`."""
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
     include: list[str] | None = None
-    top_logprobs: Annotated[int | None, only(0)] = None
-    conversation: Annotated[str | dict[str, Any] | None, NOT_HAD] = None
-    prompt: Annotated[dict[str, Any] | None, NOT_HAD] = None
-    moderation: Annotated[dict[str, Any] | None, NOT_HAD] = None
+    top_logprobs: Annotated[int | None, allow_only(0)] = None
+    conversation: Annotated[str | dict[str, Any] | None, UNSUPPORTED] = None
+    prompt: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
+    moderation: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
 
 
 Progress: TypeAlias = Literal["in_progress", "completed", "incomplete"]
@@ -152,7 +154,7 @@ OutputItem: TypeAlias = MessageItem | CallItem
 Role: TypeAlias = Literal["user", "developer", "assistant"]
 
 
-class SentItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+class InputMessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     """A message of the input."""
 
     id: str
@@ -161,7 +163,7 @@ class SentItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     status: Progress = "completed"
 
 
-class ReturnedItem(
+class CallOutputItem(
     msgspec.Struct, kw_only=True, tag_field="type", tag="function_call_output"
 ):
     """What a function returned."""
@@ -172,7 +174,7 @@ class ReturnedItem(
     status: Progress = "completed"
 
 
-InputItem: TypeAlias = SentItem | CallItem | ReturnedItem
+InputItem: TypeAlias = InputMessageItem | CallItem | CallOutputItem
 
 
 class InputItems(msgspec.Struct, kw_only=True):
@@ -194,7 +196,7 @@ class OutputDetails(msgspec.Struct):
     reasoning_tokens: int
 
 
-class Used(msgspec.Struct, kw_only=True):
+class ResponseUsage(msgspec.Struct, kw_only=True):
     """What the whole tree has used: the agent, and all who worked for it."""
 
     input_tokens: int
@@ -204,8 +206,8 @@ class Used(msgspec.Struct, kw_only=True):
     total_tokens: int
 
 
-def used(usage: Usage) -> Used:
-    return Used(
+def response_usage(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
         input_tokens=usage.input_tokens,
         input_tokens_details=InputDetails(usage.cached_tokens),
         output_tokens=usage.output_tokens,
@@ -217,7 +219,7 @@ def used(usage: Usage) -> Used:
 Code: TypeAlias = Literal["rate_limit_exceeded", "invalid_prompt", "server_error"]
 
 
-class Trouble(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ResponseError(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why there is no answer."""
 
     code: Code
@@ -243,8 +245,8 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     run: str
     """Where its tree is: `/v1/runs/{run}/tree`."""
     completed_at: int | None = None
-    error: Trouble | None = None
-    usage: Used | None = None
+    error: ResponseError | None = None
+    usage: ResponseUsage | None = None
     """Of the whole tree, when it is over."""
     instructions: str | None = None
     previous_response_id: str | None = None

@@ -24,11 +24,11 @@ from agents import (
 from delegation.events import Said
 from orchestrator.server.openai.client_content import (
     call_of,
-    file_at,
-    file_of,
-    function,
-    image_of,
-    names_taken,
+    client_tool,
+    file_from_data,
+    file_from_url,
+    image_from_url,
+    reserved_tool_names,
 )
 from orchestrator.server.openai.responses.bodies import (
     Content,
@@ -41,68 +41,68 @@ from orchestrator.server.openai.responses.bodies import (
     OutputText,
     Refusal,
 )
-from orchestrator.server.transport.errors import HttpError, refused
+from orchestrator.server.transport.errors import HttpError, bad_request
 
 LOGPROBS: Final = "message.output_text.logprobs"
 
 
 @attrs.frozen(kw_only=True)
-class Told:
+class ParsedInput:
     """What the input says, as an agent hears it."""
 
     history: tuple[Said, ...]
     message: UserMessage | None
     """None goes on with what a function returned."""
-    standing: str
+    system_instructions: str
     """What system and developer say: it holds for the whole conversation."""
 
 
-def require_possible(wanted: CreateResponse) -> None:
+def require_supported(wanted: CreateResponse) -> None:
     """Refuse what cannot be had."""
     for name in ("conversation", "prompt", "moderation"):
         if getattr(wanted, name) is not None:
-            raise refused(f"{name!r} cannot be had here", param=name)
+            raise bad_request(f"{name!r} cannot be had here", param=name)
     if wanted.text and wanted.text.format and wanted.text.format.type != "text":
-        raise refused(
+        raise bad_request(
             "the form of an answer is the agent's own; 'text.format' can only be 'text'",
             param="text.format",
         )
     if wanted.top_logprobs or LOGPROBS in (wanted.include or ()):
         param = "top_logprobs" if wanted.top_logprobs else "include"
-        raise refused("the probabilities of tokens are not known here", param=param)
+        raise bad_request("the probabilities of tokens are not known here", param=param)
     if wanted.tool_choice not in (None, "auto", "none"):
-        raise refused(
+        raise bad_request(
             "an agent decides by itself what it calls: 'tool_choice' can be 'auto' or 'none'",
             param="tool_choice",
         )
     if wanted.background and wanted.store is False:
-        raise refused(
+        raise bad_request(
             "a response in the background is one to ask for later, so it must be stored:"
             " leave out 'store', or 'background'",
             param="store",
         )
     if wanted.background and wanted.tools:
-        raise refused(
+        raise bad_request(
             "nobody waits for the calls of a response in the background; leave out 'tools',"
             " or 'background'",
             param="tools",
         )
     if wanted.tools and wanted.parallel_tool_calls is False:
-        raise refused(
+        raise bad_request(
             "how many functions an agent calls at once cannot be limited",
             param="parallel_tool_calls",
         )
 
 
-def tools_of(wanted: CreateResponse, agent: Agent[Any]) -> tuple[Tool, ...]:
+def client_tools(wanted: CreateResponse, agent: Agent[Any]) -> tuple[Tool, ...]:
     """Return the functions that the client runs, as tools of the agent."""
-    names = names_taken(agent)
+    names = reserved_tool_names(agent)
     tools: list[Tool] = []
     for number, given in enumerate(wanted.tools or ()):
         tools.append(_tool(given, names, f"tools[{number}]"))
         names.add(given.name)
     if tools and isinstance(agent, Pipeline):
-        raise refused(
+        raise bad_request(
             f"{agent.name!r} is a program, which calls no functions", param="tools"
         )
     return () if wanted.tool_choice == "none" else tuple(tools)
@@ -110,7 +110,7 @@ def tools_of(wanted: CreateResponse, agent: Agent[Any]) -> tuple[Tool, ...]:
 
 def _tool(given: FunctionTool, taken: Collection[str], param: str) -> Tool:
     if given.type != "function":
-        raise refused(
+        raise bad_request(
             f"a tool of type {given.type!r} cannot be had here; functions can, and agents"
             " have tools of their own",
             param=f"{param}.type",
@@ -122,10 +122,10 @@ def _tool(given: FunctionTool, taken: Collection[str], param: str) -> Tool:
             else "a function has a name",
             f"{param}.name",
         )
-    return function(given.name, given.description, given.parameters)
+    return client_tool(given.name, given.description, given.parameters)
 
 
-def told_by(wanted: CreateResponse, before: Sequence[Message]) -> Told:
+def parse_input(wanted: CreateResponse, before: Sequence[Message]) -> ParsedInput:
     """Return what the input says, behind the conversation that it goes on with."""
     given = wanted.input
     items = [Item(content=given)] if isinstance(given, str) else given
@@ -140,7 +140,7 @@ def told_by(wanted: CreateResponse, before: Sequence[Message]) -> Told:
             _add_call(said, item, calls, param)
             calls.add(item.call_id)
         else:
-            said.append(_said(item, param))
+            said.append(_parse_item(item, param))
     _require_answered([call.id for call in unanswered_calls(before)], said)
     if not said or said[-1].role == "assistant":
         raise _wrong(
@@ -151,14 +151,14 @@ def told_by(wanted: CreateResponse, before: Sequence[Message]) -> Told:
     if said[-1].role == "user":
         last = said.pop()
         message = UserMessage(last.text, last.parts)
-    return Told(
+    return ParsedInput(
         history=(*map(_copied, before), *said),
         message=message,
-        standing="\n\n".join(standing),
+        system_instructions="\n\n".join(standing),
     )
 
 
-def _said(item: Item, param: str) -> Said:
+def _parse_item(item: Item, param: str) -> Said:
     match item.type, item.role:
         case "message", "user":
             text, parts = _content(item.content, f"{param}.content")
@@ -171,14 +171,16 @@ def _said(item: Item, param: str) -> Said:
             text = _text(item.output, f"{param}.output")
             return Said(role="tool", call=item.call_id, text=text)
         case _:
-            raise refused(
+            raise bad_request(
                 f"an item of type {item.type!r} cannot be had here; messages, function_call"
                 " and function_call_output can",
                 param=f"{param}.type",
             )
 
 
-def _add_call(said: list[Said], item: Item, taken: Collection[str], param: str) -> None:
+def _add_call(
+    messages: list[Said], item: Item, taken: Collection[str], param: str
+) -> None:
     """Add a call to what an assistant has said just before it."""
     if not item.call_id or item.call_id in taken:
         raise _wrong(
@@ -193,10 +195,10 @@ def _add_call(said: list[Said], item: Item, taken: Collection[str], param: str) 
         call = call_of(item.name, item.arguments, id_=item.call_id)
     except DefinitionError as exc:
         raise _wrong(str(exc), f"{param}.arguments") from exc
-    if said and said[-1].role == "assistant":
-        said[-1] = attrs.evolve(said[-1], calls=(*said[-1].calls, call))
+    if messages and messages[-1].role == "assistant":
+        messages[-1] = attrs.evolve(messages[-1], calls=(*messages[-1].calls, call))
     else:
-        said.append(Said(role="assistant", calls=(call,)))
+        messages.append(Said(role="assistant", calls=(call,)))
 
 
 def _copied(message: Message) -> Said:
@@ -209,7 +211,7 @@ def _copied(message: Message) -> Said:
             return Said(role="tool", call=message.call, text=message.text)
 
 
-def _require_answered(calls: Iterable[str], said: Iterable[Said]) -> None:
+def _require_answered(calls: Iterable[str], messages: Iterable[Said]) -> None:
     """Refuse calls without what they returned, and the other way round.
 
     Args:
@@ -217,7 +219,7 @@ def _require_answered(calls: Iterable[str], said: Iterable[Said]) -> None:
         said: what is said now.
     """
     open_: dict[str, None] = dict.fromkeys(calls)
-    for one in said:
+    for one in messages:
         if one.role == "tool":
             if one.call not in open_:
                 raise _wrong(
@@ -241,7 +243,7 @@ def _require_answered(calls: Iterable[str], said: Iterable[Said]) -> None:
 def _text(content: str | list[Content], param: str) -> str:
     text, parts = _content(content, param)
     if parts:
-        raise refused("only text can be had here", param=param)
+        raise bad_request("only text can be had here", param=param)
     return text
 
 
@@ -267,7 +269,7 @@ def _image(given: InputImage, param: str) -> Part:
     if given.image_url is None:
         raise _not_kept(param)
     try:
-        return image_of(given.image_url)
+        return image_from_url(given.image_url)
     except DefinitionError as exc:
         raise _wrong(str(exc), param) from exc
 
@@ -277,16 +279,16 @@ def _file(given: InputFile, param: str) -> Part:
     where = "file_url" if given.file_data is None else "file_data"
     try:
         if given.file_data is not None:
-            return file_of(given.file_data, name=name)
+            return file_from_data(given.file_data, name=name)
         if given.file_url is not None:
-            return file_at(given.file_url, name=name)
+            return file_from_url(given.file_url, name=name)
     except DefinitionError as exc:
         raise _wrong(str(exc), f"{param}.{where}") from exc
     raise _not_kept(f"{param}.{where}")
 
 
 def _not_kept(param: str) -> HttpError:
-    return refused(
+    return bad_request(
         "files cannot be sent beforehand; send it in the input, or say where it can be"
         " fetched",
         param=param,
@@ -294,4 +296,4 @@ def _not_kept(param: str) -> HttpError:
 
 
 def _wrong(message: str, param: str) -> HttpError:
-    return refused(message, param=param, code="invalid_value")
+    return bad_request(message, param=param, code="invalid_value")

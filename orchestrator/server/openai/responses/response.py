@@ -20,24 +20,29 @@ from delegation import SessionId, SessionRecord
 from orchestrator.server.api.bodies import metadata_of
 from orchestrator.server.openai.responses.bodies import (
     CallItem,
+    CallOutputItem,
     Code,
     Content,
     FunctionTool,
     InputFile,
     InputImage,
     InputItem,
+    InputMessageItem,
     InputText,
     MessageItem,
     OutputItem,
     OutputText,
     ResponseBody,
-    ReturnedItem,
+    ResponseError,
     Role,
-    SentItem,
-    Trouble,
-    used,
+    response_usage,
 )
-from orchestrator.server.session_status import failing, handed_back, spoken, state_of
+from orchestrator.server.session_status import (
+    agent_messages,
+    client_calls,
+    failure_reason,
+    state_of,
+)
 
 RESPONSE: Final = "response"
 """The kind of a session that is a response."""
@@ -51,7 +56,7 @@ TOOLS: Final = "tools"
 TOOL_CHOICE: Final = "tool_choice"
 MESSAGE: Final = "message"
 """The id of what it answers."""
-STANDING: Final = "standing"
+SYSTEM_INSTRUCTIONS: Final = "standing"
 """What system and developer have said in its conversation."""
 
 YES: Final = "true"
@@ -67,13 +72,13 @@ _CODES: Final[Mapping[str, Code]] = {
 }
 
 
-def name_of(session: SessionRecord) -> str:
+def id_suffix(session: SessionRecord) -> str:
     """Return what the ids of a response and of its items have in common."""
     return session.id.removeprefix("r_")
 
 
 def response_id(session: SessionRecord) -> str:
-    return f"resp_{name_of(session)}"
+    return f"resp_{id_suffix(session)}"
 
 
 def session_id(response: str) -> SessionId | None:
@@ -82,7 +87,7 @@ def session_id(response: str) -> SessionId | None:
     return None if found is None else SessionId(f"r_{found[1]}")
 
 
-def is_kept(session: SessionRecord) -> bool:
+def is_stored(session: SessionRecord) -> bool:
     """Tell whether a response can be asked for again."""
     return session.labels.get(STORE) != NO
 
@@ -92,18 +97,18 @@ def body_of(session: SessionRecord) -> ResponseBody:
     state = state_of(session)
     is_over = state not in {"queued", "in_progress"}
     ended: float | None = session.tree[session.root.id]["ended"]
-    body = begun(session)
+    body = initial_body(session)
     body.status = state
     body.output = output_of(session)
     if is_over:
-        body.error = _trouble(session)
-        body.usage = used(session.tree.total)
+        body.error = _error_of(session)
+        body.usage = response_usage(session.tree.total)
     if state == "completed" and ended is not None:
         body.completed_at = int(ended)
     return body
 
 
-def begun(session: SessionRecord) -> ResponseBody:
+def initial_body(session: SessionRecord) -> ResponseBody:
     """Return a response as it is when it has just begun."""
     labels = session.labels
     created: float = session.tree[session.root.id]["requested"]
@@ -114,7 +119,7 @@ def begun(session: SessionRecord) -> ResponseBody:
         model=session.root.agent,
         output=[],
         background=labels.get(BACKGROUND) == YES,
-        store=is_kept(session),
+        store=is_stored(session),
         run=session.id,
         instructions=labels.get(INSTRUCTIONS),
         previous_response_id=labels.get(PREVIOUS),
@@ -124,16 +129,16 @@ def begun(session: SessionRecord) -> ResponseBody:
     )
 
 
-def _trouble(session: SessionRecord) -> Trouble | None:
+def _error_of(session: SessionRecord) -> ResponseError | None:
     outcome = session.last_outcome
-    why = None if outcome is None else failing(outcome)
+    why = None if outcome is None else failure_reason(outcome)
     if why is None:
         if state_of(session) == "completed":
             return None
-        return Trouble(
+        return ResponseError(
             code="server_error", type="cancelled", message="cancelled: it was stopped"
         )
-    return Trouble(
+    return ResponseError(
         code=_CODES.get(why.code, "server_error"),
         type=why.code,
         message=why.message,
@@ -143,8 +148,8 @@ def _trouble(session: SessionRecord) -> Trouble | None:
 
 def output_of(session: SessionRecord) -> list[OutputItem]:
     """Return what the agent said, and what the client is to call."""
-    said = spoken(session)
-    calls = handed_back(session)
+    said = agent_messages(session)
+    calls = client_calls(session)
     is_answered = state_of(session) == "completed" and not calls
     items: list[OutputItem] = []
     for number, one in enumerate(said):
@@ -152,14 +157,14 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
         text = one.text if is_last else one.text + BLANK_LINE
         items.append(
             MessageItem(
-                id=item_id(name_of(session), number),
+                id=item_id(id_suffix(session), number),
                 content=[OutputText(text)],
                 status="completed",
                 phase="final_answer" if is_last and is_answered else "commentary",
             )
         )
     for number, call in enumerate(calls, len(said)):
-        items.append(call_item(f"fc_{name_of(session)}_{number}", call))
+        items.append(call_item(f"fc_{id_suffix(session)}_{number}", call))
     return items
 
 
@@ -181,16 +186,16 @@ def call_item(id_: str, call: ToolCall) -> CallItem:
 def input_of(session: SessionRecord) -> list[InputItem]:
     """Return what a response answers, with the conversation before it, oldest first."""
     items: list[InputItem] = []
-    if standing := session.labels.get(STANDING):
+    if standing := session.labels.get(SYSTEM_INSTRUCTIONS):
         items.append(_sent("developer", [InputText(standing)]))
-    for message in _heard(session):
+    for message in _input_messages(session):
         items += _items(message)
     for number, item in enumerate(items):
-        item.id = f"{item.id}_{name_of(session)}_in{number}"
+        item.id = f"{item.id}_{id_suffix(session)}_in{number}"
     return items
 
 
-def _heard(session: SessionRecord) -> Iterator[Message]:
+def _input_messages(session: SessionRecord) -> Iterator[Message]:
     own = session.labels.get(MESSAGE)
     for message in session.root.transcript:
         if message.id.startswith("h_") or message.id == own:
@@ -211,11 +216,11 @@ def _items(message: Message) -> Iterator[InputItem]:
             for call in message.calls:
                 yield call_item("fc", call)
         case ToolMessage():
-            yield ReturnedItem(id="fco", call_id=message.call, output=message.text)
+            yield CallOutputItem(id="fco", call_id=message.call, output=message.text)
 
 
-def _sent(role: Role, content: list[Content]) -> SentItem:
-    return SentItem(id="msg", role=role, content=content)
+def _sent(role: Role, content: list[Content]) -> InputMessageItem:
+    return InputMessageItem(id="msg", role=role, content=content)
 
 
 def _sent_part(part: Part) -> Content:

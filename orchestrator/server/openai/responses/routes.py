@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from delegation import SessionRecord
 from orchestrator.doors.http import KIND, is_over
-from orchestrator.doors.inbound import Asked
+from orchestrator.doors.inbound import InboundRequest
 from orchestrator.errors import ClosedError, UnknownIdError
-from orchestrator.server.api.bodies import METADATA, written_on
-from orchestrator.server.openai.failures import failed, run_header
+from orchestrator.server.api.bodies import METADATA, encode_metadata
+from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.openai.responses.bodies import (
     CreateResponse,
     Deleted,
@@ -27,9 +27,9 @@ from orchestrator.server.openai.responses.bodies import (
     ResponseBody,
 )
 from orchestrator.server.openai.responses.request import (
-    require_possible,
-    told_by,
-    tools_of,
+    client_tools,
+    parse_input,
+    require_supported,
 )
 from orchestrator.server.openai.responses.response import (
     BACKGROUND,
@@ -38,39 +38,53 @@ from orchestrator.server.openai.responses.response import (
     NO,
     PREVIOUS,
     RESPONSE,
-    STANDING,
     STORE,
+    SYSTEM_INSTRUCTIONS,
     TOOL_CHOICE,
     TOOLS,
     YES,
     body_of,
+    id_suffix,
     input_of,
-    is_kept,
-    name_of,
+    is_stored,
     response_id,
     session_id,
 )
 from orchestrator.server.openai.responses.stream import (
     FROM_THE_BEGINNING,
-    Telling,
-    settled,
-    tell,
+    ResponseEvents,
+    send_events,
+    wait_settled,
 )
-from orchestrator.server.operation import LEFT, Answer, Call, Operation, reply
+from orchestrator.server.operation import (
+    CLIENT_CLOSED_REQUEST,
+    ApiCall,
+    Operation,
+    ResponseSpec,
+    json_response,
+)
 from orchestrator.server.session_status import state_of
-from orchestrator.server.state import Office
+from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import JSON, HttpError, not_found
-from orchestrator.server.transport.idempotency import REQUEST, is_known, made_before
+from orchestrator.server.transport.idempotency import (
+    FINGERPRINT,
+    session_exists,
+    session_for_key,
+)
 from orchestrator.server.transport.session_headers import context_of
-from orchestrator.server.transport.sse import EVENTS, EventStream, unless_left
+from orchestrator.server.transport.sse import (
+    SSE_MEDIA_TYPE,
+    EventStream,
+    wait_unless_disconnected,
+)
 
 PAGE: Final = 20
 LONGEST_PAGE: Final = 100
-NOTHING: Final = "none"
+NO_TOOLS: Final = "none"
 
 
 @attrs.frozen(kw_only=True)
-class Retrieving:
+class RetrieveQuery:
     """How a response is asked for."""
 
     stream: bool = False
@@ -80,7 +94,7 @@ class Retrieving:
 
 
 @attrs.frozen(kw_only=True)
-class Listing:
+class InputItemsQuery:
     """Which items of the input are asked for."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_PAGE)] = PAGE
@@ -89,40 +103,42 @@ class Listing:
     """The id of the last item that the reader has."""
 
 
-async def create_response(call: Call) -> Response:
+async def create_response(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     wanted = call.body(CreateResponse)
-    require_possible(wanted)
-    id_ = call.keyed_session()
+    require_supported(wanted)
+    id_ = call.session_id_from_key()
     before: SessionRecord | None = None
-    if not is_known(call, id_):
-        before = await _previous(call.office, wanted)
+    if not session_exists(call, id_):
+        before = await _previous(call.server, wanted)
     # Nothing is waited for in between: of two that are sent at once, one finds the other.
-    is_new = not is_known(call, id_)
+    is_new = not session_exists(call, id_)
     if is_new:
         session = _begin(call, wanted, before)
     else:
-        session = await made_before(call, id_)
+        session = await session_for_key(call, id_)
     is_ours = is_new and wanted.store is False
     if not is_ours:
         # Nobody is told of what a crash could still undo, not even by an event.
-        await call.office.book.wait_durable()
+        await call.server.book.wait_durable()
     if wanted.stream:
-        return _stream(call, session, take=is_ours)
+        return _stream(call, session, owns_turn=is_ours)
     if wanted.background:
-        return await _shown(call.office, session)
+        return await _show(call.server, session)
     if is_ours:
-        return await _waited(call, session, call.office.door.take)
-    return await _waited(call, session, partial(settled, call.office))
+        return await _wait_and_show(call, session, call.server.door.run_turn)
+    return await _wait_and_show(call, session, partial(wait_settled, call.server))
 
 
-async def _previous(office: Office, wanted: CreateResponse) -> SessionRecord | None:
+async def _previous(
+    server: ServerState, wanted: CreateResponse
+) -> SessionRecord | None:
     """Return the response that another one goes on with."""
     await trio.lowlevel.checkpoint()
     if wanted.previous_response_id is None:
         return None
     previous = await _find(
-        office, wanted.previous_response_id, param="previous_response_id"
+        server, wanted.previous_response_id, param="previous_response_id"
     )
     state = state_of(previous)
     if state != "completed":
@@ -136,43 +152,43 @@ async def _previous(office: Office, wanted: CreateResponse) -> SessionRecord | N
 
 
 def _begin(
-    call: Call, wanted: CreateResponse, before: SessionRecord | None
+    call: ApiCall, wanted: CreateResponse, before: SessionRecord | None
 ) -> SessionRecord:
     """Let an agent begin with a response."""
-    office = call.office
+    office = call.server
     if office.is_stopping:
         raise ClosedError("the server is stopping, and begins nothing new")
     agent = office.agent(wanted.model)
-    told = told_by(wanted, () if before is None else before.root.transcript)
-    earlier = "" if before is None else before.labels.get(STANDING, "")
-    standing = _paragraphs(earlier, told.standing)
+    told = parse_input(wanted, () if before is None else before.root.transcript)
+    earlier = "" if before is None else before.labels.get(SYSTEM_INSTRUCTIONS, "")
+    standing = _paragraphs(earlier, told.system_instructions)
     labels = {
         KIND: RESPONSE,
-        REQUEST: call.fingerprint,
+        FINGERPRINT: call.fingerprint,
         STORE: NO if wanted.store is False else "",
         BACKGROUND: YES if wanted.background else "",
         PREVIOUS: wanted.previous_response_id or "",
-        METADATA: written_on(wanted.metadata) if wanted.metadata else "",
+        METADATA: encode_metadata(wanted.metadata) if wanted.metadata else "",
         INSTRUCTIONS: wanted.instructions or "",
         TOOLS: msgspec.json.encode(wanted.tools).decode() if wanted.tools else "",
-        TOOL_CHOICE: NOTHING if wanted.tool_choice == NOTHING else "",
+        TOOL_CHOICE: NO_TOOLS if wanted.tool_choice == NO_TOOLS else "",
         MESSAGE: "" if told.message is None else told.message.id,
-        STANDING: standing,
+        SYSTEM_INSTRUCTIONS: standing,
     }
-    asked = Asked(
+    asked = InboundRequest(
         agent=agent,
         message=told.message,
         context=context_of(call.request.headers),
         instructions=_paragraphs(standing, wanted.instructions or ""),
         history=told.history,
         labels={name: value for name, value in labels.items() if value},
-        tools=tools_of(wanted, agent),
+        tools=client_tools(wanted, agent),
     )
     if wanted.background:
-        return office.door.keep(asked, call.keyed_session())
-    session = office.door.enter(asked, call.keyed_session())
+        return office.door.open_background(asked, call.session_id_from_key())
+    session = office.door.open_one_turn(asked, call.session_id_from_key())
     if wanted.store is not False:
-        office.door.start(session)
+        office.door.start_turn(session)
     return session
 
 
@@ -181,11 +197,11 @@ def _paragraphs(*texts: str) -> str:
 
 
 def _stream(
-    call: Call,
+    call: ApiCall,
     session: SessionRecord,
     *,
     after: int = FROM_THE_BEGINNING,
-    take: bool = False,
+    owns_turn: bool = False,
 ) -> Response:
     """Return a response as events.
 
@@ -195,47 +211,47 @@ def _stream(
         after: the number of the last event that the reader has.
         take: it ends with this very stream.
     """
-    telling = Telling(name_of(session), after)
+    telling = ResponseEvents(id_suffix(session), after)
     return EventStream(
-        partial(tell, call.office, session, telling),
+        partial(send_events, call.server, session, telling),
         headers=run_header(session),
-        beside=partial(call.office.door.take, session) if take else None,
-        explain=telling.broken_off,
+        owned_work=partial(call.server.door.run_turn, session) if owns_turn else None,
+        explain=telling.error_event,
     )
 
 
-async def _waited(
-    call: Call,
+async def _wait_and_show(
+    call: ApiCall,
     session: SessionRecord,
     wait: Callable[[SessionRecord], Awaitable[object]],
 ) -> Response:
     """Return a response when it is over, unless whoever asked has left before."""
-    if not await unless_left(call.request.receive, partial(wait, session)):
-        return Response(status_code=LEFT, headers=run_header(session))
+    if not await wait_unless_disconnected(call.request.receive, partial(wait, session)):
+        return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
     # An error, so that nobody takes what was said until then for the answer.
-    if (problem := failed(session)) is not None:
+    if (problem := session_error(session)) is not None:
         raise problem
-    return await _shown(call.office, session)
+    return await _show(call.server, session)
 
 
-async def _shown(office: Office, session: SessionRecord) -> Response:
+async def _show(server: ServerState, session: SessionRecord) -> Response:
     """Answer with a response as it is in this moment, once that is durable."""
     body = body_of(session)
-    await office.book.wait_durable()
-    return reply(body, x_run_id=session.id)
+    await server.book.wait_durable()
+    return json_response(body, x_run_id=session.id)
 
 
-async def retrieve_response(call: Call) -> Response:
-    asked = call.query(Retrieving)
-    session = await _find(call.office, call.path("response"))
+async def retrieve_response(call: ApiCall) -> Response:
+    asked = call.query(RetrieveQuery)
+    session = await _find(call.server, call.path("response"))
     if asked.stream:
         return _stream(call, session, after=asked.starting_after)
-    return await _shown(call.office, session)
+    return await _show(call.server, session)
 
 
-async def list_input_items(call: Call) -> Response:
-    asked = call.query(Listing)
-    session = await _find(call.office, call.path("response"))
+async def list_input_items(call: ApiCall) -> Response:
+    asked = call.query(InputItemsQuery)
+    session = await _find(call.server, call.path("response"))
     items = input_of(session)
     if asked.order == "desc":
         items.reverse()
@@ -245,7 +261,7 @@ async def list_input_items(call: Call) -> Response:
             raise not_found(f"there is no item {asked.after!r} to go on after")
         del items[: ids.index(asked.after) + 1]
     page = items[: asked.limit]
-    return reply(
+    return json_response(
         InputItems(
             data=page,
             first_id=page[0].id if page else None,
@@ -255,21 +271,21 @@ async def list_input_items(call: Call) -> Response:
     )
 
 
-async def cancel_response(call: Call) -> Response:
-    session = await _find(call.office, call.path("response"))
+async def cancel_response(call: ApiCall) -> Response:
+    session = await _find(call.server, call.path("response"))
     if session.closed or not is_over(session):
-        await call.office.door.close(session)
-    return await _shown(call.office, session)
+        await call.server.door.close(session)
+    return await _show(call.server, session)
 
 
-async def delete_response(call: Call) -> Response:
-    session = await _find(call.office, call.path("response"))
-    await call.office.door.close(session, deleted=True)
-    return reply(Deleted(id=response_id(session)))
+async def delete_response(call: ApiCall) -> Response:
+    session = await _find(call.server, call.path("response"))
+    await call.server.door.close(session, deleted=True)
+    return json_response(Deleted(id=response_id(session)))
 
 
 async def _find(
-    office: Office, response: str, param: str | None = None
+    server: ServerState, response: str, param: str | None = None
 ) -> SessionRecord:
     """Return a response that is kept."""
     id_ = session_id(response)
@@ -279,17 +295,19 @@ async def _find(
     if id_ is None:
         raise missing
     try:
-        session = await office.door.find(id_)
+        session = await server.door.find(id_)
     except UnknownIdError:
         raise missing from None
-    if session.labels.get(KIND) != RESPONSE or not is_kept(session):
+    if session.labels.get(KIND) != RESPONSE or not is_stored(session):
         raise missing
     return session
 
 
-_SHOWN: Final = Answer(words="The response", body=ResponseBody)
-_TOLD: Final = Answer(
-    words="The response, or its events", body=ResponseBody, media=(JSON, EVENTS)
+_SHOWN: Final = ResponseSpec(description="The response", body=ResponseBody)
+_RESPONSE_OR_EVENTS: Final = ResponseSpec(
+    description="The response, or its events",
+    body=ResponseBody,
+    media_types=(JSON, SSE_MEDIA_TYPE),
 )
 OPERATIONS: Final = (
     Operation(
@@ -298,42 +316,42 @@ OPERATIONS: Final = (
         handle=create_response,
         summary="Let an agent answer",
         body=CreateResponse,
-        answers={200: _TOLD},
-        fails=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
-        is_keyed=True,
+        responses={200: _RESPONSE_OR_EVENTS},
+        error_statuses=(400, 404, 409, 422, 429, 499, 500, 502, 503, 504),
+        takes_idempotency_key=True,
     ),
     Operation(
         method="GET",
         path="/v1/responses/{response}",
         handle=retrieve_response,
         summary="A response, as far as it is",
-        query=Retrieving,
-        answers={200: _TOLD},
-        fails=(400, 404),
+        query=RetrieveQuery,
+        responses={200: _RESPONSE_OR_EVENTS},
+        error_statuses=(400, 404),
     ),
     Operation(
         method="GET",
         path="/v1/responses/{response}/input_items",
         handle=list_input_items,
         summary="What a response answers",
-        query=Listing,
-        answers={200: Answer(words="A page of it", body=InputItems)},
-        fails=(400, 404),
+        query=InputItemsQuery,
+        responses={200: ResponseSpec(description="A page of it", body=InputItems)},
+        error_statuses=(400, 404),
     ),
     Operation(
         method="POST",
         path="/v1/responses/{response}/cancel",
         handle=cancel_response,
         summary="End a response, and all who work for it",
-        answers={200: _SHOWN},
-        fails=(404,),
+        responses={200: _SHOWN},
+        error_statuses=(404,),
     ),
     Operation(
         method="DELETE",
         path="/v1/responses/{response}",
         handle=delete_response,
         summary="Let nobody see a response any more",
-        answers={200: Answer(words="It is gone", body=Deleted)},
-        fails=(404,),
+        responses={200: ResponseSpec(description="It is gone", body=Deleted)},
+        error_statuses=(404,),
     ),
 )

@@ -20,7 +20,11 @@ import msgspec
 import trio
 
 from delegation import SessionRecord
-from orchestrator.server.live.agent_stream import Piece, Whole, open_speech
+from orchestrator.server.live.agent_stream import (
+    FullText,
+    PartialText,
+    open_agent_stream,
+)
 from orchestrator.server.openai.responses.bodies import (
     CallItem,
     MessageItem,
@@ -31,20 +35,20 @@ from orchestrator.server.openai.responses.bodies import (
 )
 from orchestrator.server.openai.responses.response import (
     BLANK_LINE,
-    begun,
     body_of,
+    initial_body,
     item_id,
 )
-from orchestrator.server.state import Office
+from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import HttpError
-from orchestrator.server.transport.sse import Outlet
+from orchestrator.server.transport.sse import EventWriter
 
 FIRST: Final = 2
 """The number of the first item: two events come before it."""
 FROM_THE_BEGINNING: Final = -1
 
 
-class Telling:
+class ResponseEvents:
     """How far one reader is, and what it is told next."""
 
     def __init__(self, name: str, after: int = FROM_THE_BEGINNING) -> None:
@@ -63,11 +67,11 @@ class Telling:
         """Which one is told now."""
         self._start = FIRST
         self._is_open = False
-        self._told: list[str] = []
+        self._texts: list[str] = []
         """What was told of it."""
         self._length = 0
         """How many characters that is."""
-        self._kept: str | None = None
+        self._full_text: str | None = None
         """What was said by it, once that is known."""
 
     def take(self) -> list[tuple[str, bytes]]:
@@ -76,20 +80,20 @@ class Telling:
         return events
 
     def begin(self, response: ResponseBody) -> None:
-        self._tell(0, "response.created", response=response)
-        self._tell(1, "response.in_progress", response=response)
+        self._append(0, "response.created", response=response)
+        self._append(1, "response.in_progress", response=response)
 
-    def say(self, piece: Piece) -> None:
+    def add_partial(self, partial: PartialText) -> None:
         """Tell some more of what is being said."""
-        self._go_to(piece.item)
-        known = self._length - piece.offset
-        self._add(piece.text[max(0, known) :])
+        self._go_to(partial.item)
+        known = self._length - partial.offset
+        self._add(partial.text[max(0, known) :])
 
-    def keep(self, whole: Whole) -> None:
+    def add_full(self, full: FullText) -> None:
         """Tell the rest of something that was said, now that it is known."""
-        self._go_to(whole.item)
-        self._kept = whole.said.text
-        self._add(self._kept[self._length :])
+        self._go_to(full.item)
+        self._full_text = full.message.text
+        self._add(self._full_text[self._length :])
 
     def end(self, response: ResponseBody) -> None:
         """Tell whatever of a response was not told, and that it is over."""
@@ -98,16 +102,16 @@ class Telling:
                 self._finish(number, item)
         if self._is_open:
             # It was broken off in the midst of this, which nobody else has kept.
-            partial = self._message("".join(self._told), "incomplete")
+            partial = self._message("".join(self._texts), "incomplete")
             self._close(partial)
             response.output.append(partial)
         is_complete = response.status == "completed"
         name = "response.completed" if is_complete else "response.failed"
         # Every stream has an end, also for a reader that has got more than there is.
         self._after = FROM_THE_BEGINNING
-        self._tell(self._start, name, response=response)
+        self._append(self._start, name, response=response)
 
-    def broken_off(self, problem: HttpError) -> bytes:
+    def error_event(self, problem: HttpError) -> bytes:
         """Return the event that ends a stream whose response goes on, or cannot be told."""
         said = problem.problem
         return msgspec.json.encode(
@@ -124,7 +128,7 @@ class Telling:
     def _go_to(self, item: int) -> None:
         """Close what was told before an item, and open it."""
         while self._item < item:
-            text = "".join(self._told) if self._kept is None else self._kept
+            text = "".join(self._texts) if self._full_text is None else self._full_text
             self._finish(self._item, self._message(f"{text}{BLANK_LINE}", "completed"))
         if not self._is_open:
             self._open(self._message("", "in_progress"))
@@ -140,7 +144,7 @@ class Telling:
     def _finish(self, number: int, item: OutputItem) -> None:
         assert number == self._item, "they come one after the other"
         if isinstance(item, CallItem):
-            self._tell_call(item)
+            self._append_call(item)
             return
         text = item.content[0].text
         if not self._is_open:
@@ -150,16 +154,16 @@ class Telling:
 
     def _open(self, item: MessageItem) -> None:
         self._is_open = True
-        self._told, self._length = [], 0
-        self._kept = None
+        self._texts, self._length = [], 0
+        self._full_text = None
         content, item.content = item.content, []
-        self._tell(
+        self._append(
             self._start,
             "response.output_item.added",
             output_index=self._item,
             item=item,
         )
-        self._tell(
+        self._append(
             self._start + 1,
             "response.content_part.added",
             **self._place(item.id),
@@ -169,11 +173,11 @@ class Telling:
     def _add(self, text: str) -> None:
         """Tell more of a text, from where the reader is."""
         before = self._length
-        self._told.append(text)
+        self._texts.append(text)
         self._length += len(text)
         has = max(before, self._after - self._start - 1)
         if has < self._length:
-            self._tell(
+            self._append(
                 self._start + 1 + self._length,
                 "response.output_text.delta",
                 **self._place(item_id(self._name, self._item)),
@@ -185,44 +189,44 @@ class Telling:
         content = item.content[0]
         end = self._start + 2 + len(content.text)
         place = self._place(item.id)
-        self._tell(
+        self._append(
             end,
             "response.output_text.done",
             **place,
             text=content.text,
             logprobs=[],
         )
-        self._tell(end + 1, "response.content_part.done", **place, part=content)
-        self._tell(
+        self._append(end + 1, "response.content_part.done", **place, part=content)
+        self._append(
             end + 2, "response.output_item.done", output_index=self._item, item=item
         )
         self._is_open = False
         self._item += 1
         self._start = end + 3
 
-    def _tell_call(self, item: CallItem) -> None:
+    def _append_call(self, item: CallItem) -> None:
         """Tell a call, of which all is known at once."""
         start, length = self._start, len(item.arguments)
         place = {"item_id": item.id, "output_index": self._item}
         told = msgspec.structs.replace(item, arguments="", status="in_progress")
-        self._tell(
+        self._append(
             start, "response.output_item.added", output_index=self._item, item=told
         )
         has = max(0, self._after - start - 1)
-        self._tell(
+        self._append(
             start + 1 + length,
             "response.function_call_arguments.delta",
             **place,
             delta=item.arguments[has:],
         )
-        self._tell(
+        self._append(
             start + 2 + length,
             "response.function_call_arguments.done",
             **place,
             name=item.name,
             arguments=item.arguments,
         )
-        self._tell(
+        self._append(
             start + 4 + length,
             "response.output_item.done",
             output_index=self._item,
@@ -234,7 +238,7 @@ class Telling:
     def _place(self, item: str) -> dict[str, Any]:
         return {"item_id": item, "output_index": self._item, "content_index": 0}
 
-    def _tell(self, number: int, event: str, /, **what: Any) -> None:
+    def _append(self, number: int, event: str, /, **what: Any) -> None:
         if number <= self._after:
             return  # the reader has it
         self._last = max(number, self._last + 1)
@@ -242,34 +246,37 @@ class Telling:
         self._events.append((event, msgspec.json.encode(data)))
 
 
-async def tell(
-    office: Office, session: SessionRecord, telling: Telling, outlet: Outlet
+async def send_events(
+    server: ServerState,
+    session: SessionRecord,
+    events: ResponseEvents,
+    writer: EventWriter,
 ) -> None:
     """Tell one reader all of a response that it has not got, as it comes, and how it ends."""
-    telling.begin(begun(session))
-    await _send(telling, outlet)
-    with open_speech(office, session) as speech:
+    events.begin(initial_body(session))
+    await _flush(events, writer)
+    with open_agent_stream(server, session) as speech:
         while (heard := await speech.next()) is not None:
             match heard:
-                case Piece():
-                    telling.say(heard)
-                case Whole():
-                    telling.keep(heard)
-            await _send(telling, outlet)
-    await settled(office, session)
-    telling.end(body_of(session))
-    await _send(telling, outlet)
+                case PartialText():
+                    events.add_partial(heard)
+                case FullText():
+                    events.add_full(heard)
+            await _flush(events, writer)
+    await wait_settled(server, session)
+    events.end(body_of(session))
+    await _flush(events, writer)
 
 
-async def settled(office: Office, session: SessionRecord) -> None:
+async def wait_settled(server: ServerState, session: SessionRecord) -> None:
     """Wait until a response is over, and nothing of it is left that runs."""
-    await office.door.wait_over(session)
+    await server.door.wait_over(session)
     if session.closed:
         # Whoever closed it waits for the same.
-        await office.door.close(session, deleted=session.deleted)
+        await server.door.close(session, deleted=session.deleted)
 
 
-async def _send(telling: Telling, outlet: Outlet) -> None:
+async def _flush(events: ResponseEvents, writer: EventWriter) -> None:
     await trio.lowlevel.checkpoint()
-    for name, data in telling.take():
-        await outlet.event(data, name=name)
+    for name, data in events.take():
+        await writer.send_event(data, name=name)
