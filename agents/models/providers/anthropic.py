@@ -343,7 +343,7 @@ class _MessageBuilder(AnswerBuilder):
                     Failure.CONTEXT_TOO_LONG, "was cut off at the end of its context"
                 )
             case _:
-                self.is_whole = True
+                self.is_complete = True
 
     def _update_usage(self, used: _Used | None) -> None:
         """Take in the newest count: counts only grow, and what is not said has not changed."""

@@ -239,7 +239,7 @@ class _CompletionBuilder(AnswerBuilder):
         if data.strip() == b"[DONE]":
             if not self._has_begun:
                 raise msgspec.ValidationError("it has no choices")
-            self.is_whole = True
+            self.is_complete = True
             return True
         self._add_chunk(msgspec.json.decode(data, type=_Chunk))
         return False
@@ -284,7 +284,7 @@ class _CompletionBuilder(AnswerBuilder):
                 self._fail = partial(self.fail_refused, "its filter found something")
             case _:
                 pass
-        self.is_whole = True
+        self.is_complete = True
 
     def build(self) -> AssistantMessage:
         if self._fail is not None:

@@ -276,7 +276,7 @@ class _ResponseBuilder(AnswerBuilder):
             if details.reason == "content_filter":
                 self.fail_refused("its filter found something")
             self.fail_cut_off()
-        self.is_whole = True
+        self.is_complete = True
 
     def _add_item(self, place: int, item: _Item) -> None:
         match item.type:
