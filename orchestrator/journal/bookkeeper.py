@@ -5,7 +5,7 @@ posts then waits until the fact is durable, and only then acts on it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -62,8 +62,28 @@ class _SessionRead:
     forgotten: int = 0
 
 
+class FactStamp(Protocol):
+    """Completes and dates a fact before it is folded."""
+
+    def stamp(self, event: EventT) -> tuple[EventT, float]:
+        """Return the fact to post, and its time."""
+        ...
+
+
+class Schedule(Protocol):
+    """Decides when due work is begun."""
+
+    async def wait_start_due(self, ledger: Ledger) -> None:
+        """Wait until the next startable task is to be started."""
+        ...
+
+    async def wait_turn_due(self, ledger: Ledger) -> None:
+        """Wait until the next wakeable session is to begin its turn."""
+        ...
+
+
 class Bookkeeper:
-    """Numbers and dates facts, folds them, and has them kept."""
+    """Numbers and dates facts, folds them, and hands them to the journal."""
 
     def __init__(
         self,
@@ -72,7 +92,20 @@ class Bookkeeper:
         *,
         clock: Callable[[], float],
         redactor: Redactor | None = None,
+        fact_stamp: FactStamp | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
+        """Write to a journal whose contents the ledger has folded.
+
+        Args:
+            journal: stores the facts.
+            ledger: the state after all that the journal has.
+            clock: the time of now, which dates facts.
+            redactor: removes secrets from facts before they are folded.
+            fact_stamp: dates and completes facts instead of the clock; replay dates them as they
+                were recorded.
+            schedule: begins due work later than at once; replay begins it when it was begun.
+        """
         self.ledger = ledger
         self.clock = clock
         self.closed = False
@@ -84,6 +117,8 @@ class Bookkeeper:
         self.subscribers: list[Callable[[Entry, Encoded], None]] = []
         """Who is told of every fact."""
         self._journal = journal
+        self._fact_stamp = fact_stamp
+        self._schedule = schedule
         self._post_waiters = trio.lowlevel.ParkingLot()
         self._session_waiters: dict[SessionId, trio.lowlevel.ParkingLot] = {}
         """Who waits for anything to happen in a session."""
@@ -116,11 +151,13 @@ class Bookkeeper:
         if self.closed:
             raise ClosedError("the orchestrator is closed")
         ledger = self.ledger
+        if self._fact_stamp is None:
+            at = self.clock()
+        else:
+            event, at = self._fact_stamp.stamp(event)
         # What cannot be written down must not become true.
         event, encoded = redact_and_encode(event, self.redactor)
-        entry = Entry(
-            ledger.last_seq + 1, self.clock(), ledger.session_of(event), event
-        )
+        entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
         ledger.fold(entry)
         self._journal.append(entry, encoded, self._idle_changes(entry))
         for tell in self.subscribers:
@@ -379,11 +416,23 @@ class Bookkeeper:
     async def wait_startable(self) -> None:
         """Wait until a detached task is due."""
         await trio.lowlevel.checkpoint()
-        while self.stopping or not self.ledger.startable:
-            await self._startable.park()
+        while True:
+            while self.stopping or not self.ledger.startable:
+                await self._startable.park()
+            if self._schedule is None:
+                return
+            await self._schedule.wait_start_due(self.ledger)
+            if self.ledger.startable:
+                return
 
     async def wait_wakeable(self) -> None:
         """Wait until a session is due for a turn."""
         await trio.lowlevel.checkpoint()
-        while self.stopping or not self.ledger.wakeable:
-            await self._wakeable.park()
+        while True:
+            while self.stopping or not self.ledger.wakeable:
+                await self._wakeable.park()
+            if self._schedule is None:
+                return
+            await self._schedule.wait_turn_due(self.ledger)
+            if self.ledger.wakeable:
+                return

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from agents import Agent, DefinitionError, Pipeline
 from delegation import (
     DeliveryCapability,
+    Encoded,
     Ending,
     ImpossibleEventError,
     Ledger,
@@ -125,59 +126,51 @@ def replay_sync(
     return contextvars.Context().run(partial(trio.run, stage.run, clock=clock))
 
 
-class _ReplayBookkeeper(Bookkeeper):
-    """Dates facts as they were dated, and begins turns when they began."""
+class _RecordedTimes:
+    """Dates facts as they were dated, and begins work when it was begun."""
 
     def __init__(
         self, ledger: Ledger, record: RecordedRun, position: ReplayPosition
     ) -> None:
         self.journal = MemoryJournal()
         self.positions: list[float] = []
-        """Where in the record we were when each fact was posted."""
+        """The position in the record at which each fact was posted."""
         self.now = record.entries[0].at
         self._record = record
         self._position = position
-        self._event_time: float | None = None
-        super().__init__(self.journal, ledger, clock=self._current_time)
+        self.book = Bookkeeper(
+            self.journal,
+            ledger,
+            clock=lambda: self.now,
+            fact_stamp=self,
+            schedule=self,
+        )
+        self.book.subscribers.append(self._note_position)
 
-    def _current_time(self) -> float:
-        return self.now if self._event_time is None else self._event_time
-
-    def _post(self, event: EventT) -> EventT:
-        self._event_time = self._record.recorded_at(event)
+    def stamp(self, event: EventT) -> tuple[EventT, float]:
+        at = self._record.recorded_at(event)
         if (
             isinstance(event, ModelAnswered)
             and event.message.id in self._record.copied_messages
         ):
             event = replace(event, copied=True)
-        try:
-            kept = super()._post(event)
-        finally:
-            self._event_time = None
+        return event, self.now if at is None else at
+
+    def _note_position(self, entry: Entry, encoded: Encoded) -> None:
+        del entry, encoded
         self.positions.append(self._position.seq)
-        return kept
 
-    async def wait_startable(self) -> None:
-        await super().wait_startable()
-        while True:
-            started = self._record.start_seqs
-            due = (started.get(task, math.inf) for task in self.ledger.startable)
-            await self._position.wait_reached(min(due, default=0))
-            if self.ledger.startable:
-                return
-            await super().wait_startable()
+    async def wait_start_due(self, ledger: Ledger) -> None:
+        started = self._record.start_seqs
+        due = (started.get(task, math.inf) for task in ledger.startable)
+        await self._position.wait_reached(min(due, default=0))
 
-    async def wait_wakeable(self) -> None:
-        await super().wait_wakeable()
-        while True:
-            turns = [session.turns + 1 for session in self.ledger.wakeable.values()]
-            recorded = self._record.turns.get(min(turns, default=0))
-            await self._position.wait_reached(
-                math.inf if recorded is None else recorded.seq
-            )
-            if self.ledger.wakeable:
-                return
-            await super().wait_wakeable()
+    async def wait_turn_due(self, ledger: Ledger) -> None:
+        turns = [session.turns + 1 for session in ledger.wakeable.values()]
+        recorded = self._record.turns.get(min(turns, default=0))
+        await self._position.wait_reached(
+            math.inf if recorded is None else recorded.seq
+        )
 
 
 class _ReplayDelegator(OrchestratorDelegator):
@@ -235,7 +228,8 @@ class _Replayer:
         self._agent = agent
         self._clock = clock
         self._position = ReplayPosition()
-        self._book = _ReplayBookkeeper(Ledger(rules), record, self._position)
+        self._times = _RecordedTimes(Ledger(rules), record, self._position)
+        self._book = self._times.book
         self._registry = RecordedAgentRegistry(
             self._book.ledger, record, self._position, environ
         )
@@ -278,9 +272,9 @@ class _Replayer:
 
     def _compared(self) -> ReplayResult:
         # Facts that were posted at one place in the record stay in their order.
-        count = len(self._book.positions) + 1
-        places = (place + at / count for at, place in enumerate(self._book.positions))
-        entries = list(zip(self._book.journal.entries, places, strict=True))
+        count = len(self._times.positions) + 1
+        places = (place + at / count for at, place in enumerate(self._times.positions))
+        entries = list(zip(self._times.journal.entries, places, strict=True))
         return compare(
             self._record, entries, self._book.ledger, self._registry.unrecorded_waits
         )
@@ -290,7 +284,7 @@ class _Replayer:
         while self._other_runs_usage and self._other_runs_usage[0].seq < entry.seq:
             self._other_runs_usage.popleft().apply(self._book.ledger)
         self._began += self._downtime.get(entry.seq, 0)
-        self._book.now = entry.at
+        self._times.now = entry.at
         while True:
             await trio.testing.wait_all_tasks_blocked()
             left = max(0.0, entry.at - self._began - trio.current_time())

@@ -13,13 +13,12 @@ import attrs
 import trio
 
 from agents import Agent, DefinitionError, Usage
-from delegation import Ledger, Outcome, TaskId, Tree
+from delegation import Encoded, Ledger, Outcome, TaskId, Tree
 from delegation.events import Entry
 from orchestrator.budget_scope import budget
 from orchestrator.doors.one_shot import run_once
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.journal.fact_redaction import EventT
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.services import open_services
 from orchestrator.simulation.ports import SimulatedAgentRegistry, SimulatedDelegator
@@ -100,16 +99,17 @@ def simulate_once(
     return contextvars.Context().run(partial(trio.run, stage.run, clock=clock))
 
 
-class _SlotCountingBookkeeper(Bookkeeper):
-    """Notes how many places are taken at most."""
+class _PeakSlots:
+    """Counts the slots that a simulated orchestrator uses at most, after every fact."""
 
-    peak_places = 0
+    def __init__(self, ledger: Ledger) -> None:
+        self.count = 0
+        self._ledger = ledger
 
-    def _post(self, event: EventT) -> EventT:
-        kept = super()._post(event)
-        for session in self.ledger.sessions.values():
-            self.peak_places = max(self.peak_places, session.slots.in_use)
-        return kept
+    def receive(self, entry: Entry, encoded: Encoded) -> None:
+        del entry, encoded
+        for session in self._ledger.sessions.values():
+            self.count = max(self.count, session.slots.in_use)
 
 
 class _Simulation:
@@ -124,9 +124,10 @@ class _Simulation:
         self._journal = MemoryJournal()
 
     async def run(self) -> SimulatedRun:
-        book = _SlotCountingBookkeeper(
-            self._journal, Ledger(self._settings.rules), clock=trio.current_time
-        )
+        ledger = Ledger(self._settings.rules)
+        book = Bookkeeper(self._journal, ledger, clock=trio.current_time)
+        peak = _PeakSlots(ledger)
+        book.subscribers.append(peak.receive)
         # As long as those of a real run: models read them.
         ids = map(TaskId, map("t_{:016x}".format, itertools.count(1)))
         async with open_services(
@@ -138,7 +139,7 @@ class _Simulation:
         ) as house:
             with self._budget():
                 run = await run_once(house, self._agent, self._goal, ())
-        return self._result(run.outcome, run.tree, book.peak_places)
+        return self._result(run.outcome, run.tree, peak.count)
 
     def _budget(self) -> AbstractContextManager[None]:
         allowed = self._settings.budget
