@@ -1,4 +1,4 @@
-"""What tests of agents need: scripted and recorded models, faults to order, trees and laws.
+"""A kit for tests of agents: fake and recorded models, faults to order, trees and laws.
 
 Nothing here imports pytest; the fixture `house` is in `orchestrator.testing.fixtures`.
 """
@@ -9,16 +9,28 @@ from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.faults import DroppingDoor, drop_deliveries, faulty, slow
 from orchestrator.testing.harness import TrialHouse, facts
 from orchestrator.testing.invariants import assert_laws, laws_of
+from orchestrator.testing.models import (
+    CountingModel,
+    FailingModel,
+    GatedModel,
+    SpyModel,
+    StreamingModel,
+)
 from orchestrator.testing.scripts import hand_on, recorded
 from orchestrator.testing.trees import assert_tree
 
 __all__ = [
+    "CountingModel",
     "CrashedError",
     "CrashingJournal",
     "DroppingDoor",
+    "FailingModel",
+    "GatedModel",
     "RecordingModel",
     "ReplayModel",
     "ScriptedModel",
+    "SpyModel",
+    "StreamingModel",
     "TrialHouse",
     "assert_laws",
     "assert_tree",
