@@ -36,7 +36,7 @@ from orchestrator.engine.model_events import TaskModelEvent
 from orchestrator.engine.shutdown import abandon, count_running, drain
 from orchestrator.errors import UnknownIdError
 from orchestrator.execution.agent_registry import AgentRegistry
-from orchestrator.execution.local import STOPPED
+from orchestrator.execution.outcomes import STOPPED
 from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.journal import Journal

@@ -31,12 +31,11 @@ from delegation import (
 from delegation.events import (
     CancelRequested,
     Steered,
-    TaskSettled,
     TaskStarted,
-    TurnEnded,
 )
 from orchestrator.budget_scope import current_grants
-from orchestrator.execution.local import LOST, LocalExecutor
+from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.outcomes import LOST
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.pipelines.runner import PipelineRun
 
@@ -57,7 +56,8 @@ class OrchestratorDelegator:
         self.now = book.clock
         self.register_child = executor.register_child
         self.unregister_child = executor.unregister_child
-        self.settle_descendants = executor.settle_descendants
+        self._settlement = executor.settlement
+        self.settle = executor.settlement.settle
 
     async def delegate(
         self,
@@ -88,6 +88,8 @@ class OrchestratorDelegator:
         if new and (refused := self._book.admit(new)) is not None:
             await trio.lowlevel.checkpoint()
             raise ToolError(refused.reason)
+        # A task may depend on one that was requested before a crash, and has failed since.
+        self._settlement.refuse_unstartable()
         tasks = [ledger.tasks[request.id] for request in requests]
         session = ledger.sessions[origin.session]
         if tasks[0].mode is Mode.DETACHED:
@@ -166,11 +168,11 @@ class OrchestratorDelegator:
         node = self._book.ledger.sessions[task.session].tree[task.id]
         was_begun = task.interrupted and node["started"] is not None
         on_restart = self._executor.on_restart(task) if was_begun else "resume"
-        if on_restart != "resume":
-            self._executor.settle_descendants(task.id, Ending.LOST)
         if on_restart == "lose":
-            self._book.post(TaskSettled(task.id, Outcome(Ending.LOST, error=LOST)))
+            self._settlement.settle(task, Outcome(Ending.LOST, error=LOST))
             return False
+        if on_restart == "restart":
+            self._settlement.settle_descendants(task, Ending.LOST)
         self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
         return True
 
@@ -262,15 +264,10 @@ class OrchestratorDelegator:
             self._executor.stop(record.id)
             return
         # There is no agent to tell, so there is nobody but us to say that it has ended.
-        self._executor.settle_descendants(record.id, Ending.CANCELLED)
-        outcome = Outcome(
-            Ending.CANCELLED, error="it was stopped before it could go on"
+        self._settlement.settle(
+            record,
+            Outcome(Ending.CANCELLED, error="it was stopped before it could go on"),
         )
-        session = self._book.ledger.sessions[record.session]
-        if session.turn is not None and record.mode is Mode.ROOT:
-            self._book.post(TurnEnded(session.id, session.turn.number, outcome))
-        else:
-            self._book.post(TaskSettled(record.id, outcome))
 
     def _has_ended(self, record: TaskRecord) -> bool:
         if record.mode is Mode.ROOT:

@@ -9,8 +9,8 @@ from typing import Final
 import trio
 
 from delegation import Ending, Mode, Outcome
-from delegation.events import TaskSettled, TurnEnded
-from orchestrator.execution.local import STOPPED, LocalExecutor
+from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.outcomes import STOPPED
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 WRITE_SECONDS: Final = 2
@@ -50,13 +50,8 @@ async def abandon(book: Bookkeeper, executor: LocalExecutor) -> None:
     executor.background.kill_now()
     for task in list(book.running_tasks()):
         if not book.closed and ledger.settles_on_teardown(task.id):
-            executor.settle_descendants(task.id, Ending.CANCELLED)
             outcome = Outcome(Ending.CANCELLED, error=STOPPED)
-            turn = ledger.sessions[task.session].turn
-            if task.mode is Mode.ROOT and turn is not None:
-                book.post(TurnEnded(task.session, turn.number, outcome))
-            else:
-                book.post(TaskSettled(task.id, outcome))
+            executor.settlement.settle(task, outcome)
     book.close()
     with trio.move_on_after(WRITE_SECONDS, shield=True):
         await book.wait_durable()

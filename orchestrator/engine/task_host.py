@@ -17,8 +17,8 @@ from agents import (
     ToolMessage,
     UserMessage,
 )
-from delegation import Ending, Mode, TaskId, TaskRecord
-from delegation.events import ModelAnswered, SteeringSeen, TaskSettled, ToolAnswered
+from delegation import Ending, Mode, Outcome, TaskId, TaskRecord
+from delegation.events import ModelAnswered, SteeringSeen, ToolAnswered
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
 from orchestrator.engine.watchdog import TaskActivity
@@ -37,8 +37,7 @@ class Backstage:
     listeners: ModelEventSubscribers
     told: Mapping[TaskId, dict[CallId, Sequence[int]]]
     """The mail that answers tell which are about to be kept."""
-    end_below: Callable[[TaskId, Ending], None]
-    """Settles what a task had asked for."""
+    settle: Callable[[TaskRecord, Outcome], Outcome]
 
 
 class LocalTaskHost:
@@ -97,9 +96,8 @@ class LocalTaskHost:
             child = book.ledger.tasks[task]
             is_joined = child.outcome is None and child.mode is Mode.JOINED
             if is_joined and key.startswith(f"{call}#"):
-                self._backstage.end_below(task, Ending.LOST)
                 outcome = unfinished_outcome(child, Ending.LOST, ABANDONED)
-                book.post(TaskSettled(task, outcome))
+                self._backstage.settle(child, outcome)
 
     def _read(self, answer: ToolMessage) -> tuple[int, ...]:
         """Return the mail that an answer tells, and that no other has told before it."""

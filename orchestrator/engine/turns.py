@@ -18,14 +18,14 @@ from delegation import (
 from delegation.events import (
     DeliveryFailed,
     ReplyDelivered,
-    TurnEnded,
     TurnResumed,
     TurnStarted,
 )
 from orchestrator.doors.door import Door
 from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.errors import error_text
-from orchestrator.execution.local import LOST, LocalExecutor
+from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.outcomes import LOST
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 ATTEMPTS: Final = 8
@@ -103,12 +103,12 @@ class Turns:
         self, session: SessionRecord, turn: int, capability: DeliveryCapability
     ) -> bool:
         on_restart = self._executor.on_restart(session.root)
-        if on_restart != "resume":
-            self._executor.settle_descendants(session.root.id, Ending.LOST)
+        settlement = self._executor.settlement
         if on_restart == "lose":
-            outcome = Outcome(Ending.LOST, error=LOST)
-            self._book.post(TurnEnded(session.id, turn, outcome))
+            settlement.settle(session.root, Outcome(Ending.LOST, error=LOST))
             return False
+        if on_restart == "restart":
+            settlement.settle_descendants(session.root, Ending.LOST)
         afresh = on_restart == "restart"
         self._book.post(TurnResumed(session.id, turn, capability, afresh))
         return True

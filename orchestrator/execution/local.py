@@ -7,7 +7,7 @@ task. What an agent is cancelled for decides whether it has ended or was merely 
 import math
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import trio
 from msgspec.structs import replace
@@ -34,22 +34,20 @@ from delegation import (
     control_tool,
     delegate_tool,
 )
-from delegation.events import (
-    ModelFailed,
-    TaskSettled,
-    TurnEnded,
-)
+from delegation.events import ModelFailed
 from delegation.session_context import bind_session
 from orchestrator.budget_scope import charge_to
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
+from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.task_host import Backstage, LocalTaskHost
 from orchestrator.engine.watchdog import TaskActivity, Watchdog
 from orchestrator.errors import ClosedError, JournalError, error_text
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.outcomes import (
     EXPECTED_ERRORS,
+    STOPPED,
     describe_error,
     outcome_of,
     unfinished_outcome,
@@ -61,10 +59,6 @@ from orchestrator.execution.workspace.task_workspace import (
     WorkspaceSettings,
 )
 from orchestrator.journal.bookkeeper import Bookkeeper
-
-STOPPED: Final = "it was stopped"
-ENDED_FIRST: Final = "the task that asked for it ended first"
-LOST: Final = "its process died before it had ended"
 
 
 class TaskDelegator(Delegator, Controller, Protocol):
@@ -92,6 +86,11 @@ class LocalExecutor:
         self._workspaces = TaskWorkspaces(
             book, registry, self.background, workspace_settings
         )
+        self.settlement = Settlement(
+            book,
+            pop_note=self._workspaces.pop_note,
+            note_activity=self.note_activity,
+        )
         self._reservations = Reservations(book)
         self.register_child = registry.register_child
         self.unregister_child = registry.unregister_child
@@ -110,7 +109,7 @@ class LocalExecutor:
             spending=self._reservations,
             listeners=self.model_subscribers,
             told=self._told,
-            end_below=self.settle_descendants,
+            settle=self.settlement.settle,
         )
 
     def stop(self, task: TaskId) -> None:
@@ -163,15 +162,7 @@ class LocalExecutor:
             if outcome is not None:
                 if left := self._workspaces.tasks_with_worktree_below(task):
                     await self._workspaces.close_worktrees(left)  # noqa: ASYNC102 (shielded and bounded there)
-                if record.children.unsettled:
-                    self.settle_descendants(task, Ending.CANCELLED)
-                outcome = self._with_note(task, outcome)
-                if record.parent is None:
-                    ended = TurnEnded(record.session, origin.turn, outcome)
-                    outcome = self._book.post(ended).outcome
-                else:
-                    outcome = self._book.post(TaskSettled(task, outcome)).outcome
-                    self.note_activity(record.parent.id)
+                outcome = self.settlement.settle(record, outcome)
         assert outcome is not None, "whoever has none was torn down"
         return outcome
 
@@ -179,19 +170,6 @@ class LocalExecutor:
         """Let a task be seen to go on: it has waited, and was not silent."""
         if task in self._activities:
             self._activities[task].touch()
-
-    def settle_descendants(self, task: TaskId, ending: Ending) -> None:
-        """Settle what a task had asked for, and what cannot go on any more without it."""
-        for child in list(self._book.ledger.unsettled_below(task)):
-            # Who needed one of the others has been refused meanwhile.
-            if child.outcome is None:
-                ended = unfinished_outcome(child, ending, ENDED_FIRST)
-                outcome = self._with_note(child.id, ended)
-                self._book.post(TaskSettled(child.id, outcome))
-
-    def _with_note(self, task: TaskId, outcome: Outcome) -> Outcome:
-        note = self._workspaces.pop_note(task)
-        return replace(outcome, note=note) if note else outcome
 
     async def _run(
         self, record: TaskRecord, origin: Origin, delegator: TaskDelegator

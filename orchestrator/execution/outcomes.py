@@ -29,6 +29,9 @@ from delegation import (
 )
 from orchestrator.errors import TaskFailedError, error_text
 
+STOPPED: Final = "it was stopped"
+ENDED_FIRST: Final = "the task that asked for it ended first"
+LOST: Final = "its process died before it had ended"
 EXPECTED_ERRORS: Final = (
     AgentError,
     DefinitionError,

@@ -14,10 +14,8 @@ from agents.redaction.redactor import Redactor
 from delegation import (
     Detach,
     Encoded,
-    Ending,
     Ledger,
     Mode,
-    Outcome,
     Refuse,
     SessionId,
     SessionRecord,
@@ -30,7 +28,6 @@ from delegation import (
     in_dependency_order,
     restore_session,
     root_of,
-    unmet_dependency,
 )
 from delegation.events import (
     ApprovalAnswered,
@@ -140,14 +137,6 @@ class Bookkeeper:
 
         It is not durable yet.
         """
-        kept = self._post(event)
-        while self.ledger.unstartable:
-            task, need = next(iter(self.ledger.unstartable.items()))
-            outcome = Outcome(Ending.REFUSED, error=unmet_dependency(need))
-            self._post(TaskSettled(task, outcome))
-        return kept
-
-    def _post(self, event: EventT) -> EventT:
         if self.closed:
             raise ClosedError("the orchestrator is closed")
         ledger = self.ledger

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from agents import Agent, OutputError, Pipeline, read_output
 from delegation import Ending, Outcome, TaskRecord
 from orchestrator.errors import FanOutFailedError, TaskFailedError
-from orchestrator.execution.local import ENDED_FIRST, STOPPED
+from orchestrator.execution.outcomes import ENDED_FIRST, STOPPED
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)

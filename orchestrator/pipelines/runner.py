@@ -35,7 +35,6 @@ from delegation import (
     TaskRequest,
     call_key,
 )
-from delegation.events import TaskSettled
 from orchestrator.budget_scope import current_grants, use_budget_names
 from orchestrator.errors import TaskFailedError
 from orchestrator.execution.outcomes import unfinished_outcome
@@ -65,8 +64,8 @@ class ChildRunner(Protocol):
         """Run a task as soon as there is room."""
         ...
 
-    def settle_descendants(self, task: TaskId, ending: Ending) -> None:
-        """Settle what a task had asked for."""
+    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
+        """End a task, after all that it has joined."""
         ...
 
 
@@ -247,9 +246,8 @@ class PipelineRun:
         """Settle a task that nobody waits for any more."""
         if self._book.closed:
             return
-        self._runner.settle_descendants(record.id, Ending.CANCELLED)
         outcome = unfinished_outcome(record, Ending.CANCELLED, NOT_AWAITED)
-        self._book.post(TaskSettled(record.id, outcome))
+        self._runner.settle(record, outcome)
 
     def _child_call_key(self, agent: Agent[Any], goal: str) -> str:
         """Return the name of what is asked for: the same when the program runs again."""
