@@ -108,7 +108,7 @@ def model_named(name: str, environ: Mapping[str, str]) -> CloseableModel:
     try:
         # By itself, since whoever of ours was imported once is not looked at again.
         import_module("httpx2")
-        from agents.models.http.endpoint import is_on_loopback
+        from agents.models.http.url import is_on_loopback
 
         make = provider.load()
     except ModuleNotFoundError as exc:

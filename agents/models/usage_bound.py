@@ -8,7 +8,7 @@ from typing import Final
 
 from agents.messages import Usage
 from agents.models.model import Model, ModelRequest, known_count, known_price
-from agents.models.wrappers.rate_limit import part_length, parts_of, texts_of
+from agents.models.token_estimate import part_length, parts_of, texts_of
 
 MIN_BYTES_PER_TOKEN: Final = 3
 """English has four and more, other scripts have about three. Only rows of digits and the like

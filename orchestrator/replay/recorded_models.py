@@ -23,13 +23,13 @@ from agents import (
     Model,
     ModelError,
     ModelRequest,
-    Price,
     Queued,
     Tool,
     ToolCall,
     ToolError,
     ToolMessage,
 )
+from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
 from delegation.events import ModelAnswered, ModelFailed, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId
@@ -325,21 +325,12 @@ class _TimedModel:
         return await self._model.answer(request)
 
 
-class _RecordedModel:
-    """Says what a model said."""
+class _RecordedModel(ModelWrapper):
+    """Gives the recorded answers of a model."""
 
     def __init__(self, answers: _RecordedAnswers, model: Model) -> None:
-        self.name = model.name
+        super().__init__(model)
         self._answers = answers
-        self._model = model
-
-    @property
-    def price(self) -> Price | None:
-        return getattr(self._model, "price", None)
-
-    def count_tokens(self, request: ModelRequest) -> int | None:
-        count = getattr(self._model, "count_tokens", None)
-        return None if count is None else count(request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         part, entry = self._answers, self._answers.next

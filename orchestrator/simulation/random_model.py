@@ -28,7 +28,8 @@ from agents import (
     ToolCall,
     Usage,
 )
-from agents.models.wrappers.rate_limit import OUTPUT_ALLOWANCE, estimated_tokens
+from agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
+from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import TaskRecord
 from orchestrator.simulation.schema_sample import sample_value
 from orchestrator.simulation.settings import SimulationSettings
@@ -84,17 +85,12 @@ class SimulatedTask:
             self.waits.append(WaitInterval(since, now, wait))
 
 
-class TaskModelWrapper:
+class TaskModelWrapper(ModelWrapper):
     """A model in front of another."""
 
     def __init__(self, task: SimulatedTask, model: Model) -> None:
-        self.name = model.name
+        super().__init__(model)
         self._task = task
-        self._model = model
-
-    @property
-    def price(self) -> Price | None:
-        return getattr(self._model, "price", None)
 
     def count_tokens(self, request: ModelRequest) -> int | None:
         return _input_tokens(request)

@@ -27,8 +27,8 @@ from agents import (
     UserMessage,
 )
 from agents.models.model import Compacted
+from agents.models.token_estimate import estimated_tokens
 from agents.models.wrappers.compaction import SUMMARIES_KEPT, SUMMARY, compacting
-from agents.models.wrappers.rate_limit import estimated_tokens
 
 WINDOW = 10_000
 GOAL = UserMessage("find the answer")

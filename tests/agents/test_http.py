@@ -23,14 +23,10 @@ from agents import (
     Usage,
     UserMessage,
 )
-from agents.models import http
-from agents.models.http.endpoint import (
-    CALLS_PER_POOL,
-    KEEPALIVE_SECONDS,
-    Pools,
-    SseParser,
-    is_on_loopback,
-)
+from agents.models.http import endpoint
+from agents.models.http.pools import CALLS_PER_POOL, KEEPALIVE_SECONDS, Pools
+from agents.models.http.sse import SseParser
+from agents.models.http.url import is_on_loopback
 from agents.models.providers.anthropic import AnthropicModel
 from agents.models.providers.openai_chat import OpenAIModel
 from agents.models.providers.openai_responses import ResponsesModel
@@ -221,7 +217,7 @@ async def test_garbage_is_malformed(
 async def test_an_answer_without_end_is_not_read_to_it(
     server: FakeProvider, model: CloseableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "LONGEST_ANSWER", 1000)
+    monkeypatch.setattr(endpoint, "LONGEST_ANSWER", 1000)
     endless = b"x" * 2000
     server.replies = [
         Raw(endless),

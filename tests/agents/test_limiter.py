@@ -23,12 +23,8 @@ from agents import (
     UserMessage,
     tool,
 )
-from agents.models.wrappers.rate_limit import (
-    OUTPUT_ALLOWANCE,
-    Limiter,
-    estimated_tokens,
-    limited,
-)
+from agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
+from agents.models.wrappers.rate_limit import Limiter, limited
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
 

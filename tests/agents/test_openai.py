@@ -393,14 +393,16 @@ async def test_another_server_hears_how_long_the_answer_may_be_by_the_old_name(
 def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
     request = ModelRequest(instructions="", transcript=[HELLO], tools=(), max_output=9)
 
-    body = completion_request("gpt-5", request, None, cap=output_limit_field(BASE_URL))
+    body = completion_request(
+        "gpt-5", request, None, limit_field=output_limit_field(BASE_URL)
+    )
 
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
 
 
 @pytest.mark.parametrize(
-    ("url", "cap"),
+    ("url", "field"),
     [
         ("https://api.openai.com/v1/", "max_completion_tokens"),
         ("https://eu.api.openai.com/v1", "max_completion_tokens"),
@@ -411,8 +413,8 @@ def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
         ("http://[", "max_tokens"),
     ],
 )
-def test_the_old_name_is_for_everybody_else(url: str, cap: str) -> None:
-    assert output_limit_field(url) == cap
+def test_the_old_name_is_for_everybody_else(url: str, field: str) -> None:
+    assert output_limit_field(url) == field
 
 
 @pytest.mark.parametrize("is_plain", [False, True])

@@ -26,8 +26,8 @@ from agents.models.providers.anthropic import AnthropicModel
 from agents.models.providers.local_prompt import ChatMessage, chat_messages
 from agents.models.providers.openai_chat import OpenAIModel
 from agents.models.providers.openai_responses import ResponsesModel
+from agents.models.token_estimate import TOKENS_PER_IMAGE, estimated_tokens
 from agents.models.wrappers.cassette import RecordingModel, ReplayModel
-from agents.models.wrappers.rate_limit import TOKENS_PER_IMAGE, estimated_tokens
 from tests.fake_provider import FakeProvider, Say, open_provider
 
 PNG = Part("image/png", data=b"\x89PNG\xff")

@@ -28,12 +28,13 @@ from agents import (
 from agents.models.providers.anthropic import AnthropicModel
 from agents.models.providers.openai_chat import OpenAIModel
 from agents.models.providers.openai_responses import ResponsesModel
+from agents.models.token_estimate import TOKENS_PER_IMAGE
 from agents.models.usage_bound import TOKENS_PER_MESSAGE, quote
 from agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from agents.models.wrappers.compaction import compacting
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.prices import PriceTable, priced
-from agents.models.wrappers.rate_limit import TOKENS_PER_IMAGE, Limiter, limited
+from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
 
 PRICE = Price(input=3, output=15, cached=0.3)

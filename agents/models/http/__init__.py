@@ -1,1 +1,1 @@
-"""What the providers share: the HTTP client, server-sent events, errors, and the transcript as their protocols want it."""
+"""Parts that the HTTP providers share: client, streams, errors, and the transcript on the wire."""

@@ -7,11 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from agents.errors import Failure
-from agents.messages import AssistantMessage, Part, Usage
+from agents.messages import Part, Usage
 from agents.models.http.answer_builder import AnswerBuilder, UnusableAnswerError
-from agents.models.http.endpoint import SILENCE_SECONDS, Endpoint
 from agents.models.http.provider_errors import stream_error
-from agents.models.http.strict_schema import ProviderSchema, provider_schema
+from agents.models.http.strict_schema import ProviderSchema
 from agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
@@ -27,51 +26,39 @@ from agents.models.http.wire_transcript import (
     wire_transcript,
 )
 from agents.models.model import ModelRequest
+from agents.models.providers.http_model import HttpModel
 from agents.tools.tool import Tool
 
-BASE_URL: Final = "https://api.anthropic.com"
 VERSION: Final = "2023-06-01"
 # A limit must be named, and every model of the fourth generation and later allows this one.
 MAX_TOKENS: Final = 32_000
 LONGEST_TITLE: Final = 500
 
 
-class AnthropicModel:
-    """Asks one model over HTTP."""
+class AnthropicModel(HttpModel):
+    """A model that speaks Anthropic's messages."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        key: str,
-        base_url: str | None = None,
-        silence: float = SILENCE_SECONDS,
-    ) -> None:
-        self.name = f"anthropic:{model}"
-        self._model = model
-        self._endpoint = Endpoint(
-            self.name,
-            f"{(base_url or BASE_URL).rstrip('/')}/v1/messages",
-            headers={
-                "anthropic-version": VERSION,
-                **({"x-api-key": key} if key else {}),
-            },
-            key=key,
-            silence=silence,
-        )
+    provider = "anthropic"
+    default_url = "https://api.anthropic.com"
+    path = "/v1/messages"
 
-    async def aclose(self) -> None:
-        await self._endpoint.aclose()
+    def _headers(self, key: str) -> dict[str, str]:
+        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        shape = None if request.output is None else provider_schema(request.output)
-        if shape is not None and not shape.is_strict:
-            # Only strict schemas are taken, so this one is told in words.
-            shape = None
-        return await self._endpoint.ask(
-            message_request(self._model, request, shape),
-            _MessageBuilder(request, self.name, shape),
-        )
+    def _output_schema(self, request: ModelRequest) -> ProviderSchema | None:
+        schema = super()._output_schema(request)
+        # Only strict schemas are taken; another one is written into the instructions.
+        return schema if schema is not None and schema.is_strict else None
+
+    def _body(
+        self, request: ModelRequest, schema: ProviderSchema | None
+    ) -> dict[str, Any]:
+        return message_request(self._model, request, schema)
+
+    def _builder(
+        self, request: ModelRequest, schema: ProviderSchema | None
+    ) -> AnswerBuilder:
+        return _MessageBuilder(request, self.name, schema)
 
 
 def message_request(

@@ -1,20 +1,19 @@
 """OpenAI's chat completions, and whatever speaks the same protocol at another address."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from agents.messages import AssistantMessage, Part, Usage
 from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.endpoint import SILENCE_SECONDS, Endpoint, host_of
 from agents.models.http.provider_errors import stream_error
 from agents.models.http.strict_schema import (
     WRAPPER_FIELD,
     ProviderSchema,
-    provider_schema,
 )
+from agents.models.http.url import host_of
 from agents.models.http.wire_transcript import (
     IMAGES,
     PDF,
@@ -29,54 +28,41 @@ from agents.models.http.wire_transcript import (
     wire_transcript,
 )
 from agents.models.model import ModelRequest
+from agents.models.providers.http_model import HttpModel
 from agents.tools.tool import Tool
 
 HOST: Final = "api.openai.com"
 BASE_URL: Final = f"https://{HOST}/v1"
 
 
-class OpenAIModel:
-    """Asks one model over HTTP."""
+class OpenAIModel(HttpModel):
+    """A model that speaks OpenAI's chat completions."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        key: str,
-        base_url: str | None = None,
-        silence: float = SILENCE_SECONDS,
-    ) -> None:
-        self.name = f"openai:{model}"
-        self._model = model
-        self._cap = output_limit_field(base_url or BASE_URL)
-        self._endpoint = Endpoint(
-            self.name,
-            f"{(base_url or BASE_URL).rstrip('/')}/chat/completions",
-            headers=bearer(key),
-            key=key,
-            silence=silence,
+    provider = "openai"
+    default_url = BASE_URL
+    path = "/chat/completions"
+
+    @cached_property
+    def _limit_field(self) -> str:
+        return output_limit_field(self._base_url)
+
+    def _body(
+        self, request: ModelRequest, schema: ProviderSchema | None
+    ) -> dict[str, Any]:
+        return completion_request(
+            self._model, request, schema, limit_field=self._limit_field
         )
 
-    async def aclose(self) -> None:
-        await self._endpoint.aclose()
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        shape = None if request.output is None else provider_schema(request.output)
-        return await self._endpoint.ask(
-            completion_request(self._model, request, shape, cap=self._cap),
-            _CompletionBuilder(request, self.name, shape),
-        )
-
-
-def bearer(key: str) -> dict[str, str]:
-    """Return the header that carries a key; a server of one's own may need none."""
-    return {"authorization": f"Bearer {key}"} if key else {}
+    def _builder(
+        self, request: ModelRequest, schema: ProviderSchema | None
+    ) -> AnswerBuilder:
+        return _CompletionBuilder(request, self.name, schema)
 
 
 def output_limit_field(url: str) -> str:
-    """Return what the longest answer is called at an address.
+    """Return the name of the field that limits the answer, which depends on the server.
 
-    OpenAI's newer models refuse the old name, and many other servers know only that.
+    OpenAI's newer models refuse the old name, and many other servers know only that one.
     """
     host = host_of(url)
     # Each region has an address of its own, such as eu.api.openai.com.
@@ -89,7 +75,7 @@ def completion_request(
     request: ModelRequest,
     output_schema: ProviderSchema | None,
     *,
-    cap: str = "max_completion_tokens",
+    limit_field: str = "max_completion_tokens",
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
@@ -98,7 +84,7 @@ def completion_request(
         "stream_options": {"include_usage": True},
     }
     if request.max_output is not None:
-        body[cap] = request.max_output
+        body[limit_field] = request.max_output
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
     if output_schema is not None:

@@ -5,14 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
-from agents.messages import AssistantMessage, Part, Usage
+from agents.messages import Part, Usage
 from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.endpoint import SILENCE_SECONDS, Endpoint
 from agents.models.http.provider_errors import stream_error
 from agents.models.http.strict_schema import (
     WRAPPER_FIELD,
     ProviderSchema,
-    provider_schema,
 )
 from agents.models.http.wire_transcript import (
     IMAGES,
@@ -28,7 +26,8 @@ from agents.models.http.wire_transcript import (
     wire_transcript,
 )
 from agents.models.model import ModelRequest
-from agents.models.providers.openai_chat import BASE_URL, bearer
+from agents.models.providers.http_model import HttpModel
+from agents.models.providers.openai_chat import BASE_URL
 from agents.tools.tool import Tool
 
 # The documents that are taken, each with how the name of such a file ends.
@@ -46,36 +45,22 @@ DOCUMENTS: Final = {
 }
 
 
-class ResponsesModel:
-    """Asks one model over HTTP."""
+class ResponsesModel(HttpModel):
+    """A model that speaks OpenAI's responses."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        key: str,
-        base_url: str | None = None,
-        silence: float = SILENCE_SECONDS,
-    ) -> None:
-        self.name = f"openai-responses:{model}"
-        self._model = model
-        self._endpoint = Endpoint(
-            self.name,
-            f"{(base_url or BASE_URL).rstrip('/')}/responses",
-            headers=bearer(key),
-            key=key,
-            silence=silence,
-        )
+    provider = "openai-responses"
+    default_url = BASE_URL
+    path = "/responses"
 
-    async def aclose(self) -> None:
-        await self._endpoint.aclose()
+    def _body(
+        self, request: ModelRequest, schema: ProviderSchema | None
+    ) -> dict[str, Any]:
+        return response_request(self._model, request, schema)
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        shape = None if request.output is None else provider_schema(request.output)
-        return await self._endpoint.ask(
-            response_request(self._model, request, shape),
-            _ResponseBuilder(request, self.name, shape),
-        )
+    def _builder(
+        self, request: ModelRequest, schema: ProviderSchema | None
+    ) -> AnswerBuilder:
+        return _ResponseBuilder(request, self.name, schema)
 
 
 def response_request(

@@ -20,14 +20,8 @@ import trio
 
 from agents.errors import Failure, ModelError
 from agents.messages import AssistantMessage, Message, Usage
-from agents.models.model import (
-    Model,
-    ModelRequest,
-    Price,
-    TextDelta,
-    known_count,
-    known_price,
-)
+from agents.models.model import Model, ModelRequest, TextDelta
+from agents.models.wrappers.wrapper import ModelWrapper
 from agents.redaction.redactor import redacted_tree
 
 # What we note about a message, and no provider is shown.
@@ -43,24 +37,16 @@ class CassetteError(ModelError):
         self.file = file
 
 
-class RecordingModel:
+class RecordingModel(ModelWrapper):
     """Asks a model, and adds every exchange to a cassette, without `known` secrets."""
 
     def __init__(
         self, model: Model, file: Path, *, known: Collection[str] = ()
     ) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._file = file
         self._known = known
         self._write_lock = trio.Lock()
-
-    @property
-    def price(self) -> Price | None:
-        return known_price(self._model)
-
-    def count_tokens(self, request: ModelRequest) -> int | None:
-        return known_count(self._model, request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # Taken down now: a transcript may grow while the model thinks.

@@ -20,15 +20,10 @@ from agents.messages import (
     Usage,
     UserMessage,
 )
-from agents.models.model import (
-    Compacted,
-    Model,
-    ModelRequest,
-    Price,
-    known_price,
-)
+from agents.models.model import Compacted, Model, ModelRequest
+from agents.models.token_estimate import CHARACTERS_PER_TOKEN, estimated_tokens
 from agents.models.usage_bound import max_input_tokens
-from agents.models.wrappers.rate_limit import CHARACTERS_PER_TOKEN, estimated_tokens
+from agents.models.wrappers.wrapper import ModelWrapper
 
 SMALLEST_WINDOW: Final = 2_000
 KEPT_OF_A_RESULT: Final = 200
@@ -87,20 +82,15 @@ class _FittedRequest:
         return estimated_tokens(self.request)
 
 
-class _CompactingModel:
+class _CompactingModel(ModelWrapper):
     def __init__(
         self, model: Model, window: int, summarizer: Model, keep_last: int
     ) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._window = window
         self._summarizer = summarizer
         self._keep_last = keep_last
         self._summaries: dict[bytes, _Summary] = {}
-
-    @property
-    def price(self) -> Price | None:
-        return known_price(self._model)
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Return the most it will read: what is longer than its window is made shorter."""

@@ -13,7 +13,8 @@ import msgspec
 
 from agents.errors import ModelError
 from agents.messages import AssistantMessage, Usage
-from agents.models.model import Model, ModelRequest, Price, known_count, known_price
+from agents.models.model import Model, ModelRequest, Price
+from agents.models.wrappers.wrapper import ModelWrapper
 
 
 @attrs.frozen(kw_only=True)
@@ -45,20 +46,16 @@ def priced(model: Model, table: PriceTable) -> Model:
     return _PricedModel(model, table)
 
 
-class _PricedModel:
+class _PricedModel(ModelWrapper):
     def __init__(self, model: Model, table: PriceTable) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._table = table
 
     @property
     def price(self) -> Price | None:
         # As for an answer: where the table knows nothing, what the model says holds.
         price = self._table.price_of(self.name)
-        return known_price(self._model) if price is None else price
-
-    def count_tokens(self, request: ModelRequest) -> int | None:
-        return known_count(self._model, request)
+        return super().price if price is None else price
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         try:

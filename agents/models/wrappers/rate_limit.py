@@ -5,29 +5,13 @@ window does more pass than a full bucket and what flows in meanwhile, which is h
 count. Whoever comes first is let through first, and who stops waiting was never there.
 """
 
-from collections.abc import Iterator
-from typing import Final
-
 import trio
 
 from agents.errors import DefinitionError, Failure, ModelError
-from agents.messages import AssistantMessage, Part, UserMessage
-from agents.models.model import (
-    Model,
-    ModelRequest,
-    Price,
-    Queued,
-    known_count,
-    known_price,
-)
-
-CHARACTERS_PER_TOKEN: Final = 4
-OUTPUT_ALLOWANCE: Final = 1_000
-"""The tokens that an answer is thought to have before it is there."""
-TOKENS_PER_IMAGE: Final = 1_500
-"""About what a large one comes to, and what a file is thought to have that nobody has seen."""
-FILE_BYTES_PER_TOKEN: Final = 20
-"""About what a file has that is neither text nor image; of a PDF, much is fonts and layout."""
+from agents.messages import AssistantMessage
+from agents.models.model import Model, ModelRequest, Queued
+from agents.models.token_estimate import estimated_tokens
+from agents.models.wrappers.wrapper import ModelWrapper
 
 
 class Limiter:
@@ -150,18 +134,10 @@ def limited(model: Model, limiter: Limiter) -> Model:
     return _LimitedModel(model, limiter)
 
 
-class _LimitedModel:
+class _LimitedModel(ModelWrapper):
     def __init__(self, model: Model, limiter: Limiter) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._limiter = limiter
-
-    @property
-    def price(self) -> Price | None:
-        return known_price(self._model)
-
-    def count_tokens(self, request: ModelRequest) -> int | None:
-        return known_count(self._model, request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         tokens = estimated_tokens(request)
@@ -178,43 +154,3 @@ class _LimitedModel:
         if used := answer.usage.tokens:
             self._limiter.correct_tokens(reserved=tokens, used=used)
         return answer
-
-
-def estimated_tokens(request: ModelRequest) -> int:
-    """Return about how many tokens a call will use, its answer included."""
-    letters = sum(map(len, texts_of(request)))
-    letters += sum(map(part_length, parts_of(request)))
-    return letters // CHARACTERS_PER_TOKEN + OUTPUT_ALLOWANCE
-
-
-def texts_of(request: ModelRequest) -> Iterator[str]:
-    """Yield all texts that are sent with a request."""
-    yield request.instructions
-    for message in request.transcript:
-        yield message.text
-        if isinstance(message, AssistantMessage):
-            for call in message.calls:
-                yield call.name
-                yield str(call.arguments)
-    for tool in request.tools:
-        yield tool.name
-        yield tool.description
-        yield str(tool.parameters)
-    yield str(request.output or "")
-
-
-def parts_of(request: ModelRequest) -> Iterator[Part]:
-    """Yield all images and files that are sent with a request."""
-    for message in request.transcript:
-        if isinstance(message, UserMessage):
-            yield from message.parts
-
-
-def part_length(part: Part) -> int:
-    """Return how many letters would be as many tokens."""
-    if part.is_text and part.data:
-        return len(part.data)
-    tokens = TOKENS_PER_IMAGE
-    if not part.is_image:
-        tokens = max(tokens, len(part.data) // FILE_BYTES_PER_TOKEN)
-    return tokens * CHARACTERS_PER_TOKEN

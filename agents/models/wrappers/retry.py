@@ -17,13 +17,11 @@ from agents.models.model import (
     Model,
     ModelEvent,
     ModelRequest,
-    Price,
     Queued,
     Retrying,
     Switched,
-    known_count,
-    known_price,
 )
+from agents.models.wrappers.wrapper import ModelWrapper
 
 LONGEST_RETRY_AFTER: Final = 120
 """Whoever asks for more seconds than this has failed for now: another model may be asked."""
@@ -78,7 +76,7 @@ class PartialAnswerTracker:
         self._tell(event)
 
 
-class _RetryingModel:
+class _RetryingModel(ModelWrapper):
     def __init__(
         self,
         model: Model,
@@ -87,19 +85,11 @@ class _RetryingModel:
         max_seconds: float,
         jitter: random.Random,
     ) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._attempts = attempts
         self._base_seconds = base_seconds
         self._max_seconds = max_seconds
         self._jitter = jitter
-
-    @property
-    def price(self) -> Price | None:
-        return known_price(self._model)
-
-    def count_tokens(self, request: ModelRequest) -> int | None:
-        return known_count(self._model, request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         lost = Usage()

@@ -109,7 +109,7 @@ def _key(provider: Provider, environ: Mapping[str, str]) -> str:
     base_url = environ.get(provider.base_url_variable, "").strip()
     if base_url and _has_client():
         # Imported late: it imports the client, which is an extra.
-        from agents.models.http.endpoint import is_on_loopback
+        from agents.models.http.url import is_on_loopback
 
         if is_on_loopback(base_url):
             return f"{provider.key_variable} is not needed on this machine"

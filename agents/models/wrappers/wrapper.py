@@ -1,0 +1,24 @@
+"""The base of models that wrap a model: a wrapper keeps its name, price and count of tokens."""
+
+from abc import ABC, abstractmethod
+
+from agents.messages import AssistantMessage
+from agents.models.model import Model, ModelRequest, Price, known_count, known_price
+
+
+class ModelWrapper(ABC):
+    """Asks another model, in a way of its own."""
+
+    def __init__(self, model: Model) -> None:
+        self.name = model.name
+        self._model = model
+
+    @property
+    def price(self) -> Price | None:
+        return known_price(self._model)
+
+    def count_tokens(self, request: ModelRequest) -> int | None:
+        return known_count(self._model, request)
+
+    @abstractmethod
+    async def answer(self, request: ModelRequest) -> AssistantMessage: ...
