@@ -16,6 +16,7 @@ from agents import (
     ToolMessage,
     Transcript,
     UserMessage,
+    ask,
     tool,
 )
 from agents.approval import ApprovalRule
@@ -23,6 +24,7 @@ from delegation.events.approvals import ApprovalQuestion
 from orchestrator import Orchestrator, Session, open_orchestrator
 
 ANN = "Ann"
+ASKS = (ask("terminal"),)
 
 
 class Shell:

@@ -1,0 +1,290 @@
+"""A call that needs approval waits for its answer, which is given once."""
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    allow,
+    ask,
+    deny,
+)
+from delegation.events import (
+    ApprovalAnswered,
+)
+from delegation.events.approvals import ApprovalVerdict
+from orchestrator import (
+    ClosedError,
+    MemoryJournal,
+    Orchestrator,
+    UnknownIdError,
+    open_orchestrator,
+)
+from tests.kit import facts, hand_on
+from tests.orchestrator.approvals_kit import (
+    ASKS,
+    Shell,
+    heard,
+    run,
+    stepwise,
+    talking,
+)
+
+
+async def test_a_call_waits_until_it_is_approved_and_then_runs() -> None:
+    shell = Shell()
+
+    async with talking(shell.agent(run("make"), heard, rules=ASKS)) as talk:
+        question = await talk.asked()
+        await talk.settled()
+        assert shell.ran == []
+        await talk.session.answer(question.id, "once")
+        assert await talk.said() == "ran make in ."
+
+    assert (question.path, question.tool, question.subject) == (
+        "/main",
+        "terminal",
+        "make",
+    )
+    assert question.deadline - question.asked_at == pytest.approx(600)
+    assert shell.ran == ["make"]
+
+
+async def test_once_is_once() -> None:
+    shell = Shell()
+
+    async with talking(shell.agent(run("a"), run("a"), heard, rules=ASKS)) as talk:
+        first = await talk.answer("once")
+        second = await talk.answer("deny")
+
+    assert first.id != second.id
+    assert shell.ran == ["a"]
+
+
+async def test_a_denial_tells_the_model_who_and_why() -> None:
+    shell = Shell()
+
+    async with talking(shell.agent(run("make"), heard, rules=ASKS)) as talk:
+        await talk.answer("deny", "not on Fridays")
+
+        assert await talk.said() == (
+            "terminal was denied by Ann: not on Fridays. It was not run."
+        )
+    assert shell.ran == []
+
+
+async def test_a_rule_that_denies_asks_nobody() -> None:
+    shell = Shell()
+    rules = [deny("terminal", command="rm *", reason="it is not yours"), *ASKS]
+
+    async with talking(shell.agent(run("ls; rm x"), heard, rules=rules)) as talk:
+        assert await talk.said() == (
+            "terminal was denied: it is not yours. Do without it."
+        )
+        assert talk.session.open_asks == []
+
+
+async def test_a_rule_that_denies_without_a_reason_says_that_it_was_a_rule() -> None:
+    shell = Shell()
+
+    async with talking(shell.agent(run("x"), heard, rules=[deny("*")])) as talk:
+        assert await talk.said() == (
+            "terminal was denied by the rules of this run. Do without it."
+        )
+
+
+async def test_what_is_allowed_is_run_and_the_rest_is_asked_about() -> None:
+    shell = Shell()
+    rules = [allow("terminal", command="git *")]
+    agent = shell.agent(run("git log"), run("git log | sh"), heard, rules=rules)
+
+    async with talking(agent) as talk:
+        question = await talk.answer("deny")
+
+    assert question.subject == "git log | sh"
+    assert shell.ran == ["git log"]
+
+
+async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
+    shell = Shell()
+    rules = [ask("terminal", seconds=60)]
+    journal = MemoryJournal()
+
+    async with open_orchestrator(journal) as orchestrator:
+        began = trio.current_time()
+        async with talking(
+            shell.agent(run("x"), heard, rules=rules), orchestrator=orchestrator
+        ) as talk:
+            said = await talk.said()
+            assert trio.current_time() - began == pytest.approx(60)
+            assert talk.session.open_asks == []
+
+    assert said == (
+        "terminal was denied by the deadline: nobody has answered within 60 seconds. It was"
+        " not run."
+    )
+    (answered,) = facts(journal.entries, ApprovalAnswered)
+    assert (answered.answer, answered.by) == (ApprovalVerdict.DENY, "the deadline")
+    assert shell.ran == []
+
+
+async def test_several_calls_of_one_answer_ask_at_once_and_are_answered_in_any_order() -> (
+    None
+):
+    shell = Shell()
+    agent = shell.agent([run("a"), run("b"), run("c")], heard, rules=ASKS)
+
+    async with talking(agent) as talk:
+        await talk.settled()
+        asked = {it.subject: it.id for it in talk.session.open_asks}
+        assert sorted(asked) == ["a", "b", "c"]
+        assert talk.status("/main") == "waiting"
+
+        await talk.session.answer(asked["c"], "once")
+        await talk.settled()
+        assert shell.ran == ["c"]
+        assert talk.status("/main") == "waiting"
+
+        await talk.session.answer(asked["a"], "deny")
+        await talk.session.answer(asked["b"], "once")
+        await talk.said()
+
+    assert shell.ran == ["c", "b"]
+
+
+async def test_a_call_that_needs_no_approval_does_not_wait_for_one_that_does() -> None:
+    shell = Shell()
+    rules = [allow("terminal", command="ls"), *ASKS]
+
+    async with talking(
+        shell.agent([run("make"), run("ls")], heard, rules=rules)
+    ) as talk:
+        await talk.asked()
+        await talk.settled()
+        assert shell.ran == ["ls"]
+        await talk.session.answer(talk.session.open_asks[0].id, "once")
+
+
+async def test_a_second_answer_is_refused() -> None:
+    shell = Shell(seconds=5)
+
+    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
+        question = await talk.answer("deny")
+        with pytest.raises(UnknownIdError, match="it was answered"):
+            await talk.session.answer(question.id, "once")
+        with pytest.raises(UnknownIdError):
+            await talk.orchestrator.answer(question.id, "session")
+
+    assert shell.ran == []
+
+
+async def test_of_two_who_answer_at_once_the_first_is_heard() -> None:
+    shell = Shell()
+    journal = MemoryJournal()
+    refused: list[str] = []
+
+    async def answer(orchestrator: Orchestrator, id_: str, answer: str) -> None:
+        try:
+            await orchestrator.answer(id_, answer)
+        except UnknownIdError:
+            refused.append(answer)
+
+    async with open_orchestrator(journal) as orchestrator:
+        async with talking(
+            shell.agent(run("x"), heard, rules=ASKS), orchestrator=orchestrator
+        ) as talk:
+            question = await talk.asked()
+            async with trio.open_nursery() as nursery:
+                for word in ("once", "deny", "session"):
+                    nursery.start_soon(answer, orchestrator, question.id, word)
+
+    (answered,) = facts(journal.entries, ApprovalAnswered)
+    assert {*refused, answered.answer.value} == {"once", "deny", "session"}
+    assert len(shell.ran) == (answered.answer is not ApprovalVerdict.DENY)
+
+
+async def test_another_session_may_not_answer() -> None:
+    shell = Shell()
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with (
+            talking(
+                shell.agent(run("x"), heard, rules=ASKS), orchestrator=orchestrator
+            ) as talk,
+            orchestrator.open_session(shell.agent("hm")) as stranger,
+        ):
+            question = await talk.asked()
+            assert stranger.open_asks == []
+            with pytest.raises(UnknownIdError, match=f"no approval '{question.id}'"):
+                await stranger.answer(question.id, "once")
+            await talk.session.answer(question.id, "deny")
+
+    assert shell.ran == []
+
+
+async def test_an_answer_to_nothing_is_refused() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        with pytest.raises(UnknownIdError, match="no approval 'a_0' to answer"):
+            await orchestrator.answer("a_0", "once")
+        with pytest.raises(
+            ValueError, match=r"'yes' is no answer; there are: once, task"
+        ):
+            await orchestrator.answer("a_0", "yes")
+
+
+async def test_a_late_answer_is_refused() -> None:
+    shell = Shell()
+    rules = [ask("terminal", seconds=60)]
+
+    async with talking(shell.agent(run("x"), heard, rules=rules)) as talk:
+        question = await talk.asked()
+        await talk.said()
+        with pytest.raises(UnknownIdError, match="its time is over"):
+            await talk.session.answer(question.id, "once")
+
+    assert shell.ran == []
+
+
+async def test_an_answer_to_a_task_that_has_ended_is_refused() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    lead = Agent(
+        "main",
+        model=stepwise(hand_on("go", background=True), "end"),
+        delegates=[child],
+    )
+    async with talking(lead) as talk:
+        question = await talk.asked()
+        await talk.orchestrator.cancel(question.task)
+        assert talk.orchestrator.approvals == []
+        with pytest.raises(UnknownIdError, match="its task has ended"):
+            await talk.session.answer(question.id, "once")
+        await talk.session.wait_idle()
+
+    assert shell.ran == []
+
+
+async def test_a_door_that_is_closed_answers_nothing() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    lead = Agent(
+        "main",
+        model=stepwise(hand_on("go", background=True), "end"),
+        delegates=[child],
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with talking(lead, orchestrator=orchestrator) as talk:
+            question = await talk.asked()
+        with pytest.raises(ClosedError):
+            await talk.session.answer(question.id, "once")
+        assert orchestrator.approvals == [question]
+
+    assert shell.ran == []
+
+
+async def test_a_reason_that_cannot_be_written_down_is_written_all_the_same() -> None:
+    shell = Shell()
+
+    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
+        await talk.answer("deny", "no\ud800")
+        assert "denied by Ann: no" in await talk.said()

@@ -1,0 +1,170 @@
+"""Rules about files hold for every name of a file."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import (
+    Agent,
+    ToolCall,
+    allow,
+    ask,
+    deny,
+)
+from agents.tools.files import FILES
+from orchestrator import (
+    open_orchestrator,
+)
+from tests.orchestrator.approvals_kit import (
+    heard,
+    stepwise,
+    talking,
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    work = tmp_path / "work"
+    (work / "secrets").mkdir(parents=True)
+    (work / "secrets" / "key").write_text("TOP")
+    (work / "docs").mkdir()
+    (work / "docs" / "deep").symlink_to("../secrets")
+    (work / "docs" / "key").symlink_to("../secrets/key")
+    (tmp_path / "alias").symlink_to("work")
+    return work
+
+
+def reading(workspace: Path, *calls: ToolCall, **options: Any) -> Agent:
+    return Agent(
+        "main",
+        model=stepwise(*calls, heard),
+        tools=FILES,
+        workspace=workspace,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "secrets/key",
+        "./secrets/key",
+        "secrets//key",
+        "secrets/./key",
+        "docs/../secrets/key",
+        "docs/deep/key",
+        "docs/deep/../secrets/key",
+        "docs/key",
+        "{work}/secrets/key",
+        "{work}/docs/key",
+        "{work}/../alias/secrets/key",
+        "../work/secrets/key",
+        "secrets/key/",
+        "Secrets/KEY",
+    ],
+)
+async def test_a_rule_about_files_is_not_dodged(workspace: Path, path: str) -> None:
+    call = ToolCall("read_file", {"path": path.format(work=workspace)})
+    agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agent, "go")
+
+    assert (
+        done.output == "read_file was denied by the rules of this run. Do without it."
+    )
+
+
+@pytest.mark.parametrize("path", ["docs/deep/key", "docs/key", "docs/../secrets/key"])
+async def test_a_file_is_not_allowed_for_where_a_link_to_it_lies(
+    workspace: Path, path: str
+) -> None:
+    call = ToolCall("read_file", {"path": path})
+    agent = reading(workspace, call, approve=[allow("*", path="docs/*")])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agent, "go")
+
+    assert "needs an approval" in done.output
+
+
+@pytest.mark.parametrize("path", ["secrets", "secrets/", "docs/deep", "./secrets/."])
+async def test_a_folder_that_is_looked_through_is_denied_with_what_is_in_it(
+    workspace: Path, path: str
+) -> None:
+    call = ToolCall("search_files", {"pattern": "TOP", "path": path})
+    agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agent, "go")
+
+    assert "search_files was denied" in done.output
+
+
+@pytest.mark.parametrize("arguments", [{}, {"path": "."}, {"path": ""}])
+async def test_what_a_call_leaves_out_is_what_its_tool_takes_for_it(
+    workspace: Path, arguments: dict[str, str]
+) -> None:
+    call = ToolCall("list_files", arguments)
+    agent = reading(workspace, call, approve=[deny("*", path=".")])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agent, "go")
+
+    assert "list_files was denied" in done.output
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("path", ["a\0b", "x" * 10_000, "/" * 5_000])
+async def test_a_path_that_leads_nowhere_is_no_reason_to_fail(
+    workspace: Path, path: str
+) -> None:
+    call = ToolCall("read_file", {"path": path})
+    agent = reading(workspace, call, approve=[deny("*", path="secrets/*")])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        assert (await orchestrator.run(agent, "go")).outcome.succeeded
+
+
+async def test_a_link_that_turns_elsewhere_while_somebody_thinks_is_not_followed(
+    workspace: Path,
+) -> None:
+    """Approved was the file that it led to."""
+    link = workspace / "link"
+    link.symlink_to("notes")
+    call = ToolCall("write_file", {"path": "link", "content": "mine"})
+    agent = reading(workspace, call, approve=[ask("write_file")])
+
+    async with talking(agent) as talk:
+        question = await talk.asked()
+        assert question.subject == "notes"
+        link.unlink()
+        link.symlink_to("secrets/key")
+        await talk.session.answer(question.id, "once")
+        said = await talk.said()
+
+    assert "approved for 'notes', and is about something else by now" in said
+    assert (workspace / "secrets" / "key").read_text() == "TOP"
+
+
+@pytest.mark.realtime
+async def test_rules_look_at_the_workspace_of_the_message(
+    workspace: Path, tmp_path: Path
+) -> None:
+    call = ToolCall("read_file", {"path": "work/secrets/key"})
+    agent = Agent(
+        "main",
+        model=stepwise(call, heard),
+        tools=FILES,
+        approve=[deny("*", path="secrets/*")],
+    )
+    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            above = await session.ask("go")
+            call.arguments["path"] = "secrets/key"  # type: ignore[index]
+            inside = await session.ask("go", workspace=os.fspath(workspace))
+
+    assert "TOP" in above.text
+    assert "denied" in inside.text

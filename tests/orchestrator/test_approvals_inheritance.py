@@ -1,0 +1,308 @@
+"""Which session is asked for a task, and which rules a child inherits."""
+
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from agents import (
+    Agent,
+    Transcript,
+    allow,
+    ask,
+    deny,
+)
+from delegation.events import (
+    ApprovalAsked,
+    TaskSettled,
+)
+from orchestrator import (
+    MemoryJournal,
+    open_orchestrator,
+)
+from tests.kit import facts, hand_on
+from tests.orchestrator.approvals_kit import (
+    ASKS,
+    Shell,
+    heard,
+    run,
+    stepwise,
+    talking,
+)
+
+
+async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
+    shell = Shell()
+    journal = MemoryJournal()
+
+    async with open_orchestrator(journal) as orchestrator:
+        began = trio.current_time()
+        done = await orchestrator.run(shell.agent(run("x"), heard, rules=ASKS), "go")
+
+    assert trio.current_time() == began
+    assert done.output == (
+        "terminal needs an approval, and nobody can be asked here: it was not run. Do"
+        " without it, and say in your answer what you were not allowed to do."
+    )
+    assert shell.ran == []
+    assert facts(journal.entries, ApprovalAsked) == []
+
+
+async def test_a_joined_child_of_a_run_has_nobody_to_ask_either() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    lead = Agent("main", model=stepwise(hand_on("go"), heard), delegates=[child])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(lead, "go")
+
+    assert "needs an approval, and nobody can be asked here" in done.output
+    assert shell.ran == []
+
+
+@pytest.mark.parametrize("deep", [False, True])
+async def test_an_attended_run_asks_also_for_those_who_work_in_it(deep: bool) -> None:
+    shell = Shell()
+    agent = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    if deep:
+        agent = Agent("main", model=stepwise(hand_on("go"), "end"), delegates=[agent])
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(orchestrator.run, agent, "go", attended=True))
+            await trio.testing.wait_all_tasks_blocked()
+            (question,) = orchestrator.approvals
+            await orchestrator.answer(question.id, "once")
+
+    assert question.path == ("/main/child[1]" if deep else "/child")
+    assert shell.ran == ["x"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_child_of_a_session_asks_the_session(background: bool) -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, name="child")
+    lead = Agent(
+        "main",
+        model=stepwise(hand_on("go", background=background), "end"),
+        delegates=[child],
+        approve=ASKS,
+    )
+    async with talking(lead) as talk:
+        question = await talk.answer("once")
+        await talk.session.wait_idle()
+
+    assert question.path == "/main/child[1]"
+    assert shell.ran == ["x"]
+
+
+async def test_a_child_of_a_detached_task_asks_the_session() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    middle = Agent("middle", model=stepwise(hand_on("go"), "end"), delegates=[child])
+    lead = Agent(
+        "main",
+        model=stepwise(hand_on("go", background=True), "end"),
+        delegates=[middle],
+    )
+    async with talking(lead) as talk:
+        await talk.said()
+        question = await talk.answer("once")
+        await talk.session.wait_idle()
+
+    assert question.path == "/main/middle[1]/child[1]"
+    assert shell.ran == ["x"]
+
+
+async def test_a_detached_task_waits_for_whoever_opens_the_session_next() -> None:
+    """Nobody is at the door when it asks, and somebody may come in time."""
+    shell = Shell()
+    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    lead = Agent(
+        "main",
+        model=stepwise(hand_on("go", background=True), "end"),
+        delegates=[attrs.evolve(child, model=stepwise(run("x"), "end", seconds=5))],
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(lead) as session:
+            await session.ask("go")
+        await trio.sleep(10)
+        assert [it.subject for it in orchestrator.approvals] == ["x"]
+
+        async with orchestrator.open_session(lead, session=session.id) as again:
+            question = await again.asks.receive()
+            await again.answer(question.id, "once")
+            await again.wait_idle()
+
+    assert shell.ran == ["x"]
+
+
+def three(
+    shell: Shell, command: str, *, top: Any = (), middle: Any = (), leaf: Any = ()
+) -> Agent:
+    """Return an agent over an agent over an agent that runs a command."""
+    low = shell.agent(run(command), heard, rules=leaf, name="leaf")
+    mid = Agent(
+        "middle",
+        model=stepwise(hand_on("go", background=False), heard),
+        delegates=[low],
+        approve=middle,
+    )
+    return Agent(
+        "main",
+        model=stepwise(hand_on("go", background=False), heard),
+        delegates=[mid],
+        approve=top,
+    )
+
+
+@pytest.mark.parametrize(
+    ("top", "middle", "leaf", "denied"),
+    [
+        ([deny("terminal")], [allow("terminal")], [allow("terminal")], True),
+        ([allow("terminal")], [deny("terminal")], [allow("terminal")], True),
+        ([allow("terminal")], [allow("terminal")], [deny("terminal")], True),
+        ([ask("terminal")], [allow("terminal")], [deny("terminal")], True),
+        ([allow("terminal")], [allow("terminal")], [allow("terminal")], False),
+        ([deny("terminal", command="rm*")], [], [], False),
+    ],
+)
+async def test_a_child_is_allowed_what_everybody_above_is(
+    top: Any, middle: Any, leaf: Any, denied: bool
+) -> None:
+    shell = Shell()
+
+    agent = three(shell, "x", top=top, middle=middle, leaf=leaf)
+    async with talking(agent) as talk:
+        said = await talk.said()
+
+    assert ("terminal was denied" in said) is denied
+    assert shell.ran == ([] if denied else ["x"])
+
+
+async def test_what_one_above_wants_to_be_asked_about_is_asked_about() -> None:
+    shell = Shell()
+    agent = three(shell, "x", top=ASKS, middle=[allow("*")], leaf=[allow("*")])
+
+    async with talking(agent) as talk:
+        question = await talk.answer("once")
+
+    assert question.path == "/main/middle[1]/leaf[1]"
+    assert shell.ran == ["x"]
+
+
+async def test_a_copy_has_the_rules_of_the_original() -> None:
+    shell = Shell()
+
+    def say(transcript: Transcript) -> Any:
+        if "copy" in transcript[0].text:
+            return run("x") if len(transcript) == 1 else heard(transcript)
+        return hand_on("copy") if len(transcript) == 1 else heard(transcript)
+
+    agent = shell.agent(say, say, rules=[deny("terminal")], copies=True)
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agent, "go")
+
+    assert "terminal was denied" in done.output
+    assert shell.ran == []
+
+
+async def test_a_detached_child_has_the_rules_of_all_above_after_they_have_ended() -> (
+    None
+):
+    shell = Shell()
+    child = shell.agent(run("x"), heard, rules=[allow("*")], name="child")
+    lead = Agent(
+        "main",
+        model=stepwise(hand_on("go", background=True), "end"),
+        delegates=[attrs.evolve(child, model=stepwise(run("x"), heard, seconds=9))],
+        approve=[deny("terminal")],
+    )
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(lead) as session:
+            await session.ask("go")
+            await session.wait_idle()
+
+    (settled,) = facts(journal.entries, TaskSettled)
+    assert "terminal was denied" in settled.outcome.output
+    assert shell.ran == []
+
+
+async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
+    """Approved in `first`, it holds for the leaf of `first`, and neither above nor in `second`."""
+    shell = Shell()
+    leaf = shell.agent(run("x"), heard, name="leaf")
+    first = shell.agent(run("x"), hand_on("go"), heard, name="first", delegates=[leaf])
+    second = shell.agent(run("x"), heard, name="second")
+    main = shell.agent(
+        hand_on("go", agent="first", background=False),
+        hand_on("go", agent="second", background=False),
+        run("x"),
+        "end",
+        rules=ASKS,
+        delegates=[first, second],
+    )
+    async with talking(main) as talk:
+        questions = [await talk.answer(it) for it in ("task", "deny", "deny")]
+
+    assert [it.path for it in questions] == [
+        "/main/first[1]",
+        "/main/second[1]",
+        "/main",
+    ]
+    assert shell.ran == ["x", "x"]
+
+
+async def test_what_a_session_approves_for_its_turn_holds_for_those_below() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, name="child")
+    main = shell.agent(
+        run("x"), hand_on("go", background=False), "end", rules=ASKS, delegates=[child]
+    )
+    async with talking(main) as talk:
+        await talk.answer("task")
+
+    assert shell.ran == ["x", "x"]
+
+
+async def test_for_this_session_covers_everybody_in_it() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, name="child")
+    main = shell.agent(
+        hand_on("a", background=False),
+        hand_on("b", background=False),
+        run("x"),
+        "end",
+        rules=ASKS,
+        delegates=[child],
+    )
+    async with talking(main) as talk:
+        question = await talk.answer("session")
+
+    assert question.path == "/main/child[1]"
+    assert shell.ran == ["x", "x", "x"]
+
+
+async def test_handing_work_on_can_be_denied_and_asked_about_like_any_call() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), "done", name="child")
+    main = Agent(
+        "main",
+        model=stepwise(hand_on("a", background=False), heard),
+        delegates=[child],
+        approve=[ask("delegate_task")],
+    )
+    for answer, says in (
+        ("once", '"done"'),
+        ("deny", "delegate_task was denied by Ann"),
+    ):
+        async with talking(main) as talk:
+            await talk.answer(answer)
+            assert says in await talk.said()
+            assert len(talk.session.tree) == (2 if answer == "once" else 1)
+
+    assert shell.ran == ["x"]

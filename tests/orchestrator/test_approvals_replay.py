@@ -1,0 +1,152 @@
+"""Runs with approvals replay alike."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import trio
+import trio.testing
+
+from agents import (
+    Agent,
+    Patience,
+    ToolCall,
+    ask,
+    deny,
+)
+from delegation import SessionId
+from delegation.events import (
+    ApprovalAsked,
+)
+from delegation.events.approvals import ApprovalQuestion
+from orchestrator import (
+    MemoryJournal,
+    open_orchestrator,
+)
+from orchestrator.replay.run import replay_sync
+from tests.kit import facts, hand_on
+from tests.orchestrator.approvals_kit import (
+    ANN,
+    ASKS,
+    Shell,
+    heard,
+    run,
+    stepwise,
+    talking,
+)
+from tests.orchestrator.test_replay import muted, on_a_jumping_clock
+
+
+def recorded(
+    agent: Agent, answers: Callable[[ApprovalQuestion], tuple[str, float] | None]
+) -> list[Any]:
+    """Return the journal of a talk in which somebody answers after a while."""
+    journal = MemoryJournal()
+
+    async def talk() -> None:
+        async with open_orchestrator(journal) as orchestrator:
+            async with talking(agent, orchestrator=orchestrator) as it:
+                async with trio.open_nursery() as nursery:
+
+                    async def answer_all() -> None:
+                        async for question in it.session.asks:
+                            if (answer := answers(question)) is not None:
+                                await trio.sleep(answer[1])
+                                await it.session.answer(question.id, answer[0])
+
+                    nursery.start_soon(answer_all)
+                    await it.said()
+                    await it.session.wait_idle()
+                    nursery.cancel_scope.cancel()
+
+    on_a_jumping_clock(talk)
+    return journal.entries
+
+
+def mixed() -> Agent:
+    shell = Shell(seconds=2)
+    child = shell.agent([run("a"), run("b")], run("late"), heard, name="child")
+    return shell.agent(
+        hand_on("x", "y", background=True),
+        run("a"),
+        ToolCall("task", {"action": "list"}),
+        run("no"),
+        hand_on("z", background=False),
+        "end",
+        rules=[deny("terminal", command="no"), ask("terminal", seconds=900)],
+        delegates=[child],
+    )
+
+
+def mixed_answers(question: ApprovalQuestion) -> tuple[str, float] | None:
+    if question.subject == "late":
+        return None
+    return ("session", 3) if question.subject == "a" else ("deny", 30)
+
+
+def test_a_run_with_approvals_is_the_same_again() -> None:
+    """Also what tasks are seen to do meanwhile: one of them waits for an answer."""
+    agent = mixed()
+    entries = recorded(agent, mixed_answers)
+
+    replayed = replay_sync(entries, muted(agent))
+
+    assert len(facts(entries, ApprovalAsked)) > 3
+    assert "waiting" in repr(entries)
+    assert replayed.difference is None, replayed.difference
+
+
+def test_a_run_in_which_handing_on_was_denied_is_the_same_again() -> None:
+    child = Agent("child", model=stepwise("done"))
+    for rule in (ask("delegate_task"), deny("delegate_task")):
+        agent = Agent(
+            "main",
+            model=stepwise(hand_on("a"), heard),
+            delegates=[child],
+            approve=[rule],
+        )
+        entries = recorded(agent, lambda _: ("deny", 5))
+        replayed = replay_sync(entries, muted(agent))
+
+        assert replayed.difference is None, replayed.difference
+
+
+def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_again() -> (
+    None
+):
+    shell = Shell(seconds=20)
+    child = shell.agent(
+        run("x"),
+        "end",
+        name="child",
+        patience=Patience(quiet=5, stalled=30, stalled_in_tool=30),
+    )
+    agent = Agent(
+        "main",
+        model=stepwise(hand_on("a", background=False), heard),
+        delegates=[child],
+        approve=ASKS,
+    )
+    entries = recorded(agent, lambda _: ("once", 119))
+    replayed = replay_sync(entries, muted(agent))
+
+    assert shell.ran == ["x"]
+    assert replayed.difference is None, replayed.difference
+
+
+async def test_in_a_fork_of_an_attended_run_nobody_is_asked() -> None:
+    shell = Shell()
+    agent = shell.agent(run("x"), heard, rules=ASKS)
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(orchestrator.run, agent, "go", attended=True))
+            await trio.testing.wait_all_tasks_blocked()
+            (question,) = orchestrator.approvals
+            await orchestrator.answer(question.id, "session", by=ANN)
+        (first,) = orchestrator.runs
+        fork = await orchestrator.fork(agent, first, task="/main")
+
+    assert "nobody can be asked here" in fork.output
+    assert fork.id != SessionId(first)
+    assert shell.ran == ["x"]

@@ -1,0 +1,178 @@
+"""How long an approval holds: once, for the task, for the session."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    ToolCall,
+    ask,
+    tool,
+)
+from agents.tools.files import FILES
+from delegation.events import (
+    ApprovalAsked,
+)
+from orchestrator import (
+    MemoryJournal,
+    open_orchestrator,
+)
+from tests.kit import facts
+from tests.orchestrator.approvals_kit import (
+    ASKS,
+    Shell,
+    heard,
+    run,
+    stepwise,
+    talking,
+)
+
+
+async def test_a_session_s_approval_for_this_task_ends_with_the_turn() -> None:
+    shell = Shell()
+
+    async with talking(shell.agent(run("a"), run("a"), heard, rules=ASKS)) as talk:
+        await talk.answer("task")
+        await talk.said()
+        assert shell.ran == ["a", "a"]
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(talk.session.ask, "again")
+            await talk.answer("task")
+
+    assert len(shell.ran) == 4
+
+
+async def test_an_approval_for_the_session_holds_in_later_turns_and_after_a_restart() -> (
+    None
+):
+    shell = Shell()
+    agent = shell.agent(run("a"), heard, rules=ASKS)
+    journal = MemoryJournal()
+
+    async with open_orchestrator(journal) as orchestrator:
+        async with talking(agent, orchestrator=orchestrator) as talk:
+            await talk.answer("session")
+            await talk.said()
+            await talk.session.ask("again")
+    async with open_orchestrator(MemoryJournal(journal.entries)) as orchestrator:
+        async with orchestrator.open_session(agent, session=talk.session.id) as session:
+            await session.ask("once more")
+
+    assert shell.ran == ["a", "a", "a"]
+    assert len(facts(journal.entries, ApprovalAsked)) == 1
+
+
+async def test_an_approval_for_a_session_is_none_for_another() -> None:
+    shell = Shell()
+    agent = shell.agent(run("a"), heard, rules=ASKS)
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with talking(agent, orchestrator=orchestrator) as talk:
+            await talk.answer("session")
+        async with talking(agent, orchestrator=orchestrator) as talk:
+            await talk.answer("deny")
+
+    assert shell.ran == ["a"]
+
+
+@pytest.mark.parametrize(
+    "another",
+    [
+        run("make x"),
+        run("make "),
+        run("Make"),
+        run("make", workdir="sub"),
+        run("make", more=1),
+        ToolCall("other", {"command": "make"}),
+    ],
+    ids=repr,
+)
+async def test_what_is_approved_is_this_very_call(another: ToolCall) -> None:
+    """The same command in another folder, or with more to it, is another one."""
+    shell = Shell()
+    other = attrs.evolve(shell.tool, name="other")
+    agent = shell.agent(run("make"), another, heard, rules=[ask("*")], tools=[other])
+
+    async with talking(agent) as talk:
+        await talk.answer("session")
+        question = await talk.answer("deny")
+
+    assert shell.ran == ["make"]
+    assert question.id
+
+
+async def test_the_same_command_said_in_another_way_is_the_same() -> None:
+    shell = Shell()
+    agent = shell.agent(run("make"), run("make", workdir="./x/.."), heard, rules=ASKS)
+
+    async with talking(agent) as talk:
+        await talk.answer("session")
+        await talk.said()
+
+    assert shell.ran == ["make", "make"]
+
+
+async def test_a_folder_is_told_as_a_shell_would_be_told() -> None:
+    """So nobody can write a command that is taken for another's in another folder."""
+    shell = Shell()
+    agent = shell.agent(run("rm *", workdir="my build"), heard, rules=ASKS)
+
+    async with talking(agent) as talk:
+        question = await talk.answer("deny")
+
+    assert question.subject == "cd 'my build' && (rm *)"
+
+
+@pytest.mark.realtime
+async def test_a_file_is_approved_whatever_is_written_into_it(tmp_path: Path) -> None:
+    def write(path: str, content: str) -> ToolCall:
+        return ToolCall("write_file", {"path": path, "content": content})
+
+    agent = Agent(
+        "main",
+        model=stepwise(write("a", "1"), write("./a", "2"), write("b", "3"), "end"),
+        tools=FILES,
+        approve=[ask("write_file")],
+        workspace=tmp_path,
+    )
+    with trio.fail_after(10):
+        async with talking(agent) as talk:
+            first = await talk.answer("task")
+            second = await talk.answer("deny")
+
+    assert (first.subject, second.subject) == ("a", "b")
+    assert '"content":"1"' in first.details
+    assert (tmp_path / "a").read_text() == "2"
+    assert not (tmp_path / "b").exists()
+
+
+async def test_of_a_tool_that_we_do_not_know_the_whole_call_is_approved() -> None:
+    """Where it goes may matter as much as what it says."""
+    sent: list[str] = []
+
+    @tool
+    async def remote(host: str, command: str) -> str:
+        """Run a command elsewhere."""
+        await trio.lowlevel.checkpoint()
+        sent.append(host)
+        return "done"
+
+    def call(host: str) -> ToolCall:
+        return ToolCall("remote", {"host": host, "command": "reboot"})
+
+    agent = Agent(
+        "main",
+        model=stepwise(call("test"), call("test"), call("prod"), "end"),
+        tools=[remote],
+        approve=[ask("remote", command="reboot*")],
+    )
+    async with talking(agent) as talk:
+        await talk.answer("session")
+        question = await talk.answer("deny")
+
+    assert question.subject == '{"command":"reboot","host":"prod"}'
+    assert sent == ["test", "test"]

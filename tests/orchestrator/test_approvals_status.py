@@ -1,0 +1,184 @@
+"""A task that waits for approval is shown so, and its question ends with it."""
+
+import pytest
+import trio
+import trio.testing
+
+from agents import (
+    Agent,
+    Limits,
+    Patience,
+    ask,
+)
+from delegation.events import (
+    QuietChanged,
+)
+from orchestrator import (
+    ClosedError,
+    MemoryJournal,
+    UnknownIdError,
+    open_orchestrator,
+)
+from tests.kit import facts, hand_on
+from tests.orchestrator.approvals_kit import (
+    ASKS,
+    Shell,
+    heard,
+    run,
+    stepwise,
+    talking,
+)
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_who_waits_for_an_approval_is_seen_to_wait(background: bool) -> None:
+    shell = Shell(seconds=5)
+    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    lead = Agent(
+        "main",
+        model=stepwise(hand_on("go", background=background), "end"),
+        delegates=[child],
+    )
+    async with talking(lead) as talk:
+        question = await talk.asked()
+        await talk.settled()
+        above = "waiting" if background else "running"
+        assert talk.status("/main/child[1]") == "waiting"
+        assert talk.status("/main") == above
+        assert talk.session.tree.to_text().count("waiting") == 1 + background
+
+        await talk.session.answer(question.id, "once")
+        assert talk.status("/main/child[1]") == "running"
+        await talk.session.wait_idle()
+        assert talk.status("/main/child[1]") == "succeeded"
+
+
+async def test_a_session_that_waits_for_an_approval_is_seen_to_wait() -> None:
+    shell = Shell(seconds=5)
+
+    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
+        question = await talk.asked()
+        assert talk.status("/main") == "waiting"
+        await talk.session.answer(question.id, "once")
+        assert talk.status("/main") == "running"
+        await talk.said()
+        assert talk.status("/main") == "succeeded"
+
+
+async def test_whoever_waits_for_an_approval_is_neither_quiet_nor_stalled() -> None:
+    shell = Shell()
+    child = shell.agent(
+        run("x"),
+        "end",
+        rules=[ask("terminal", seconds=10_000)],
+        name="child",
+        patience=Patience(quiet=10, stalled=20, stalled_in_tool=30),
+    )
+    lead = Agent(
+        "main", model=stepwise(hand_on("a", background=False), heard), delegates=[child]
+    )
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with talking(lead, orchestrator=orchestrator) as talk:
+            question = await talk.asked()
+            await trio.sleep(5_000)
+            await talk.session.answer(question.id, "once")
+            assert '"end"' in await talk.said()
+
+    assert facts(journal.entries, QuietChanged) == []
+
+
+async def test_an_approval_is_a_sign_of_life() -> None:
+    """What runs for 20 seconds after it was approved has not been silent for 30."""
+    shell = Shell(seconds=20)
+    child = shell.agent(
+        run("x"),
+        "end",
+        rules=ASKS,
+        name="child",
+        patience=Patience(quiet=None, stalled=30, stalled_in_tool=30),
+    )
+    lead = Agent(
+        "main", model=stepwise(hand_on("a", background=False), heard), delegates=[child]
+    )
+    async with talking(lead) as talk:
+        question = await talk.asked()
+        # Just before somebody looks at it again.
+        await trio.sleep(59)
+        await talk.session.answer(question.id, "once")
+        assert '"end"' in await talk.said()
+
+
+async def test_the_seconds_of_a_task_go_on_while_it_waits() -> None:
+    shell = Shell()
+    agent = shell.agent(run("x"), heard, rules=ASKS, limits=Limits(seconds=30))
+
+    async with talking(agent) as talk:
+        assert "timed_out" in await talk.said()
+        assert talk.session.open_asks == []
+        assert talk.orchestrator.approvals == []
+
+
+async def test_a_turn_that_is_cancelled_takes_its_question_along() -> None:
+    shell = Shell()
+
+    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
+        question = await talk.asked()
+        await talk.orchestrator.cancel(talk.session.id)
+        assert "cancelled" in await talk.said()
+        assert talk.session.open_asks == []
+        with pytest.raises(UnknownIdError):
+            await talk.session.answer(question.id, "once")
+
+    assert shell.ran == []
+
+
+async def test_a_joined_child_is_cancelled_with_its_question() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    lead = Agent(
+        "main", model=stepwise(hand_on("a", background=False), heard), delegates=[child]
+    )
+    async with talking(lead) as talk:
+        await talk.asked()
+        await talk.orchestrator.cancel(talk.session.id)
+        assert talk.orchestrator.approvals == []
+
+    assert shell.ran == []
+
+
+async def test_a_run_that_is_given_up_takes_its_question_along() -> None:
+    shell = Shell()
+    agent = shell.agent(run("x"), heard, rules=ASKS)
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        with trio.move_on_after(5):
+            await orchestrator.run(agent, "go", attended=True)
+        assert orchestrator.approvals == []
+
+    assert shell.ran == []
+
+
+async def test_a_process_that_leaves_in_a_hurry_takes_a_question_of_a_run_along() -> (
+    None
+):
+    """What nobody can take up again is written off while its call still waits."""
+    shell = Shell()
+    agent = shell.agent(run("x"), heard, rules=ASKS)
+    journal = MemoryJournal()
+
+    async with open_orchestrator(journal) as orchestrator:
+        async with trio.open_nursery() as nursery:
+
+            async def begin() -> None:
+                with pytest.raises(ClosedError):
+                    await orchestrator.run(agent, "go", attended=True)
+
+            nursery.start_soon(begin)
+            await trio.testing.wait_all_tasks_blocked()
+            assert orchestrator.approvals
+            await orchestrator.abandon()
+
+    async with open_orchestrator(MemoryJournal(journal.entries)) as orchestrator:
+        assert orchestrator.approvals == []
+    assert shell.ran == []

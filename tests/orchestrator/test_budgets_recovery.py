@@ -1,0 +1,211 @@
+"""Budgets over restarts: what is spent stays spent."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    Budget,
+    ModelRequest,
+    ScriptedModel,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+)
+from delegation import Ending, Outcome
+from delegation.events import ModelAnswered, ModelFailed, SessionOpened
+from orchestrator import MemoryJournal, budget, open_orchestrator
+from tests.kit import facts, hand_on, worker
+from tests.orchestrator.budgets_kit import Meter, chatty, lead
+
+
+@pytest.mark.realtime
+async def test_after_a_restart_the_spent_part_is_spent(tmp_path: Path) -> None:
+    meter = Meter()
+    model = meter.on(ScriptedModel.always("ok"))
+    agent = Agent("top", model=model, budget=Budget(calls=3))
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("one")
+            await session.ask("two")
+    async with open_orchestrator(path) as orchestrator:
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            three = await again.ask("three")
+            four = await again.ask("four")
+
+    assert three.outcome.succeeded
+    assert (four.outcome.ending, four.outcome.kind) == (Ending.OVER_BUDGET, "calls")
+    assert "the budget (calls=3) of /top is used up" in four.outcome.error
+    assert meter.calls == 3
+
+
+@pytest.mark.realtime
+async def test_a_block_that_is_long_gone_still_bounds_the_session_opened_in_it(
+    tmp_path: Path,
+) -> None:
+    meter = Meter()
+    agent = Agent("top", model=meter.on(ScriptedModel.always("ok")))
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        with budget(calls=1, name="gone"):
+            async with orchestrator.open_session(agent) as session:
+                await session.ask("one")
+    async with open_orchestrator(path) as orchestrator:
+        async with orchestrator.open_session(agent, session=session.id) as again:
+            two = await again.ask("two")
+
+    assert two.outcome.ending is Ending.OVER_BUDGET
+    assert "the budget 'gone' (calls=1) of /top" in two.outcome.error
+
+
+@pytest.mark.realtime
+async def test_one_block_over_several_processes_is_one_budget(tmp_path: Path) -> None:
+    """Runs that are long at rest have used of it what they have used."""
+    meter = Meter()
+    path = tmp_path / "journal.db"
+    outcomes: list[Outcome] = []
+    with budget(calls=7, tasks=3, name="shared"):
+        for _ in range(4):
+            async with open_orchestrator(path) as orchestrator:
+                run = await orchestrator.run(
+                    lead(meter, 1, meter.worker(seconds=0)), "go"
+                )
+                outcomes.append(run.outcome)
+
+    # Three calls each, until one is left; then none is.
+    assert [outcome.ending.value for outcome in outcomes] == [
+        "succeeded",
+        "succeeded",
+        "over_budget",
+        "over_budget",
+    ]
+    assert meter.calls == 7
+    assert "the budget 'shared' (calls=7, tasks=3) of /top" in outcomes[-1].error
+
+
+@pytest.mark.realtime
+async def test_a_session_that_was_at_rest_has_used_what_it_has_used_and_no_more(
+    tmp_path: Path,
+) -> None:
+    meter = Meter()
+    agent = Agent("top", model=meter.on(ScriptedModel.always("ok")))
+    path = tmp_path / "journal.db"
+    endings: list[Ending] = []
+    async with open_orchestrator(path) as orchestrator:
+        with budget(calls=6):
+            async with orchestrator.open_session(agent) as session:
+                await session.ask("go")
+            # Somebody else shares it.
+            await orchestrator.run(agent, "go")
+    for _ in range(5):
+        async with open_orchestrator(path) as orchestrator:
+            async with orchestrator.open_session(agent, session=session.id) as again:
+                endings.append((await again.ask("go on")).outcome.ending)
+
+    assert endings == [Ending.SUCCEEDED] * 4 + [Ending.OVER_BUDGET]
+    assert meter.calls == 6
+
+
+@pytest.mark.realtime
+async def test_a_call_that_the_end_of_a_process_broke_off_counts_in_the_next(
+    tmp_path: Path,
+) -> None:
+    asked = trio.Event()
+
+    class Stuck:
+        name = "stuck"
+
+        async def answer(self, _: ModelRequest) -> AssistantMessage:
+            asked.set()
+            await trio.sleep_forever()
+            return AssistantMessage("never")
+
+    path = tmp_path / "journal.db"
+    meter = Meter()
+    task_budget = Budget(calls=1)
+    stuck = Agent("worker", model=Stuck(), budget=task_budget)
+    quick = meter.worker(budget=task_budget)
+    async with open_orchestrator(path) as orchestrator:
+        async with orchestrator.open_session(chatty(meter, stuck)) as session:
+            await session.ask("go")
+            await asked.wait()
+    calls = meter.calls
+    async with open_orchestrator(path) as orchestrator:
+        opened = orchestrator.open_session(chatty(meter, quick), session=session.id)
+        async with opened as again:
+            await again.wait_idle()
+            (task,) = again.tree.children(again.tree.root)
+
+    assert again.tree[task]["status"] == "over_budget"
+    # The turn that reads the news, and nothing else.
+    assert meter.calls == calls + 1
+
+
+async def test_a_crash_after_any_entry_never_books_more_than_the_budget() -> None:
+    def team() -> Agent:
+        def say(transcript: Transcript) -> Any:
+            told = [said for said in transcript if isinstance(said, ToolMessage)]
+            return "end" if told else hand_on("a", "b", "c", "d", background=True)
+
+        model = ScriptedModel.always(say, 0.5)
+        return Agent("top", model=model, delegates=[worker(seconds=1)])
+
+    async def finish(journal: MemoryJournal) -> list[Any]:
+        opened = facts(journal.entries, SessionOpened)
+        async with open_orchestrator(journal) as orchestrator:
+            id_ = opened[0].session if opened else None
+            with budget(calls=5):
+                async with orchestrator.open_session(team(), session=id_) as session:
+                    if session.tree[session.tree.root]["goal"] == "":
+                        await session.ask("go")
+                    await session.wait_idle()
+        calls = [*facts(journal.entries, ModelAnswered)]
+        return [*calls, *facts(journal.entries, ModelFailed)]
+
+    whole = MemoryJournal()
+    assert len(await finish(whole)) == 5
+    for length in range(1, len(whole.entries)):
+        calls = await finish(MemoryJournal(whole.entries[:length]))
+
+        assert len(calls) == 5, length
+
+
+async def test_what_the_model_reads_of_a_child_over_budget_says_what_to_know() -> None:
+    heard: list[Any] = []
+
+    def end(transcript: Transcript) -> str:
+        heard.append(json.loads(transcript[-1].text))
+        return "end"
+
+    child = Agent("child", model=ScriptedModel(["never"]), budget=Budget(calls=0))
+    model = ScriptedModel([hand_on("a"), end])
+    top = Agent("top", model=model, delegates=[child])
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(top, "go")
+
+    (result,) = heard[0]["results"]
+    assert result["status"] == "over_budget"
+    assert "the budget (calls=0) of /top/child[1] is used up" in result["error"]
+    assert result["tokens"] == 0
+
+
+async def test_what_is_said_to_a_task_under_a_budget_is_unchanged_by_it() -> None:
+    told: list[Transcript] = []
+
+    def say(transcript: Transcript) -> str:
+        told.append(list(transcript))
+        return "ok"
+
+    agent = Agent("top", model=ScriptedModel.always(say))
+    async with open_orchestrator(":memory:") as orchestrator:
+        with budget(usd=1, tokens=50_000, calls=9, seconds=9, tasks=9, depth=9):
+            run = await orchestrator.run(agent, "go")
+
+    assert run.output == "ok"
+    assert told == [[UserMessage("go")]]

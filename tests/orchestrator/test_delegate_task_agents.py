@@ -1,0 +1,191 @@
+"""Which agent a delegated task goes to, and what a copy inherits."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    ModelRequest,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    tool,
+)
+from orchestrator import (
+    MemoryJournal,
+    open_orchestrator,
+)
+from tests.kit import hand_on, worker
+from tests.orchestrator.delegate_task_kit import (
+    Watched,
+    answer_to,
+    handed,
+    last_text,
+    own,
+    run,
+)
+
+
+@tool
+async def special() -> str:
+    """Be a delegate's tool."""
+    await trio.lowlevel.checkpoint()
+    return "special"
+
+
+async def test_a_copy_has_the_tools_of_its_parent_and_may_hand_on_too() -> None:
+    model = Watched([hand_on("half", background=False), "leaf", "whole"])
+    agent = Agent("editor", instructions="Edit.", model=model, tools=[own], copies=True)
+
+    finished = await run(agent)
+
+    parent, child, _ = model.requests
+    assert [tool.name for tool in parent.tools] == ["own", "delegate_task", "task"]
+    assert [tool.name for tool in child.tools] == ["own", "delegate_task", "task"]
+    assert child.instructions == "Edit."
+    assert [finished.tree[task]["path"] for task in finished.tree.graph] == [
+        "/editor",
+        "/editor/editor[1]",
+    ]
+
+
+async def test_with_two_to_ask_and_none_named_a_leaf_copy_does_it() -> None:
+    model = Watched([handed("half", background=False), "leaf", last_text])
+    delegates = [
+        Agent("a", model=ScriptedModel([]), tools=[special]),
+        Agent("b", model=ScriptedModel([]), tools=[special]),
+    ]
+    agent = Agent("editor", model=model, tools=[own], delegates=delegates)
+
+    finished = await run(agent)
+
+    assert [tool.name for tool in model.requests[1].tools] == ["own"]
+    (result,) = json.loads(finished.output)["results"]
+    assert (result["path"], result["agent"]) == ("/editor/editor[1]", "editor")
+    assert result["output"] == "leaf"
+
+
+async def test_with_one_to_ask_and_none_named_that_one_does_it() -> None:
+    answer = await answer_to(handed("a", background=False), worker("only"))
+
+    assert answer["results"][0]["path"] == "/editor/only[1]"
+
+
+async def test_whoever_has_copies_and_names_none_means_a_copy() -> None:
+    model = Watched([handed("half", background=False), "leaf", last_text])
+    agent = Agent(
+        "editor",
+        model=model,
+        tools=[own],
+        delegates=[Agent("only", model=ScriptedModel([]), tools=[special])],
+        copies=True,
+    )
+
+    finished = await run(agent)
+
+    assert json.loads(finished.output)["results"][0]["path"] == "/editor/editor[1]"
+    assert "special" not in [tool.name for tool in model.requests[1].tools]
+
+
+async def test_a_leaf_that_asks_for_more_is_told_that_there_is_no_such_tool() -> None:
+    model = Watched(
+        [handed("half", background=False), handed("quarter"), last_text, last_text]
+    )
+    agent = Agent(
+        "editor", model=model, tools=[own], delegates=[worker("a"), worker("b")]
+    )
+
+    finished = await run(agent)
+
+    assert "there is no tool 'delegate_task'" in finished.output
+    assert len(finished.tree) == 2
+
+
+async def test_whoever_may_not_hand_on_has_no_tool_for_it() -> None:
+    model = Watched(["x"])
+
+    await run(Agent("solo", model=model, tools=[own]))
+
+    assert model.tools == ["own"]
+
+
+@pytest.mark.parametrize("copies", [True, False])
+async def test_a_child_sees_nothing_of_its_parents_history(copies: bool) -> None:
+    """No history, no memory: what it must know is in its goal and its context."""
+    model = Watched(
+        [ToolCall("own"), handed("part", context="Be brief.", background=False), "x"]
+    )
+    child = Watched(["done"])
+    if copies:
+        agent = Agent("editor", model=Either(model, child), tools=[own], copies=True)
+    else:
+        helper = Agent("helper", instructions="Help.", model=child)
+        agent = Agent(
+            "editor",
+            instructions="Know a secret.",
+            model=model,
+            tools=[own],
+            delegates=[helper],
+        )
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(agent, "the whole story, with a secret")
+
+    (request,) = child.requests
+    assert child.sent == [["part\n\nContext:\nBe brief."]]
+    assert isinstance(request.transcript[0], UserMessage)
+    assert "secret" not in request.instructions
+
+
+class Either:
+    """A model for an agent and its copies: those whose goal is a part have another script."""
+
+    name = "either"
+
+    def __init__(self, parent: ScriptedModel, child: ScriptedModel) -> None:
+        self._parent = parent
+        self._child = child
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        is_child = request.transcript[0].text.startswith("part")
+        return await (self._child if is_child else self._parent).answer(request)
+
+
+async def test_a_copy_is_found_again_after_a_crash() -> None:
+    def say(transcript: Transcript) -> Any:
+        if transcript[0].text.startswith("part"):
+            return "copied"
+        answered = any(isinstance(message, ToolMessage) for message in transcript)
+        return last_text(transcript) if answered else handed("part", background=True)
+
+    def agent(seconds: float) -> Agent:
+        model = ScriptedModel.always(say, seconds)
+        return Agent("editor", model=model, delegates=[worker("a"), worker("b")])
+
+    journal = MemoryJournal()
+    with trio.move_on_after(10):
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(agent(4)) as session:
+                await session.ask("go")
+                await trio.sleep_forever()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent(0), session=session.id) as again:
+            await again.wait_idle()
+
+            assert "copied" in again.replies.receive_nowait().text
+
+
+async def test_a_copy_promises_what_its_parent_promises() -> None:
+    model = ScriptedModel([handed("part", background=False), "no list", "[1]", "[2]"])
+    agent = Agent("editor", model=model, output=list[int], copies=True)
+
+    finished = await run(agent)
+
+    assert finished.output == [2]
+    (child,) = finished.tree.children(finished.tree.root)
+    assert finished.tree[child]["usage"].calls == 2  # one repair

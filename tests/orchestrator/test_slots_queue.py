@@ -1,0 +1,279 @@
+"""The queue for slots: bounded, fair, with positions that come true."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    ModelRequest,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+)
+from delegation import Rules
+from orchestrator import open_orchestrator
+from tests.kit import hand_on, worker
+from tests.orchestrator.slots_kit import (
+    LIST,
+    Gauge,
+    editor,
+    gauged,
+    goals,
+    going_on,
+    last_text,
+    run,
+)
+
+ANY = ToolCall("task", {"action": "wait", "mode": "any"})
+
+
+async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_on() -> (
+    None
+):
+    read: list[str] = []
+
+    def fewer(transcript: Transcript) -> ToolCall:
+        read.append(last_text(transcript))
+        return hand_on(*goals(2))
+
+    gauge = Gauge()
+    agent = editor(hand_on(*goals(3)), fewer, "end", delegates=[gauged(gauge)])
+
+    finished = await run(agent, live_children=2, queue=0)
+
+    assert "there is no room" in read[0]
+    assert "none was started" in read[0]
+    assert finished.output == "end"
+    assert finished.tree.counts() == {"succeeded": 3}
+    assert sorted(gauge.goals) == goals(2)
+
+
+async def test_a_queue_holds_so_many_and_no_more() -> None:
+    gauge = Gauge()
+    agent = editor(
+        hand_on(*goals(5)), hand_on(*goals(4)), "end", delegates=[gauged(gauge)]
+    )
+
+    finished = await run(agent, live_tasks=1, queue=3)
+
+    assert finished.tree.counts() == {"succeeded": 5}
+    assert gauge.peak == 1
+
+
+async def test_of_racing_calls_exactly_those_are_refused_for_which_there_is_no_room() -> (
+    None
+):
+    calls = [hand_on(goal, background=False) for goal in goals(10)]
+    answers: list[ToolMessage] = []
+
+    def count(transcript: Transcript) -> str:
+        answers.extend(m for m in transcript if isinstance(m, ToolMessage))
+        return "end"
+
+    gauge = Gauge()
+    finished = await run(
+        editor(calls, count, delegates=[gauged(gauge)]), live_children=3, queue=0
+    )
+
+    assert Counter(answer.failed for answer in answers) == {True: 7, False: 3}
+    assert finished.tree.counts() == {"succeeded": 4}
+    assert gauge.peak == 3
+
+
+async def test_racing_calls_in_the_background_are_refused_alike() -> None:
+    calls = [hand_on(goal, background=True) for goal in goals(10)]
+    answers: list[ToolMessage] = []
+
+    def count(transcript: Transcript) -> str:
+        answers[:] = [m for m in transcript if isinstance(m, ToolMessage)]
+        return "end"
+
+    gauge = Gauge()
+    agent = Agent(
+        "lead",
+        model=ScriptedModel([calls, *[count] * 10]),
+        delegates=[gauged(gauge)],
+    )
+    rules = Rules(detached=4, queue=2)
+    async with open_orchestrator(":memory:", rules=rules) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("go")
+            await session.wait_idle()
+
+    assert Counter(answer.failed for answer in answers) == {True: 4, False: 6}
+    assert gauge.peak == 4
+    assert len(gauge.goals) == 6
+
+
+async def test_racing_calls_never_pass_a_limit() -> None:
+    """Thirty tasks of ten calls in one answer, and every one of them runs."""
+    gauge = Gauge()
+    calls = [hand_on(*goals(3, 3 * call), background=False) for call in range(10)]
+
+    finished = await run(editor(calls, "end", delegates=[gauged(gauge)]), live_tasks=4)
+
+    assert finished.tree.counts() == {"succeeded": 31}
+    assert gauge.peak == 4
+    assert sorted(gauge.goals) == sorted(goals(30, 0))
+
+
+async def test_racing_sessions_have_their_own_room_each() -> None:
+    gauges = [Gauge() for _ in range(5)]
+    rules = Rules(live_tasks=3, detached=2)
+    async with open_orchestrator(":memory:", rules=rules) as orchestrator:
+
+        async def talk(gauge: Gauge) -> None:
+            model = going_on(
+                [
+                    hand_on(*goals(4), background=True),
+                    hand_on(*goals(4, 5), background=False),
+                    hand_on(*goals(4, 9), background=True),
+                ]
+            )
+            agent = Agent("lead", model=model, delegates=[gauged(gauge)])
+            async with orchestrator.open_session(agent) as session:
+                await session.ask("go")
+                await session.wait_idle()
+
+        async with trio.open_nursery() as nursery:
+            for gauge in gauges:
+                nursery.start_soon(talk, gauge)
+
+    assert {gauge.peak for gauge in gauges} == {3}
+    assert all(sorted(gauge.goals) == sorted(goals(12)) for gauge in gauges)
+
+
+async def test_parents_take_turns() -> None:
+    """Who asked for a hundred first does not keep the others waiting for all of them."""
+    started: list[str] = []
+
+    class Noting(ScriptedModel):
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            started.append(request.transcript[0].text[0])
+            await trio.sleep(1)
+            return await super().answer(request)
+
+    leaf = Agent("leaf", model=Noting.always("done"))
+
+    def parent(name: str, seconds: float, count: int) -> Agent:
+        tasks = hand_on(*(f"{name}{number}" for number in range(count)))
+
+        def say(transcript: Transcript) -> Any:
+            return "up" if len(transcript) > 1 else tasks
+
+        model = ScriptedModel.always(say, seconds)
+        return Agent(name, model=model, delegates=[leaf])
+
+    greedy, modest = parent("g", 0, 20), parent("m", 0.5, 8)
+    calls = [hand_on("x", agent="g"), hand_on("y", agent="m")]
+    await run(editor(calls, "end", delegates=[greedy, modest]), live_tasks=4)
+
+    # Each holds its own place; of the other two, each gets every second one.
+    modest_is_done = max(place for place, name in enumerate(started) if name == "m")
+    before_it = started[:modest_is_done].count("g")
+    assert started.count("m") == 8
+    assert before_it <= 8 + 4
+
+
+async def test_what_is_waited_for_takes_turns_with_what_runs_in_the_background() -> (
+    None
+):
+    gauge = Gauge()
+    model = going_on(
+        hand_on(*goals(8), background=True), hand_on("now", background=False)
+    )
+    agent = Agent("lead", model=model, delegates=[gauged(gauge)])
+    async with open_orchestrator(":memory:", rules=Rules(live_tasks=1)) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("go")
+            assert gauge.goals.index("now") <= 2
+            await session.wait_idle()
+
+    assert gauge.peak == 1
+    assert len(gauge.goals) == 9
+
+
+async def test_a_receipt_shows_the_position_and_a_list_shows_it_shrink() -> None:
+    read: list[Any] = []
+
+    def then(step: Any) -> Any:
+        def say(transcript: Transcript) -> Any:
+            read.append(json.loads(last_text(transcript)))
+            return step
+
+        return say
+
+    model = ScriptedModel(
+        [
+            hand_on(*goals(4), background=True),
+            then(LIST),
+            then(ANY),
+            then(LIST),
+            then(ANY),
+            then(LIST),
+            then("end"),
+            *["news"] * 9,
+        ]
+    )
+    agent = Agent("lead", model=model, delegates=[worker(seconds=10)])
+    async with open_orchestrator(":memory:", rules=Rules(detached=1)) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("go")
+            await session.wait_idle()
+
+    receipt, first, _, second, _, third = read
+    ids = [task["task_id"] for task in receipt["tasks"]]
+
+    def positions(told: Any) -> list[int | None]:
+        by_id = {task["task_id"]: task for task in told["tasks"]}
+        return [by_id[id_].get("position") for id_ in ids if id_ in by_id]
+
+    assert positions(receipt) == [None, 1, 2, 3]
+    assert positions(first) == [None, 1, 2, 3]
+    assert positions(second) == [None, None, 1, 2]
+    assert positions(third) == [None, None, None, 1]
+    assert [task["status"] for task in first["tasks"]] == ["running"] + ["queued"] * 3
+
+
+async def test_positions_come_true_between_two_lines() -> None:
+    """Who is shown a position starts after just so many others."""
+    gauge = Gauge(10)
+    look = ToolCall("task", {"action": "wait", "seconds": 1})
+    answers: list[Any] = []
+
+    def note(transcript: Transcript) -> str:
+        answers[:] = [
+            json.loads(message.text)
+            for message in transcript
+            if isinstance(message, ToolMessage)
+        ]
+        return "end"
+
+    model = ScriptedModel(
+        [
+            hand_on(*goals(4), background=True),
+            [hand_on(*goals(4, 5), background=False), look],
+            note,
+            *["news"] * 9,
+        ]
+    )
+    lead = Agent("lead", model=model, delegates=[gauged(gauge)])
+    async with open_orchestrator(":memory:", rules=Rules(live_tasks=1)) as orchestrator:
+        async with orchestrator.open_session(lead) as session:
+            await session.ask("go")
+            await session.wait_idle()
+
+    (seen,) = (answer for answer in answers if answer["status"] == "still_running")
+    positions = {
+        task["goal"]: task["position"]
+        for task in seen["running"]
+        if "position" in task and task["mode"] == "detached"
+    }
+    assert positions == {"part 2": 1, "part 3": 3, "part 4": 5}
+    for goal, position in positions.items():
+        assert gauge.goals[position] == goal

@@ -1,0 +1,305 @@
+"""The actions of the tool `task`: list, wait, result."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    ModelRequest,
+    ToolCall,
+    Transcript,
+)
+from delegation import Rules
+from orchestrator import (
+    MemoryJournal,
+    budget,
+    open_orchestrator,
+)
+from tests.kit import worker
+from tests.orchestrator.task_control_kit import (
+    Lead,
+    answers,
+    background,
+    control,
+    dispatched,
+    hold,
+    mail_in,
+    on_each,
+    on_the,
+    paused,
+    told_by,
+)
+
+
+async def test_a_list_says_what_each_task_does() -> None:
+    lead = Lead(background("10", "20"), control("list"))
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    listed = lead.read[1]["tasks"]
+
+    assert [task["path"] for task in listed] == ["/lead/worker[1]", "/lead/worker[2]"]
+    assert [task["goal"] for task in listed] == ["10", "20"]
+    assert {task["mode"] for task in listed} == {"detached"}
+    assert {task["status"] for task in listed} <= {"queued", "running"}
+    assert all(task["seconds"] >= 0 and task["tokens"] == 0 for task in listed)
+
+
+async def test_a_list_shows_what_runs_first_and_then_what_has_ended() -> None:
+    lead = Lead(
+        background("10", "50"), control("wait", mode="any"), control("list"), "on it"
+    )
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    listed = lead.read[2]["tasks"]
+
+    assert [(task["goal"], task["status"]) for task in listed] == [
+        ("50", "running"),
+        ("10", "succeeded"),
+    ]
+
+
+async def test_a_list_of_nothing_is_empty() -> None:
+    lead = Lead(control("list"))
+    await hold(Agent("lead", model=lead, delegates=[worker()]))
+
+    assert lead.read == [{"tasks": []}]
+
+
+async def test_a_list_shows_a_hundred_and_says_how_many_more_there_are() -> None:
+    goals = ["10"] * 60
+    lead = Lead([background(*goals), background(*goals)], control("list"))
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+
+    assert len(lead.read[2]["tasks"]) == 100
+    assert lead.read[2]["note"] == "20 more are not shown."
+
+
+async def test_waiting_for_all_brings_every_result_in_order() -> None:
+    lead = Lead(background("20", "10"), on_each("wait"))
+    session = await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    answer = lead.read[1]
+
+    assert answer["status"] == "completed"
+    assert [result["output"] for result in answer["results"]] == ["done 20", "done 10"]
+    assert "running" not in answer
+    assert lead.news == []
+    assert session.tree.counts() == {"succeeded": 3}
+    assert trio.current_time() == pytest.approx(20)
+
+
+async def test_waiting_for_any_brings_the_first_and_says_what_still_runs() -> None:
+    journal = MemoryJournal()
+    lead = Lead(background("20", "10"), on_each("wait", mode="any"), "one is there")
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]), journal)
+    answer = lead.read[1]
+
+    assert answer["status"] == "still_running"
+    assert [result["output"] for result in answer["results"]] == ["done 10"]
+    assert [task["goal"] for task in answer["running"]] == ["20"]
+    # What was not waited for still wakes the session, and only that.
+    assert len(lead.news) == 1
+    assert "done 20" in lead.news[0]
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+async def test_waiting_takes_no_longer_than_it_says() -> None:
+    lead = Lead(background("100"), on_each("wait", seconds=7), "later then")
+    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("go")
+            assert trio.current_time() == pytest.approx(7)
+            await session.wait_idle()
+
+    assert lead.read[1]["status"] == "still_running"
+    assert lead.read[1]["results"] == []
+    assert len(lead.news) == 1
+
+
+async def test_waiting_without_a_name_is_for_all_that_run() -> None:
+    lead = Lead(background("20", "10", "5"), control("wait"))
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+
+    assert [result["output"] for result in lead.read[1]["results"]] == [
+        "done 20",
+        "done 10",
+        "done 5",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["any", "all"])
+async def test_waiting_for_nothing_is_over_at_once(mode: str) -> None:
+    lead = Lead(control("wait", mode=mode))
+    agent = Agent("lead", model=lead, delegates=[worker()])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            with trio.fail_after(1000):
+                await session.ask("go")
+
+    assert lead.read == [{"status": "completed", "results": []}]
+    assert trio.current_time() == 0
+
+
+@pytest.mark.parametrize("mode", ["any", "all"])
+async def test_waiting_for_what_has_ended_is_over_at_once(mode: str) -> None:
+    lead = Lead(background("10"), on_each("wait"), on_each("wait", mode=mode))
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+
+    assert lead.read[2] == lead.read[1]
+    assert trio.current_time() == pytest.approx(10)
+
+
+async def test_a_result_is_read_on_page_by_page_without_loss() -> None:
+    text = "".join(f"line {number}\n" for number in range(15_000))
+
+    def next_page(transcript: Transcript) -> Any:
+        shown = answers(transcript)[1:]
+        output = shown[-1]["results"][0]["output"]
+        if "[" not in output:
+            return "end"
+        offset = int(output.rpartition("offset=")[2].partition(")")[0])
+        return control("result", *dispatched(transcript), offset=offset)
+
+    lead = Lead(background("a"), on_each("wait"), *[next_page] * 4)
+    helper = worker(says=text)
+    await hold(Agent("lead", model=lead, delegates=[helper]))
+    pages = [
+        answer["results"][0]["output"].partition("\n[")[0] for answer in lead.read[1:]
+    ]
+
+    assert len(pages) == -(-len(text) // 50_000)
+    assert "".join(pages) == text
+    assert f"of {len(text)} characters are left out here" in json.dumps(lead.read[1])
+
+
+async def test_reading_behind_the_end_of_a_result_gives_nothing() -> None:
+    lead = Lead(background("a"), on_each("wait"), on_each("result", offset=999))
+    await hold(Agent("lead", model=lead, delegates=[worker()]))
+
+    assert lead.read[2]["results"][0]["output"] == ""
+
+
+async def test_waiting_for_what_never_begins_is_over_when_that_is_known() -> None:
+    batch = ToolCall(
+        "delegate_task",
+        {
+            "tasks": [
+                {"goal": "no number", "label": "one"},
+                {"goal": "10", "label": "two", "depends_on": ["one"]},
+            ],
+            "background": True,
+        },
+    )
+    lead = Lead(batch, on_each("wait"))
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    results = {result["label"]: result for result in lead.read[1]["results"]}
+
+    assert results["one"]["status"] == "failed"
+    assert results["two"]["status"] == "refused"
+    assert "it needs 'one'" in results["two"]["error"]
+    assert lead.news == []
+
+
+async def test_looking_after_tasks_counts_as_no_task_and_needs_no_room() -> None:
+    lead = Lead(
+        background("10", "20"),
+        background("30"),
+        control("list"),
+        on_the(0, "wait"),
+        on_the(1, "cancel"),
+    )
+    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    rules = Rules(live_tasks=1, live_children=1, detached=1, queue=1)
+    async with open_orchestrator(":memory:", rules=rules) as orchestrator:
+        with budget(tasks=2):
+            async with orchestrator.open_session(agent) as session:
+                await session.ask("go")
+                await session.wait_idle()
+
+    assert "allows 2 tasks" in lead.read[1]
+    assert len(lead.read[2]["tasks"]) == 2
+    assert lead.read[3]["results"][0]["output"] == "done 10"
+    assert lead.read[4]["results"][0]["status"] == "cancelled"
+
+
+async def test_the_result_of_what_runs_is_that_it_runs() -> None:
+    lead = Lead(background("10"), on_each("result"), "later then")
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+
+    assert lead.read[1]["status"] == "still_running"
+    assert lead.read[1]["results"] == []
+    assert [task["goal"] for task in lead.read[1]["running"]] == ["10"]
+    assert len(lead.news) == 1
+
+
+async def test_a_result_can_be_read_as_often_as_one_likes() -> None:
+    journal = MemoryJournal()
+    lead = Lead(background("10"), on_each("wait"), *[on_each("result")] * 3)
+    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    await hold(agent, journal)
+
+    assert lead.read[1:] == [lead.read[1]] * 4
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+async def test_a_result_of_a_turn_long_ago_can_still_be_read() -> None:
+    lead = Lead(background("10"), "later", "news", on_each("result"))
+    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            await session.ask("go")
+            await session.wait_idle()
+            await session.ask("what was it?")
+
+    assert lead.read[-1]["results"][0]["output"] == "done 10"
+
+
+@pytest.mark.parametrize("action", ["result", "steer", "cancel"])
+async def test_who_is_meant_must_be_said(action: str) -> None:
+    lead = Lead(background("10"), control(action, message="hello"), "sorry")
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+
+    assert lead.read[1] == f"{action}: say which tasks are meant, in `ids`"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"action": "explode"},
+        {"action": "wait", "seconds": -1},
+        {"action": "wait", "mode": "some"},
+        {"action": "result", "ids": "t_1"},
+        {"action": "result", "ids": ["t_1"], "offset": -1},
+        {"action": "list", "session": "other"},
+        {},
+    ],
+)
+async def test_what_makes_no_sense_is_answered_and_harms_nobody(
+    arguments: dict[str, Any],
+) -> None:
+    lead = Lead(ToolCall("task", arguments))
+    session = await hold(Agent("lead", model=lead, delegates=[worker()]))
+
+    assert isinstance(lead.read[0], str)
+    assert session.tree.counts() == {"succeeded": 1}
+
+
+async def test_who_hands_nothing_on_has_nothing_to_look_after() -> None:
+    names: list[list[str]] = []
+
+    class Curious:
+        name = "curious"
+
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            await trio.lowlevel.checkpoint()
+            names.append([tool.name for tool in request.tools])
+            return AssistantMessage("ok")
+
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(Agent("alone", model=Curious()), "go")
+        team = Agent("lead", model=Curious(), delegates=[worker()])
+        await orchestrator.run(team, "go")
+
+    assert names == [[], ["delegate_task", "task"]]

@@ -1,0 +1,285 @@
+"""The end of a task reaches the model exactly once, also over crashes."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    ModelRequest,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    tool,
+)
+from delegation import Ending
+from delegation.events import (
+    Entry,
+    MessageReceived,
+    SessionOpened,
+    TaskRequested,
+    TaskSettled,
+    ToolAnswered,
+    TurnEnded,
+    TurnStarted,
+)
+from orchestrator import (
+    MemoryJournal,
+    open_orchestrator,
+)
+from tests.kit import facts
+from tests.orchestrator.task_control_kit import (
+    Lead,
+    answers,
+    background,
+    control,
+    dispatched,
+    hold,
+    mail_in,
+    on_each,
+    on_the,
+    paused,
+    told_by,
+)
+
+
+async def test_what_a_wait_has_told_is_not_told_again() -> None:
+    journal = MemoryJournal()
+    lead = Lead(background("10", "20"), on_each("wait"))
+    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    await hold(agent, journal)
+
+    assert len(facts(journal.entries, TurnStarted)) == 1
+    assert lead.news == []
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again() -> (
+    None
+):
+    @tool
+    async def think() -> str:
+        await trio.sleep(100)
+        return "thought"
+
+    journal = MemoryJournal()
+    lead = Lead(background("10", "20"), ToolCall("think"), on_the(0, "result"))
+    lead_agent = Agent(
+        "lead", model=Readable(lead), delegates=[paused("worker")], tools=[think]
+    )
+    await hold(lead_agent, journal)
+
+    # The other one was not read, and wakes the session.
+    assert len(lead.news) == 1
+    assert "done 20" in lead.news[0]
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+class Readable:
+    """A model that reads answers of tools which are no JSON."""
+
+    name = "readable"
+
+    def __init__(self, lead: Lead) -> None:
+        self._lead = lead
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        lead = self._lead
+        lead.told = [
+            said.text for said in request.transcript if isinstance(said, UserMessage)
+        ]
+        shown = [
+            said
+            for said in request.transcript
+            if not isinstance(said, ToolMessage) or said.text.startswith("{")
+        ]
+        lead.read = answers(shown)
+        return await lead._model.answer(
+            ModelRequest(
+                instructions=request.instructions,
+                transcript=shown,
+                tools=request.tools,
+                tell=request.tell,
+            )
+        )
+
+
+async def test_what_is_only_listed_is_still_told() -> None:
+    journal = MemoryJournal()
+    lead = Lead(
+        background("10", "20"),
+        on_the(1, "wait"),
+        control("list"),
+        "seen the list",
+    )
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]), journal)
+    listed = {task["goal"]: task["status"] for task in lead.read[2]["tasks"]}
+
+    assert listed == {"10": "succeeded", "20": "succeeded"}
+    assert len(lead.news) == 1
+    assert "done 10" in lead.news[0]
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+async def test_two_calls_at_once_may_ask_for_the_same_result() -> None:
+    journal = MemoryJournal()
+
+    def both(transcript: Transcript) -> Any:
+        ids = dispatched(transcript)
+        return [control("wait", *ids), control("wait", *ids), control("result", *ids)]
+
+    lead = Lead(background("10"), both)
+    await hold(Agent("lead", model=lead, delegates=[paused("worker")]), journal)
+
+    assert sorted(str(answer["status"]) for answer in lead.read[1:]) == [
+        "completed",
+        "completed",
+        "still_running",
+    ]
+    assert lead.news == []
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+async def test_a_wait_that_is_cancelled_has_told_nothing() -> None:
+    journal = MemoryJournal()
+    lead = Lead(background("10", "100"), on_each("wait"), "news")
+    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.ask, "go")
+                await trio.sleep(50)
+                await orchestrator.cancel(session.id)
+            await session.wait_idle()
+
+    assert len(lead.news) == 2
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+async def test_what_is_said_during_a_wait_makes_the_next_turn() -> None:
+    journal = MemoryJournal()
+    lead = Lead(background("10"), on_each("wait"), "there it is", "and hello")
+    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    replies: list[str] = []
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(agent) as session:
+
+            async def ask(text: str) -> None:
+                replies.append((await session.ask(text)).text)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, "go")
+                await trio.sleep(5)
+                nursery.start_soon(ask, "hello?")
+
+    assert replies == ["there it is", "and hello"]
+    assert told_by(journal.entries) == mail_in(journal.entries)
+
+
+def careful_team() -> Agent:
+    """Return a lead that waits for one, reads one, cancels one, and is woken by one.
+
+    It is a function of the transcript, so that it goes on wherever a crash left it.
+    """
+
+    def lead(transcript: Transcript) -> Any:
+        last = transcript[-1]
+        if isinstance(last, UserMessage) and last.text != "go":
+            return "woken"
+        done = answers(transcript)
+        ids = dispatched(transcript)
+        steps: list[Callable[[], Any]] = [
+            lambda: background("2", "4", "1000", "9"),
+            lambda: control("wait", *ids[:2], mode="any"),
+            lambda: control("wait", ids[1], seconds=1),
+            lambda: control("result", ids[0], ids[1]),
+            lambda: control("cancel", ids[2]),
+            lambda: control("list"),
+            lambda: "on it",
+        ]
+        return steps[len(done)]()
+
+    middle = paused("middle")
+    return Agent("lead", model=ScriptedModel.always(lead, 0.5), delegates=[middle])
+
+
+async def finish(entries: Sequence[Entry], lead: Agent) -> list[Entry]:
+    """Open a journal, say the message unless it was said, and wait until all is quiet."""
+    journal = MemoryJournal(entries)
+    opened = facts(entries, SessionOpened)
+    session_id = opened[0].session if opened else None
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(lead, session=session_id) as session:
+            if not facts(entries, MessageReceived):
+                await session.ask("go")
+            await session.wait_idle()
+            with suppress(trio.WouldBlock):
+                while True:
+                    session.replies.receive_nowait()
+    return journal.entries
+
+
+async def test_a_crash_after_any_entry_tells_each_end_exactly_once() -> None:
+    whole = await finish([], careful_team())
+    assert len(whole) > 30
+    assert sum(len(fact.mail) for fact in facts(whole, ToolAnswered)) == 3
+    for length in range(1, len(whole)):
+        entries = await finish(whole[:length], careful_team())
+
+        assert told_by(entries) == mail_in(entries), length
+        settled = Counter(fact.task for fact in facts(entries, TaskSettled))
+        asked = Counter(fact.request.id for fact in facts(entries, TaskRequested))
+        assert settled == asked, length
+        assert len(asked) == 4, length
+        endings = Counter(fact.outcome.ending for fact in facts(entries, TaskSettled))
+        assert endings == {Ending.SUCCEEDED: 3, Ending.CANCELLED: 1}, length
+        turns = facts(entries, TurnEnded)
+        assert all(turn.outcome.succeeded for turn in turns), length
+
+
+async def test_crash_upon_crash_tells_each_end_exactly_once() -> None:
+    entries = await finish([], careful_team())
+    for length in range(3, len(entries), 5):
+        cut = await finish(entries[:length], careful_team())
+        entries = await finish(cut[: length + 4], careful_team())
+
+        assert told_by(entries) == mail_in(entries), length
+
+
+async def test_a_turn_that_begins_anew_is_told_anew() -> None:
+    """A result that was read by what is forgotten has not been told to anybody."""
+
+    def lead(shown: list[str]) -> Agent:
+        def say(transcript: Transcript) -> Any:
+            shown.append("".join(said.text for said in transcript))
+            if not isinstance(transcript[-1], ToolMessage):
+                return "woken" if len(transcript) > 1 else background("2")
+            if len(answers(transcript)) == 2:
+                return "done"
+            return on_each("wait")(transcript)
+
+        return Agent(
+            "lead",
+            model=ScriptedModel.always(say, 1),
+            delegates=[paused("worker")],
+            on_restart="restart",
+        )
+
+    whole = await finish([], lead([]))
+    (told,) = (
+        index
+        for index, entry in enumerate(whole)
+        if isinstance(entry.event, ToolAnswered) and entry.event.mail
+    )
+    (first,) = facts(whole, TaskSettled)
+    shown: list[str] = []
+    entries = await finish(whole[: told + 1], lead(shown))
+
+    assert all(turn.outcome.succeeded for turn in facts(entries, TurnEnded))
+    assert any(first.task in text for text in shown)
