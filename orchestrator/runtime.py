@@ -27,10 +27,10 @@ from agents.redaction.command_environment import without_secret_variables
 from agents.redaction.redactor import Redactor, secret_values
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
 from delegation.events.approvals import ApprovalQuestion
-from orchestrator.doors.lifecycle import close_for_good
+from orchestrator.doors.approvals import answer_question
+from orchestrator.doors.lifecycle import close_session, release_agents
 from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
-from orchestrator.engine.approvals import answer_question as answer_ask
 from orchestrator.engine.approvals import open_questions
 from orchestrator.engine.model_events import TaskModelEvent
 from orchestrator.engine.shutdown import abandon, count_running, drain
@@ -169,7 +169,7 @@ class Orchestrator:
         await book.load_session(id_)
         if id_ not in book.ledger.sessions:
             raise UnknownIdError(f"there is no session {session!r}")
-        await close_for_good(self._services, book.ledger.sessions[id_])
+        await close_session(self._services, book.ledger.sessions[id_])
 
     @property
     def approvals(self) -> list[ApprovalQuestion]:
@@ -191,15 +191,7 @@ class Orchestrator:
         Raises:
             UnknownIdError: nobody waits for that answer any more.
         """
-        answer_ask(
-            self._services.book,
-            approval,
-            answer,
-            reason=reason,
-            by=by,
-            on_answered=self._services.executor.note_activity,
-        )
-        await self._services.book.wait_durable()
+        await answer_question(self._services, approval, answer, reason=reason, by=by)
 
     async def drain(self, seconds: float) -> bool:
         """Begin nothing new from now on, wait for what runs, and tell whether all has ended.
@@ -337,8 +329,9 @@ async def open_orchestrator(
         )
         async with open_services(
             book, roster, surroundings, new_task_id=_new_task_id
-        ) as house:
-            yield Orchestrator(house)
+        ) as services:
+            with release_agents(services):
+                yield Orchestrator(services)
 
 
 def default_journal(environ: Mapping[str, str]) -> Path:

@@ -1,4 +1,8 @@
-"""The port behind which every door stands."""
+"""The port of every door: where the replies of a session go.
+
+To add a door (a chat service, a mailbox): implement `Door`, connect it as `doors/lifecycle.py`
+shows, and post what comes in with `doors/inbound.py`. `doors/session.py` is the shortest example.
+"""
 
 from typing import Protocol
 
@@ -10,17 +14,21 @@ class Door(Protocol):
 
     @property
     def capability(self) -> DeliveryCapability:
-        """What it can deliver after a turn has ended. No door goes without saying."""
+        """What it can deliver after a turn has ended.
+
+        POLL and PUSH let tasks detach: their results come as replies of later turns. There is no
+        default, because a door that promises too much loses them.
+        """
         ...
 
     async def deliver(self, reply: Reply) -> None:
-        """Take a reply, and say `Turns.delivered` once somebody has really got it.
+        """Deliver a reply, and call `Turns.mark_delivered` once the receiver really has it.
 
-        A door that raises is asked again, later and later. What it never takes stays with the
-        session, and the next door is asked.
+        If this raises it is tried again, with growing pauses. A reply that is never marked stays
+        with the session, and goes to the next door.
         """
         ...
 
     def disconnect(self) -> None:
-        """Let go of everybody who waits: nothing will be said any more."""
+        """Release every caller that waits here: there will be no more replies."""
         ...

@@ -1,11 +1,11 @@
-"""The HTTP door: the only place where a request is given what it can be told later.
+"""The HTTP door: the only place that decides what can be delivered after a request.
 
-* It waits for its response   NONE   nobody listens afterwards, so everything is joined
-* It comes back for it        POLL   children detach, and the session ends with its tree
-* There is a webhook          PUSH   the same, and whoever registered it is called
+* the client waits for its response   NONE   nothing is delivered later, so every task is joined
+* the client polls for it             POLL   tasks detach, and the session ends with its tree
+* a webhook is registered             PUSH   the same, and the webhook is called
 
-No route says which: it calls one of the methods below, and the capability ends with the request or
-with the session that it opened.
+No route chooses a capability: it calls one of the methods below. The capability ends with the
+request, or with the session that the request opened.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,29 +21,34 @@ from delegation import (
     SessionId,
     SessionRecord,
 )
-from delegation.events import DoorClosed, DoorOpened, SessionOpened
-from orchestrator.budget_scope import current_grants
+from orchestrator.doors.door import Door
 from orchestrator.doors.inbound import (
     InboundRequest,
+    agent_with_client_tools,
     open_inbound_session,
     post_message,
 )
-from orchestrator.doors.lifecycle import close_for_good
-from orchestrator.doors.one_shot import begin_only_turn, take_only_turn
+from orchestrator.doors.lifecycle import (
+    close_session,
+    connect_door,
+    disconnect_door,
+    open_new_session,
+)
+from orchestrator.doors.one_shot import open_one_turn, take_only_turn
 from orchestrator.errors import ClosedError, UnknownIdError
 from orchestrator.services import Services
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
-"""Tells somebody of a reply, or raises."""
+"""Sends a reply to the webhook, or raises."""
 
 KIND: Final = "http"
-"""The label of every session that came in here: `run`, `response`, `chat` or `session`."""
+"""The label of every session of this door: `run`, `response`, `chat` or `session`."""
 CONVERSATION: Final = "session"
-"""The kind that goes on until somebody closes it; any other ends with what it was asked."""
+"""The kind that stays open until the client closes it; any other ends with its request."""
 
 
 class HttpDoor:
-    """Lets requests in, and looks after the sessions that outlive theirs."""
+    """Opens sessions for requests, and supervises those that outlive their request."""
 
     def __init__(
         self,
@@ -57,37 +62,31 @@ class HttpDoor:
         self._nursery = nursery
         self._push = push
         self._supervised: set[SessionId] = set()
-        """The sessions that somebody looks after now."""
+        """The sessions that this door is connected to."""
 
     def open_one_turn(
         self, request: InboundRequest, id_: SessionId | None = None
     ) -> SessionRecord:
-        """Open a session that ends with its request: `take` its turn, or leave that to `start`.
+        """Open a session that ends with its request, and begin its turn.
 
-        Its turn has begun with it: no crash can leave a session that somebody else takes up.
+        `run_turn` takes the turn within the request, `start_turn` beside it.
         """
-        session = open_inbound_session(
-            self._services, request, id_ or self._services.new_session_id()
-        )
-        begin_only_turn(self._services, session)
-        return session
+        return open_one_turn(self._services, request, id_)
 
     async def run_turn(self, session: SessionRecord) -> Outcome:
-        """Take the only turn of a session. Whoever cancels this cancels its tree."""
+        """Take the only turn of a session. Cancelling this cancels its tree."""
         return await take_only_turn(self._services, session)
 
     def start_turn(self, session: SessionRecord) -> None:
-        """Take the only turn of a session, also if whoever asked hangs up."""
+        """Take the only turn of a session, also after its client has hung up."""
         self._nursery.start_soon(self.run_turn, session)
 
     def open_background(
         self, request: InboundRequest, id_: SessionId | None = None
     ) -> SessionRecord:
         """Open a session that outlives its request, and ends with its tree."""
-        session = open_inbound_session(
-            self._services, request, id_ or self._services.new_session_id()
-        )
-        self._supervise(session)
+        session = open_inbound_session(self._services, request, id_)
+        self._supervise(session, agent_with_client_tools(request))
         return session
 
     def open_conversation(
@@ -96,35 +95,26 @@ class HttpDoor:
         labels: Mapping[str, str],
         id_: SessionId | None = None,
     ) -> SessionRecord:
-        """Open a session that somebody will `tell` things."""
-        book = self._services.book
-        book.require_accepting()
-        id_ = id_ or self._services.new_session_id()
-        self._services.registry.register_session(id_, agent)
-        try:
-            book.post(
-                SessionOpened(
-                    id_,
-                    agent.name,
-                    agent.budget,
-                    current_grants(),
-                    labels={**labels, KIND: CONVERSATION},
-                )
-            )
-        finally:
-            self._services.registry.unregister_session(id_)
-        return book.ledger.sessions[id_]
+        """Open a session that stays open until the client closes it: `receive` its messages."""
+        session = open_new_session(
+            self._services, agent, id_, labels={**labels, KIND: CONVERSATION}
+        )
+        # Until its first message it has nothing to do; `receive` registers the agent again.
+        self._services.registry.unregister_session(session.id)
+        return session
 
     def receive(self, session: SessionRecord, request: InboundRequest) -> int:
-        """Let a session have a message, and return the number of the fact that says so."""
+        """Post a message to a session, and return the sequence number of the fact."""
         self._services.book.require_accepting()
         if session.closed:
             raise ClosedError(f"session {session.id!r} was closed for good")
-        if session.id not in self._supervised:
-            self._services.registry.register_session(session.id, request.agent)
+        is_supervised = session.id in self._supervised
+        if not is_supervised:
+            # Before the first fact: an agent whose model is not available leaves no trace.
+            self._services.registry.require_models(request.agent)
         seq = post_message(self._services, request, session.id)
-        if session.id not in self._supervised:
-            self._supervise(session)
+        if not is_supervised:
+            self._supervise(session, request.agent)
         return seq
 
     def resume_sessions(self) -> list[SessionRecord]:
@@ -132,23 +122,22 @@ class HttpDoor:
 
         Returns those that wait for an agent that is not here.
         """
-        left: list[SessionRecord] = []
+        without_agent: list[SessionRecord] = []
         for session in list(self._services.book.ledger.sessions.values()):
-            is_left = not session.has_nothing_pending or (
+            is_unfinished = not session.has_nothing_pending or (
                 self._push and session.undelivered
             )
+            if not session.labels.get(KIND) or session.closed or not is_unfinished:
+                continue
             agent = self._agents.get(session.root.agent)
-            if not session.labels.get(KIND) or session.closed or not is_left:
-                continue
             if agent is None:
-                left.append(session)
-                continue
-            self._services.registry.register_session(session.id, agent)
-            self._supervise(session)
-        return left
+                without_agent.append(session)
+            else:
+                self._supervise(session, agent)
+        return without_agent
 
     async def find(self, session: str) -> SessionRecord:
-        """Return a session, which may be at rest, unless its owner has deleted it."""
+        """Return a session, idle ones included, unless its owner has deleted it."""
         id_ = SessionId(session)
         await self._services.book.load_session(id_)
         record = self._services.book.ledger.sessions.get(id_)
@@ -157,7 +146,7 @@ class HttpDoor:
         return record
 
     async def wait_over(self, session: SessionRecord) -> None:
-        """Wait until nothing of a session is left to be done, and all of that is durable."""
+        """Wait until a session has nothing left to do, and its facts are durable."""
         await trio.lowlevel.checkpoint()
         book = self._services.book
         while not is_over(session):
@@ -167,23 +156,22 @@ class HttpDoor:
         await book.wait_durable()
 
     async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
-        """End a session for good, and return when all of it has ended."""
-        await close_for_good(self._services, session, deleted=deleted)
+        """End a session for good, and return when all its tasks are settled."""
+        await close_session(self._services, session, deleted=deleted)
         await self._services.book.wait_durable()
 
-    def _supervise(self, session: SessionRecord) -> None:
-        """Look after a session as long as there is something to do in it."""
+    def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> None:
+        """Connect a door to a session for as long as there is something to do in it."""
         door = (
             _PollDoor(self._services, session)
             if self._push is None
             else _PushDoor(self._services, session, self._push)
         )
+        connect_door(self._services, session, agent, door)
         self._supervised.add(session.id)
-        self._services.turns.attach(session.id, door)
-        self._services.book.post(DoorOpened(session.id, door.capability))
-        self._nursery.start_soon(self._supervise_until_over, session)
+        self._nursery.start_soon(self._supervise_until_over, session, door)
 
-    async def _supervise_until_over(self, session: SessionRecord) -> None:
+    async def _supervise_until_over(self, session: SessionRecord, door: Door) -> None:
         book, turns = self._services.book, self._services.turns
         try:
             await turns.deliver(session)
@@ -191,19 +179,16 @@ class HttpDoor:
                 await book.wait_session_changed(session.id)
         finally:
             self._supervised.remove(session.id)
-            turns.detach(session.id)
-            self._services.registry.unregister_session(session.id)
-            if not book.closed:
-                book.post(DoorClosed(session.id))
+            disconnect_door(self._services, session, door)
 
 
 def is_over(session: SessionRecord) -> bool:
-    """Tell whether nothing of a session is left to be done."""
+    """Tell whether a session has nothing left to do."""
     return session.closed or (session.has_nothing_pending and session.turns > 0)
 
 
 class _PollDoor:
-    """The door of a session that somebody comes back for."""
+    """The door of a session whose client polls for its replies."""
 
     capability = DeliveryCapability.POLL
 
@@ -213,16 +198,16 @@ class _PollDoor:
 
     async def deliver(self, reply: Reply) -> None:
         await trio.lowlevel.checkpoint()
-        # That of a conversation waits in the inbox until somebody has taken it.
+        # A reply of a conversation stays in the inbox until the client takes it.
         if self._session.labels.get(KIND) != CONVERSATION:
             self._turns.mark_delivered(reply)
 
     def disconnect(self) -> None:
-        """Do nothing: nobody waits here."""
+        """Do nothing: no caller waits here."""
 
 
 class _PushDoor:
-    """The door of a session whose replies somebody else is told."""
+    """The door of a session whose replies go to a webhook."""
 
     capability = DeliveryCapability.PUSH
 
@@ -236,4 +221,4 @@ class _PushDoor:
         self._turns.mark_delivered(reply)
 
     def disconnect(self) -> None:
-        """Do nothing: nobody waits here."""
+        """Do nothing: no caller waits here."""

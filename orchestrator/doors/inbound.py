@@ -1,73 +1,69 @@
-"""What somebody outside wants of an agent, and how that enters the journal."""
+"""A message to an agent from outside, and how it enters the journal."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from agents import Agent, Pipeline, Tool, UserMessage, well_formed
 from delegation import SessionId, SessionRecord
-from delegation.events import MessageReceived, Said, SessionOpened
-from orchestrator.budget_scope import current_grants
+from delegation.events import MessageReceived, Said
+from orchestrator.doors.lifecycle import NO_STRINGS, open_new_session
 from orchestrator.services import Services
-
-NO_STRINGS: Final[Mapping[str, str]] = {}
 
 
 @attrs.frozen(kw_only=True)
 class InboundRequest:
-    """One message to an agent, with all that goes with it."""
+    """One message to an agent, with everything that a door adds to it."""
 
     agent: Agent[Any]
     message: UserMessage | None
-    """None goes on with the last thing in the history: what a tool answered."""
+    """None continues after the last message of the history: the result of a client's tool."""
     context: Mapping[str, str] = NO_STRINGS
-    """Where it comes from, by the names of `delegation.session_context`."""
+    """Where the message comes from, by the names of `delegation.session_context`."""
     instructions: str = ""
-    """What holds for this turn, besides what the agent is told always."""
+    """Instructions for this turn, in addition to the agent's own."""
     history: tuple[Said, ...] = ()
-    """What was said elsewhere before."""
+    """The messages of a conversation that took place elsewhere."""
     labels: Mapping[str, str] = NO_STRINGS
-    """By what whoever asks knows the session again."""
+    """Strings by which the client finds the session again."""
     tools: tuple[Tool, ...] = ()
-    """What whoever asks runs itself."""
+    """Tools that the client runs itself."""
     attended: bool = False
-    """Somebody is there to be asked for approval meanwhile."""
+    """A person answers approval questions while the caller waits."""
 
 
 def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
-    """Return what an agent is told to do: text, or of a pipeline whatever it takes."""
+    """Return the first message about a goal: a text, or the input of a pipeline as one."""
     text = agent.as_goal(goal) if isinstance(agent, Pipeline) else goal
     return UserMessage(well_formed(text))
 
 
 def open_inbound_session(
-    services: Services, request: InboundRequest, id_: SessionId
+    services: Services, request: InboundRequest, id_: SessionId | None = None
 ) -> SessionRecord:
-    """Open a session for somebody who asks, and let it have the message."""
-    services.book.require_accepting()
-    agent = request.agent
-    if request.tools:
-        agent = attrs.evolve(agent, tools=(*agent.tools, *request.tools))
-    # Before the first fact: an agent whose model cannot be had leaves no trace.
-    services.registry.register_session(id_, agent)
-    services.book.post(
-        SessionOpened(
-            id_,
-            agent.name,
-            agent.budget,
-            current_grants(),
-            attended=request.attended,
-            history=request.history,
-            labels=request.labels,
-        )
+    """Open a session for a request, and post its message."""
+    session = open_new_session(
+        services,
+        agent_with_client_tools(request),
+        id_,
+        history=request.history,
+        labels=request.labels,
+        attended=request.attended,
     )
-    post_message(services, request, id_)
-    return services.book.ledger.sessions[id_]
+    post_message(services, request, session.id)
+    return session
+
+
+def agent_with_client_tools(request: InboundRequest) -> Agent[Any]:
+    """Return the agent of a request, with the tools that the client runs itself."""
+    if not request.tools:
+        return request.agent
+    return attrs.evolve(request.agent, tools=(*request.agent.tools, *request.tools))
 
 
 def post_message(services: Services, request: InboundRequest, id_: SessionId) -> int:
-    """Let a session have a message, and return the number of the fact that says so."""
+    """Post the message of a request to a session, and return the sequence number of the fact."""
     message = UserMessage("") if request.message is None else request.message
     services.book.post(
         MessageReceived(

@@ -1,19 +1,144 @@
-"""Ending a session for good."""
+"""How a session is opened, connected to a door, and closed: one way, for every kind of door.
 
-from delegation import SessionRecord
-from delegation.events import SessionClosed
+    session = open_new_session(services, agent)              # or, to go on with an old one:
+    session = await reopen_session(services, agent, id_)
+    connect_door(services, session, agent, door)             # replies go to `door.deliver`
+    await services.turns.deliver(session)                    # those that no earlier door took
+    post_message(services, request, session.id)              # in `doors/inbound.py`; any number
+    disconnect_door(services, session, door)                 # its turn and its tasks run on
+    await close_session(services, session)                   # it ends for good
+
+The agent of a session is registered before its first fact, and stays so for as long as the session
+has a door, a turn or an unfinished task (`release_agents`). No door unregisters it.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from agents import Agent
+from delegation import DeliveryCapability, Encoded, SessionId, SessionRecord
+from delegation.events import (
+    DoorClosed,
+    DoorOpened,
+    Entry,
+    Said,
+    SessionClosed,
+    SessionOpened,
+    TaskSettled,
+    TurnEnded,
+)
+from orchestrator.budget_scope import current_grants
+from orchestrator.doors.door import Door
+from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.services import Services
 
+NO_STRINGS: Final[Mapping[str, str]] = {}
+_LAST_FACTS: Final = frozenset({DoorClosed, TaskSettled, TurnEnded})
+"""The facts after which a session may need its agent no more."""
 
-async def close_for_good(
-    services: Services, session: SessionRecord, *, deleted: bool = False
-) -> None:
-    """Cancel all that a session does, drop what it was not told, and let the journal say so.
+
+def open_new_session(
+    services: Services,
+    agent: Agent[Any],
+    id_: SessionId | None = None,
+    *,
+    history: tuple[Said, ...] = (),
+    labels: Mapping[str, str] = NO_STRINGS,
+    attended: bool = False,
+) -> SessionRecord:
+    """Register an agent, and open a session with it. Connect a door or begin a turn at once.
 
     Args:
-        house: where it is.
-        session: which.
-        deleted: it is shown to nobody any more.
+        services: the parts of the orchestrator.
+        agent: the agent that takes the session's turns.
+        id_: the session's id, where the caller has chosen it.
+        history: the messages of a conversation that took place elsewhere.
+        labels: strings by which the client finds the session again.
+        attended: a person answers approval questions, whatever the door can deliver.
+
+    Raises:
+        ClosedError: the orchestrator is stopping.
+    """
+    services.book.require_accepting()
+    id_ = services.new_session_id() if id_ is None else id_
+    # Before the first fact: an agent whose model is not available leaves no trace.
+    services.registry.register_session(id_, agent)
+    try:
+        services.book.post(
+            SessionOpened(
+                id_,
+                agent.name,
+                agent.budget,
+                current_grants(),
+                attended=attended,
+                history=history,
+                labels=labels,
+            )
+        )
+    except BaseException:
+        services.registry.unregister_session(id_)
+        raise
+    return services.book.ledger.sessions[id_]
+
+
+async def reopen_session(
+    services: Services, agent: Agent[Any], id_: SessionId
+) -> SessionRecord:
+    """Load a session that has no door, to connect another one.
+
+    Raises:
+        UnknownIdError: there is no such session, or it has another agent.
+        SessionOpenError: it has a door, or its caller waits inside its only turn.
+        ClosedError: it was closed for good, or the orchestrator is stopping.
+    """
+    services.book.require_accepting()
+    await services.book.load_session(id_)
+    session = services.book.ledger.sessions.get(id_)
+    if session is None:
+        raise UnknownIdError(f"there is no session {id_!r}")
+    if session.closed:
+        raise ClosedError(f"session {id_!r} was closed for good")
+    if session.door is not None:
+        raise SessionOpenError(f"session {id_!r} is open already")
+    if session.turn is not None and session.turn.capability is DeliveryCapability.NONE:
+        raise SessionOpenError(f"run {id_!r} is under way, and its caller waits for it")
+    if session.root.agent != agent.name:
+        raise UnknownIdError(
+            f"session {id_!r} talks to agent {session.root.agent!r}, not to {agent.name!r}"
+        )
+    return session
+
+
+def connect_door(
+    services: Services, session: SessionRecord, agent: Agent[Any], door: Door
+) -> None:
+    """Send the replies of a session to a door from now on, and wake it if it has mail.
+
+    Await `services.turns.deliver(session)` next: there may be replies that no earlier door took.
+    """
+    services.registry.register_session(session.id, agent)
+    services.turns.attach(session.id, door)
+    services.book.post(DoorOpened(session.id, door.capability))
+
+
+def disconnect_door(services: Services, session: SessionRecord, door: Door) -> None:
+    """Take a session's door away. Its turn and its tasks run on; replies wait for the next door."""
+    door.disconnect()
+    services.turns.detach(session.id)
+    if not services.book.closed:
+        services.book.post(DoorClosed(session.id))
+
+
+async def close_session(
+    services: Services, session: SessionRecord, *, deleted: bool = False
+) -> None:
+    """End a session for good: cancel what runs in it, and drop its unread mail.
+
+    Args:
+        services: the parts of the orchestrator.
+        session: the session.
+        deleted: no client may find it any more.
     """
     if not session.closed or (deleted and not session.deleted):
         services.book.post(
@@ -22,3 +147,32 @@ async def close_for_good(
     services.turns.disconnect(session.id)
     await services.delegator.cancel([session.root.id, *session.unsettled_detached])
     await services.background.end_commands_of(session.root.id, "its session was closed")
+
+
+@contextmanager
+def release_agents(services: Services) -> Generator[None]:
+    """Unregister the agent of each session once nothing of it can run any more.
+
+    It follows the facts: a task may outlive its door by hours, and the door does not wait for it.
+    """
+
+    def release(entry: Entry, _encoded: Encoded) -> None:
+        if type(entry.event) in _LAST_FACTS:
+            session = services.book.ledger.sessions.get(entry.session)
+            if session is not None and not _needs_agent(session):
+                services.registry.unregister_session(session.id)
+
+    services.book.subscribers.append(release)
+    try:
+        yield
+    finally:
+        services.book.subscribers.remove(release)
+
+
+def _needs_agent(session: SessionRecord) -> bool:
+    # An interrupted turn is resumed by the next door, which registers the agent again.
+    return (
+        session.door is not None
+        or session.root.is_running
+        or bool(session.unsettled_detached)
+    )

@@ -1,7 +1,6 @@
-"""One goal, one answer: a session that ends with its only turn.
+"""One goal, one answer: a session without a door that ends with its only turn.
 
-Whoever asks waits inside the call. There is nobody to tell anything afterwards, so everything
-that is delegated is joined.
+The caller waits inside the call. Nothing can be delivered afterwards, so every task is joined.
 """
 
 from typing import Any, Final, Generic, TypeVar
@@ -27,7 +26,7 @@ CAPABILITY: Final = DeliveryCapability.NONE
 
 @attrs.frozen(kw_only=True)
 class Run(Generic[OutputT_co]):
-    """A goal that was worked on, and what came of it."""
+    """A goal, its outcome, and the tree of the tasks that it took."""
 
     id: SessionId
     agent: Agent[OutputT_co]
@@ -36,10 +35,10 @@ class Run(Generic[OutputT_co]):
 
     @property
     def output(self) -> OutputT_co:
-        """The final answer, as the type that the agent promises.
+        """The final answer, as the agent's output type.
 
         Raises:
-            RunFailedError: there is none, because the run did not succeed.
+            RunFailedError: the run did not succeed.
         """
         if not self.outcome.succeeded:
             raise RunFailedError(f"/{self.agent.name}", self.outcome)
@@ -59,28 +58,31 @@ async def run_once(
     *,
     attended: bool = False,
 ) -> Run[Any]:
-    """Run an agent on a goal, and return when its whole tree has ended."""
-    asked = InboundRequest(
+    """Run an agent on a goal, and return when its whole tree is settled."""
+    request = InboundRequest(
         agent=agent,
         message=attrs.evolve(goal_message(agent, goal), parts=parts),
         context=session_strings(),
         attended=attended,
     )
-    session = open_inbound_session(services, asked, services.new_session_id())
-    begin_only_turn(services, session)
+    session = open_one_turn(services, request)
     outcome = await take_only_turn(services, session)
     return Run(id=session.id, agent=agent, outcome=outcome, tree=session.tree)
 
 
-def begin_only_turn(services: Services, session: SessionRecord) -> None:
-    """Begin the turn of a session that nobody can tell anything later."""
+def open_one_turn(
+    services: Services, request: InboundRequest, id_: SessionId | None = None
+) -> SessionRecord:
+    """Open a session without a door, and begin its only turn in the same step.
+
+    No crash can leave a session between the two that another door would take up.
+    """
+    session = open_inbound_session(services, request, id_)
     services.turns.begin(session, CAPABILITY)
+    return session
 
 
 async def take_only_turn(services: Services, session: SessionRecord) -> Outcome:
-    """See the turn of such a session end."""
-    try:
-        with outside_pipeline():
-            return await services.turns.take(session)
-    finally:
-        services.registry.unregister_session(session.id)
+    """Run the turn of such a session until it ends. Cancelling this cancels its tree."""
+    with outside_pipeline():
+        return await services.turns.take(session)

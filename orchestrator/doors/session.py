@@ -1,4 +1,4 @@
-"""A conversation in Python that can be told something at any time."""
+"""The door for Python programs: a conversation that takes messages at any time."""
 
 import math
 from collections.abc import AsyncGenerator
@@ -8,31 +8,43 @@ from typing import Any
 import trio
 
 from agents import Agent, Part, UserMessage, well_formed
-from delegation import DeliveryCapability, Reply, SessionId, Tree
-from delegation.events import DoorClosed, DoorOpened, MessageReceived, SessionOpened
+from delegation import (
+    DeliveryCapability,
+    Reply,
+    SessionId,
+    SessionRecord,
+    Tree,
+)
+from delegation.events import MessageReceived
 from delegation.events.approvals import ApprovalId, ApprovalQuestion
 from delegation.session_context import session_strings
 from orchestrator.budget_scope import current_grants
-from orchestrator.engine.approvals import answer_question as answer_ask
+from orchestrator.doors.approvals import answer_question
+from orchestrator.doors.lifecycle import (
+    connect_door,
+    disconnect_door,
+    open_new_session,
+    reopen_session,
+)
 from orchestrator.engine.approvals import open_questions
-from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
+from orchestrator.errors import ClosedError
 from orchestrator.services import Services
 
 
 class Session:
-    """Somebody to talk to. `Orchestrator.open_session` opens it."""
+    """A conversation with an agent. `Orchestrator.open_session` opens it."""
 
     capability = DeliveryCapability.PUSH
 
-    def __init__(self, services: Services, id: SessionId) -> None:  # noqa: A002 (the word of the domain)
-        self.id = id
+    def __init__(self, services: Services, record: SessionRecord) -> None:
+        self.id = record.id
         self._services = services
-        self._record = services.book.ledger.sessions[id]
+        self._record = record
         self._pending: dict[int, _PendingReply] = {}
         self.replies = Replies(services)
-        """What the session says without having been asked: the replies of woken turns."""
+        """The replies of turns that mail has woken, and that no `ask` waits for."""
         self.asks = ApprovalQuestions(services, self)
-        """What somebody is asked to approve, each once: `answer` it."""
+        """The approval questions of the session, each once: `answer` them."""
 
     @property
     def tree(self) -> Tree:
@@ -40,21 +52,22 @@ class Session:
         return self._record.tree
 
     async def ask(self, text: str, *parts: Part, workspace: str = "") -> Reply:
-        """Say something, and wait for the reply of the turn that reads it.
+        """Send a message, and wait for the reply of the turn that reads it.
 
-        If this is cancelled the message stays said, and its reply comes on `replies`.
+        If this is cancelled the message stays posted, and its reply comes on `replies`.
 
         Args:
-            text: what to say.
+            text: the message.
             parts: images and files that go with it.
-            workspace: the folder that this very message is about, and that tools work in; it may
-                change from one to the next, so it is said with each.
+            workspace: the folder that this message is about, and that tools work in; it may change
+                from one message to the next.
         """
         book = self._services.book
         self._require_open()
         book.require_accepting()
-        said = f"[Workspace: {workspace}]\n{text}" if workspace else text
-        message = UserMessage(well_formed(said), parts)
+        if workspace:
+            text = f"[Workspace: {workspace}]\n{text}"
+        message = UserMessage(well_formed(text), parts)
         context = session_strings()
         book.post(
             MessageReceived(
@@ -67,46 +80,31 @@ class Session:
             )
         )
         seq = book.ledger.last_seq
-        question = self._pending[seq] = _PendingReply()
+        pending = self._pending[seq] = _PendingReply()
         is_taken = False
         try:
-            reply = await question.wait_reply()
+            reply = await pending.wait_reply()
             is_taken = True
         finally:
             del self._pending[seq]
-            if question.reply is not None and not is_taken:
-                # Answered in the very moment in which nobody waits any more.
-                self.replies.put(question.reply)
+            if pending.reply is not None and not is_taken:
+                # The reply came in the moment in which this was cancelled.
+                self.replies.put(pending.reply)
         self._services.turns.mark_delivered(reply)
         return reply
 
     async def answer(
         self, approval: str, answer: str, *, reason: str = "", by: str = ""
     ) -> None:
-        """Say whether a call of this session may be run. The first answer holds.
-
-        Args:
-            approval: which one: its id.
-            answer: `"once"`; `"task"`, for the same in this task and below it; `"session"`, for
-                the same in this session; or `"deny"`.
-            reason: why, for the agent to read.
-            by: who says so.
-        """
+        """Answer an approval question of this session, as `Orchestrator.answer` does."""
         self._require_open()
-        answer_ask(
-            self._services.book,
-            approval,
-            answer,
-            reason=reason,
-            by=by,
-            session=self.id,
-            on_answered=self._services.executor.note_activity,
+        await answer_question(
+            self._services, approval, answer, reason=reason, by=by, session=self.id
         )
-        await self._services.book.wait_durable()
 
     @property
     def open_asks(self) -> list[ApprovalQuestion]:
-        """What somebody is asked to approve now, oldest first."""
+        """The approval questions that are open now, oldest first."""
         return open_questions(self._services.book, self.id)
 
     async def wait_idle(self) -> None:
@@ -115,7 +113,7 @@ class Session:
         By then every reply of a woken turn is on `replies`.
 
         Raises:
-            ClosedError: the orchestrator stops, and what is left is for the next time.
+            ClosedError: the orchestrator stops, and the next process does what is left.
         """
         await trio.lowlevel.checkpoint()
         book = self._services.book
@@ -136,17 +134,17 @@ class Session:
                 await book.wait_session_changed(self.id)
 
     async def deliver(self, reply: Reply) -> None:
-        asked = [self._pending[seq] for seq in reply.read if seq in self._pending]
-        for question in asked:
-            question.set_reply(reply)
-        if not asked:
+        pending = [self._pending[seq] for seq in reply.read if seq in self._pending]
+        for each in pending:
+            each.set_reply(reply)
+        if not pending:
             self.replies.put(reply)
         await trio.lowlevel.checkpoint()
 
     def disconnect(self) -> None:
         self.replies.close()
-        for question in self._pending.values():
-            question.close()
+        for pending in self._pending.values():
+            pending.close()
 
     def _require_open(self) -> None:
         if self.replies.closed:
@@ -154,10 +152,10 @@ class Session:
 
 
 class Replies(trio.abc.ReceiveChannel[Reply]):
-    """The replies that nobody asked for, oldest first.
+    """The replies that no `ask` waits for, oldest first.
 
-    A reply counts as delivered when it is received here; until then the journal keeps it, and the
-    session gives it again when it is opened again.
+    A reply counts as delivered when it is received here. Until then it stays undelivered, and comes
+    again when the session is opened again.
     """
 
     def __init__(self, services: Services) -> None:
@@ -166,7 +164,7 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
         self.closed = False
 
     def put(self, reply: Reply) -> None:
-        # After the door is closed it stays undelivered, and is for the next one.
+        # After the door is closed the reply stays undelivered, and goes to the next one.
         if not self.closed:
             self._send.send_nowait(reply)
 
@@ -189,7 +187,7 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
     def close(self) -> None:
         self.closed = True
         self._send.close()
-        # What nobody has received is for the next door.
+        # Replies that were not received go to the next door.
         self._receive.close()
 
     async def aclose(self) -> None:
@@ -198,26 +196,26 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
 
 
 class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
-    """What somebody is asked to approve in a session, oldest first.
+    """The approval questions of a session, oldest first.
 
-    What was not answered is asked again when the session is opened again.
+    Questions without an answer come again when the session is opened again.
     """
 
     def __init__(self, services: Services, session: Session) -> None:
         self._services = services
         self._session = session
-        self._seen: set[ApprovalId] = set()
+        self._received: set[ApprovalId] = set()
 
     async def receive(self) -> ApprovalQuestion:
         """Wait for the next question that is still open."""
         await trio.lowlevel.checkpoint()
         while not self._session.replies.closed:
-            asks = self._session.open_asks
-            self._seen &= {ask.id for ask in asks}
-            for ask in asks:
-                if ask.id not in self._seen:
-                    self._seen.add(ask.id)
-                    return ask
+            questions = self._session.open_asks
+            self._received &= {question.id for question in questions}
+            for question in questions:
+                if question.id not in self._received:
+                    self._received.add(question.id)
+                    return question
             await self._services.book.wait_session_changed(self._session.id)
         raise trio.EndOfChannel
 
@@ -231,17 +229,17 @@ class _PendingReply:
 
     def __init__(self) -> None:
         self.reply: Reply | None = None
-        self._over = trio.Event()
+        self._done = trio.Event()
 
     def set_reply(self, reply: Reply) -> None:
         self.reply = reply
-        self._over.set()
+        self._done.set()
 
     def close(self) -> None:
-        self._over.set()
+        self._done.set()
 
     async def wait_reply(self) -> Reply:
-        await self._over.wait()
+        await self._done.wait()
         if self.reply is None:
             raise ClosedError("the session was closed before it had answered")
         return self.reply
@@ -249,52 +247,22 @@ class _PendingReply:
 
 @asynccontextmanager
 async def open_session(
-    services: Services,
-    agent: Agent[Any],
-    id: SessionId | None,  # noqa: A002
+    services: Services, agent: Agent[Any], id_: SessionId | None
 ) -> AsyncGenerator[Session]:
     """Open a new session, or go on with an old one.
 
-    Leaving only closes the door: a turn or a task that runs goes on, and what comes of it is
-    told when the session is opened again.
+    Leaving only closes the door: a turn or a task that runs goes on, and its result is delivered
+    when the session is opened again.
     """
-    book = services.book
-    book.require_accepting()
-    is_new = id is None
-    if id is not None:
-        await book.load_session(id)
-    id = services.new_session_id() if id is None else id  # noqa: A001
-    if not is_new:
-        _require_openable(services, id, agent)
-    # Before the first fact: an agent whose model cannot be had leaves no trace.
-    services.registry.register_session(id, agent)
-    if is_new:
-        book.post(SessionOpened(id, agent.name, agent.budget, current_grants()))
-    session = Session(services, id)
-    services.turns.attach(id, session)
-    book.post(DoorOpened(id, session.capability))
+    if id_ is None:
+        record = open_new_session(services, agent)
+    else:
+        record = await reopen_session(services, agent, id_)
+    session = Session(services, record)
+    connect_door(services, record, agent, session)
     try:
-        await book.wait_durable()
-        await services.turns.deliver(book.ledger.sessions[id])
+        await services.book.wait_durable()
+        await services.turns.deliver(record)
         yield session
     finally:
-        session.disconnect()
-        services.turns.detach(id)
-        if not book.closed:
-            book.post(DoorClosed(id))
-
-
-def _require_openable(services: Services, id: SessionId, agent: Agent[Any]) -> None:  # noqa: A002
-    record = services.book.ledger.sessions.get(id)
-    if record is None:
-        raise UnknownIdError(f"there is no session {id!r}")
-    if record.closed:
-        raise ClosedError(f"session {id!r} was closed for good")
-    if record.door is not None:
-        raise SessionOpenError(f"session {id!r} is open already")
-    if record.turn is not None and record.turn.capability is DeliveryCapability.NONE:
-        raise SessionOpenError(f"run {id!r} is under way, and whoever began it waits")
-    if record.root.agent != agent.name:
-        raise UnknownIdError(
-            f"session {id!r} talks to agent {record.root.agent!r}, not to {agent.name!r}"
-        )
+        disconnect_door(services, record, session)

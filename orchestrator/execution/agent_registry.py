@@ -60,15 +60,15 @@ class AgentRegistry:
 
     def register_session(self, session: SessionId, agent: Agent[Any]) -> None:
         """Say who a session talks to. Everybody's model must be there before a cent is spent."""
-        self._require_models(agent)
+        self.require_models(agent)
         self._session_agents[session] = agent
 
     def unregister_session(self, session: SessionId) -> None:
-        del self._session_agents[session]
+        self._session_agents.pop(session, None)
 
     def register_child(self, task: TaskId, agent: Agent[Any]) -> None:
         """Say who does a task that a pipeline delegates."""
-        self._require_models(agent)
+        self.require_models(agent)
         self._child_agents[task] = agent
 
     def unregister_child(self, tasks: Iterable[TaskId]) -> None:
@@ -76,7 +76,8 @@ class AgentRegistry:
         for task in tasks:
             self._child_agents.pop(task, None)
 
-    def _require_models(self, agent: Agent[Any]) -> None:
+    def require_models(self, agent: Agent[Any]) -> None:
+        """Raise unless the models of an agent and of all that it may delegate to are available."""
         for everybody in _reachable_agents(agent):
             self.model_of(everybody)
             self._has_rules |= bool(everybody.approve)

@@ -86,9 +86,10 @@ async def fork_run(
     record.require_replayable(agent)
     parting = find_task(record, task)
     id_ = services.new_session_id()
-    services.registry.register_session(id_, agent)
+    services.registry.require_models(agent)
     # In one step: nobody begins anything before all of it is there.
     _SessionCopy(services, record, id_).post(agent, parting)
+    services.registry.register_session(id_, agent)
     session = book.ledger.sessions[id_]
     is_awaited = (
         record.is_one_shot
@@ -100,10 +101,7 @@ async def fork_run(
     else:
         if session.turn is None:
             services.turns.begin(session, DeliveryCapability.NONE)
-        try:
-            await services.turns.take(session)
-        finally:
-            services.registry.unregister_session(id_)
+        await services.turns.take(session)
     assert session.last_outcome is not None, "a turn has ended"
     return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree)
 

@@ -1,8 +1,8 @@
-"""Finds routes that let somebody in by themselves, in the source of their modules.
+"""Finds routes that open sessions without the HTTP door, in the source of their modules.
 
-A request is given what it can be told later in one place, `orchestrator/doors/http.py`. A route
-asks that door, and does nothing of what the door does: this looks for just that, in the module of
-each handler and in all of the server that it imports.
+One place decides what can be delivered after a request: `orchestrator/doors/http.py`. A route calls
+that door, and does nothing that the door does. This looks for such calls in the module of each
+handler, and in every module of the server that it imports.
 """
 
 import ast
@@ -17,26 +17,31 @@ from delegation.events import Event
 from orchestrator.server.operation import Operation
 
 SERVER: Final = "orchestrator.server"
-ROOMS: Final = frozenset(
+FORBIDDEN_MODULES: Final = frozenset(
     {
-        "orchestrator.execution.local",
-        "orchestrator.engine.delegator",
+        "orchestrator.doors.lifecycle",
         "orchestrator.doors.one_shot",
         "orchestrator.doors.session",
-        "orchestrator.services",
+        "orchestrator.engine.delegator",
         "orchestrator.engine.turns",
+        "orchestrator.execution.local",
     }
 )
-"""Where turns are begun: nothing of these is a route's."""
+"""The modules that open sessions, connect doors and begin turns."""
 NAMES: Final = frozenset(
     {
         "HttpDoor",
         "Origin",
-        "begin_only_turn",
         "bind_session",
         "clear_session_vars",
+        "close_session",
+        "connect_door",
+        "disconnect_door",
+        "open_new_session",
         "open_orchestrator",
+        "open_services",
         "open_session",
+        "reopen_session",
         "reset_session_vars",
         "run_once",
         "set_current_session_id",
@@ -44,7 +49,7 @@ NAMES: Final = frozenset(
         "take_only_turn",
     }
 )
-"""What nobody but a door calls."""
+"""The functions and classes that only a door calls."""
 VERBS: Final = {
     "inbound": {"open_inbound_session", "post_message"},
     "book": {"admit", "post", "record"},
@@ -54,15 +59,15 @@ VERBS: Final = {
     "registry": {"register_child", "register_session", "unregister_session"},
     "turns": {"attach", "begin", "deliver", "detach", "take", "take_and_reply"},
 }
-"""What nobody but a door does with the parts of the house."""
+"""The methods of each service that only a door calls."""
 CAPABILITY: Final = "DeliveryCapability"
-ASKED: Final = "orchestrator.doors.inbound"
+INBOUND: Final = "orchestrator.doors.inbound"
 EVENTS: Final = "delegation.events"
 FACTS: Final = frozenset(kind.__name__ for kind in get_args(Event))
 
 
 def breaches_of(operations: Iterable[Operation]) -> list[str]:
-    """Return what routes do that only the door may do: where, and what."""
+    """Return the calls in routes that only the door may make, each with its place."""
     found: dict[str, None] = {}
     seen: set[str] = set()
     for operation in operations:
@@ -73,7 +78,7 @@ def breaches_of(operations: Iterable[Operation]) -> list[str]:
 
 
 def breaches_in(source: str) -> list[str]:
-    """Return what a module does that only the door may do, by line."""
+    """Return the calls in a module that only the door may make, each with its line."""
     tree = ast.parse(source)
     facts = {
         name.asname or name.name
@@ -83,15 +88,15 @@ def breaches_in(source: str) -> list[str]:
         if name.name in FACTS
     }
     compared = {
-        id(below)
+        id(child)
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare)
-        for below in ast.walk(node)
+        for child in ast.walk(node)
     }
     return [
-        f"{getattr(node, 'lineno', 0)}: {what}"
+        f"{getattr(node, 'lineno', 0)}: {breach}"
         for node in ast.walk(tree)
-        for what in _breaches(node, facts, is_compared=id(node) in compared)
+        for breach in _breaches(node, facts, is_compared=id(node) in compared)
     ]
 
 
@@ -110,7 +115,7 @@ def _breaches(node: ast.AST, facts: set[str], *, is_compared: bool) -> Iterator[
         ):
             yield f"calls {_last_name(receiver)}.{verb}"
         case ast.Name(id=name) | ast.Attribute(attr=name) if (
-            # Whoever only compares gives nothing.
+            # A comparison grants nothing.
             name == CAPABILITY and not is_compared
         ):
             yield f"uses {CAPABILITY}"
@@ -121,10 +126,10 @@ def _breaches(node: ast.AST, facts: set[str], *, is_compared: bool) -> Iterator[
 def _forbidden_imports(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     names = {name.name for name in node.names}
     module = node.module if isinstance(node, ast.ImportFrom) else None
-    for room in ROOMS & {*names, module}:
-        yield f"imports {room}"
-    if module == ASKED:
-        for name in names & VERBS["asked"]:
+    for forbidden in FORBIDDEN_MODULES & {*names, module}:
+        yield f"imports {forbidden}"
+    if module == INBOUND:
+        for name in names & VERBS["inbound"]:
             yield f"imports {name}"
 
 
@@ -140,19 +145,19 @@ def _module_of(handle: Any) -> ModuleType:
     while isinstance(handle, partial):
         handle = handle.func
     module = inspect.getmodule(inspect.unwrap(handle))
-    assert module is not None, f"{handle} comes from nowhere"
+    assert module is not None, f"{handle} has no module"
     return module
 
 
 def _with_imports(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:
-    """Yield a module and all of the server that it imports, each once."""
+    """Yield a module and every module of the server that it imports, each once."""
     if module.__name__ in seen:
         return
     seen.add(module.__name__)
     yield module
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         for name in _imported(node):
-            # Its front door shows others what routes do not use.
+            # The package itself re-exports names that routes do not use.
             if name.startswith(f"{SERVER}."):
                 yield from _with_imports(importlib.import_module(name), seen)
 

@@ -1,4 +1,4 @@
-"""One place gives a request what it can be told later, and that ends with the request."""
+"""One place decides what can be delivered after a request, and it ends with the request."""
 
 import importlib.util
 import sys
@@ -27,7 +27,7 @@ from tests.server.kit import Served, serving
 CHAT_ID = "ORCHESTRATOR_SESSION_CHAT_ID"
 
 
-def test_no_route_lets_anybody_in_by_itself() -> None:
+def test_no_route_opens_a_session_by_itself() -> None:
     assert breaches_of(OPERATIONS) == []
 
 
@@ -80,12 +80,22 @@ async def handle(call):
         (
             "from orchestrator.doors.inbound import open_inbound_session",
             "open_inbound_session(call.server.orchestrator.services, None, 'r_1')",
-            "imports enter",
+            "imports open_inbound_session",
         ),
         (
             "from orchestrator.doors import inbound",
             "inbound.post_message(call.server.orchestrator.services, None, 'r_1')",
             "calls inbound.post_message",
+        ),
+        (
+            "from orchestrator.doors.lifecycle import connect_door",
+            "connect_door(call.server.orchestrator.services, None, None, None)",
+            "imports orchestrator.doors.lifecycle",
+        ),
+        (
+            "from orchestrator.doors import lifecycle",
+            "lifecycle.open_new_session(call.server.orchestrator.services, None)",
+            "calls open_new_session",
         ),
         ("", "await call.server.orchestrator.run(None, '')", "calls orchestrator.run"),
         (
@@ -120,7 +130,7 @@ async def handle(call):
         ),
     ],
 )
-def test_a_route_that_somebody_adds_is_found_out(
+def test_an_added_route_that_does_is_found(
     imports: str,
     does: str,
     found: str,
@@ -156,7 +166,7 @@ from delegation import DeliveryCapability
 from delegation.events import Entry
 
 async def handle(call):
-    session = call.server.door.open_one_turn(call.asked)
+    session = call.server.door.open_one_turn(call.request)
     is_pushed = session.door is DeliveryCapability.PUSH
     match call.entry:
         case Entry():
