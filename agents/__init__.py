@@ -52,9 +52,16 @@ from agents.output.json_schema import require_schema
 from agents.output.typed import read_output
 from agents.pipelines.decorator import agent
 from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
-from agents.tool_calls import Step
-from agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
+from agents.tools.tool import (
+    CallKey,
+    Tool,
+    ToolResult,
+    arguments_schema,
+    read_arguments,
+    tool,
+)
 from agents.turn import take_turn
+from agents.turn_host import Step
 
 DISTRIBUTION = "delegation-orchestrator"
 """Who ships this package: another distribution's import name is `agents` too."""
@@ -99,6 +106,7 @@ __all__ = [
     "ToolCall",
     "ToolError",
     "ToolMessage",
+    "ToolResult",
     "Transcript",
     "Usage",
     "UserMessage",

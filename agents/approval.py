@@ -9,12 +9,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase, translate
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
 from agents.errors import DefinitionError
-from agents.messages import ToolCall
 
 ASK_SECONDS: Final = 600.0
 """How long somebody may think about it, if the rule does not say."""
@@ -244,15 +243,3 @@ def strictest_rule(
     asked = [rule for rule in decided if rule.verdict is verdict]
     # Whoever allows the shortest time to think has the last word on that, too.
     return min(asked, key=lambda rule: rule.seconds)
-
-
-class ApprovalCheck(Protocol):
-    """Decides about a call before it is run."""
-
-    async def wait_approved(self, call: ToolCall) -> None:
-        """Return when a call may be run, or say in a `ToolError` why it may not."""
-        ...
-
-    def is_pending(self, call: ToolCall) -> bool:
-        """Tell of a call that a crash left open whether it was still waiting here."""
-        ...

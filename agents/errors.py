@@ -119,6 +119,11 @@ class OutputError(AgentError):
 class ToolError(Exception):
     """A tool says no. The model reads why and goes on."""
 
+    def __init__(self, *args: object, consumes: "Sequence[int]" = ()) -> None:
+        super().__init__(*args)
+        self.consumes = consumes
+        """The notices that the sentence contains (`ToolResult.consumes`)."""
+
 
 class DefinitionError(ValueError):
     """An agent, a tool or a model name is not well defined."""

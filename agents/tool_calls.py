@@ -1,13 +1,12 @@
-"""The steps of a turn: what a model says is checked, what it calls is run, both are kept."""
+"""The steps of a turn: checks what a model answers, runs what it calls, records both."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias, TypeVar, cast
+from collections.abc import Sequence
+from typing import Final, TypeVar, cast
 
 import attrs
 import msgspec
 import trio
 
-from agents.approval import ApprovalCheck
 from agents.errors import DefinitionError, ModelError, ToolError
 from agents.messages import (
     AssistantMessage,
@@ -24,70 +23,54 @@ from agents.messages import (
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
 from agents.redaction.named_values import REDACTED
-from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
+from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool, ToolResult
+from agents.turn_host import TurnHost
 
-SECRET_NOT_RECORDED: Final = (
+HELD_CALL_NOT_RUN: Final = (
     "not run: it held a secret, which is not kept, and everything stopped while it waited for"
     " approval; call it again, with the secret, if it is still wanted"
 )
 
-Step: TypeAlias = AssistantMessage | ToolMessage
-Recorder: TypeAlias = Callable[[Step], Step]
-"""Keeps a step, and returns it as it is kept: nobody is to read more than that."""
 StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
 
 
 class TurnSteps:
     """The transcript of a turn, and the tools that add to it."""
 
-    __slots__ = (
-        "_answers",
-        "_gate",
-        "_ready",
-        "_record",
-        "_repeats",
-        "_task",
-        "_tools",
-        "history",
-    )
+    __slots__ = ("_answers", "_host", "_repeats", "_task", "_tools", "history")
 
     def __init__(
         self,
         transcript: Transcript,
         tools: Sequence[Tool],
-        record: Recorder,
-        wait_durable: Callable[[], Awaitable[None]],
+        host: TurnHost,
         *,
         repeats: int,
         task: str,
-        approvals: ApprovalCheck | None = None,
     ) -> None:
         self.history = with_interrupted_answers(transcript)
         self._task = task
         self._tools = {tool.name: tool for tool in tools}
-        self._record = record
-        self._ready = wait_durable
+        self._host = host
         self._repeats = repeats
-        self._gate = approvals
         self._answers: dict[bytes, tuple[str, int]] = {}
-        """What each call was answered last, and how often in a row."""
+        """The last answer to each call, and how often in a row it was the same."""
 
-    def record(self, step: StepT) -> StepT:
-        """Keep a step, and return it as it is kept."""
-        kept = cast("StepT", self._record(step))
-        self.history.append(kept)
-        return kept
+    def record(self, step: StepT, consumes: Sequence[int] = ()) -> StepT:
+        """Record a step, and return it as it is recorded."""
+        recorded = cast("StepT", self._host.record(step, consumes))
+        self.history.append(recorded)
+        return recorded
 
     async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
-        # Before anybody can let one through: then nobody could tell whether it ran.
-        held = [call for call in interrupted if self._awaits_approval(call)]
-        await self._ready()
+        held = await self._host.before_resume(interrupted)
         again: list[ToolCall] = []
         for call in interrupted:
-            if call in held and REDACTED.encode() in _fingerprint(call):
-                self.record(ToolMessage(call.id, SECRET_NOT_RECORDED, failed=True))
-            elif call in held or self._is_repeatable(call):
+            is_held = call in held and call.name in self._tools
+            if is_held and REDACTED.encode() in _fingerprint(call):
+                self.record(ToolMessage(call.id, HELD_CALL_NOT_RUN, failed=True))
+            elif is_held or self._is_repeatable(call):
                 again.append(call)
             else:
                 self.record(interrupted_answer(call))
@@ -95,14 +78,16 @@ class TurnSteps:
             await self.run_calls(again)
 
     def calls_for_caller(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Return those of some calls that are for whoever asked to run."""
+        """Return those of some calls that the caller of the session runs itself."""
         tools = self._tools
         return [
-            it for it in calls if it.name in tools and tools[it.name].runs_at_caller
+            call
+            for call in calls
+            if call.name in tools and tools[call.name].runs_at_caller
         ]
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> None:
-        """Run calls at the same time, and keep each answer as it comes."""
+        """Run calls at the same time, and record each answer as it comes."""
         if len(calls) == 1:
             await self._run_call(calls[0])
             return
@@ -113,26 +98,29 @@ class TurnSteps:
 
     async def _run_call(self, call: ToolCall) -> None:
         await trio.lowlevel.checkpoint()
+        consumes: Sequence[int] = ()
         try:
             tool = self._tool(call)
-            if self._gate is not None:
-                await self._gate.wait_approved(call)
-            if tool.takes_call_key or not tool.idempotent:
-                # It must be known for ever that this may have happened.
-                await self._ready()
-            # Never put back: the next call sets its own.
+            # The journal has to know of a call that must not run twice before it may run.
+            durable = tool.takes_call_key or not tool.idempotent
+            await self._host.before_tool(call, durable=durable)
+            # Never reset: the next call sets its own.
             CURRENT_CALL_KEY.set(CallKey(f"{self._task}/{call.id}"))
-            said = await tool.run(call)
-            if not _is(said, str):
-                raise DefinitionError(f"tool {call.name!r} answered {said!r}, not text")
-            answer = ToolMessage(call.id, well_formed(said))
+            result = await tool.run(call)
+            text = result
+            if isinstance(result, ToolResult):
+                text, consumes = result.text, result.consumes
+            if not isinstance(text, str):
+                raise DefinitionError(f"tool {call.name!r} answered {text!r}, not text")
+            answer = ToolMessage(call.id, well_formed(text))
         except ToolError as exc:
+            consumes = exc.consumes
             answer = ToolMessage(call.id, well_formed(str(exc)), failed=True)
         except ModelError as exc:
-            # Not the model of this task: that it failed is an error of the tool.
+            # Not the model of this task: for this task it is an error of the tool.
             raise RuntimeError(f"tool {call.name!r} failed: {exc}") from exc
         self._count_repeats(call, answer.text)
-        self.record(answer)
+        self.record(answer, consumes)
 
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:
@@ -147,25 +135,19 @@ class TurnSteps:
         return self._tools[call.name]
 
     def _count_repeats(self, call: ToolCall, text: str) -> None:
-        made = _fingerprint(call)
-        last, times = self._answers.get(made, ("", 0))
+        fingerprint = _fingerprint(call)
+        last, times = self._answers.get(fingerprint, ("", 0))
         if times < self._repeats:
-            self._answers[made] = (text, times + 1 if text == last else 1)
+            self._answers[fingerprint] = (text, times + 1 if text == last else 1)
 
     def _is_repeatable(self, call: ToolCall) -> bool:
         return call.name in self._tools and self._tools[call.name].idempotent
-
-    def _awaits_approval(self, call: ToolCall) -> bool:
-        """Tell whether it waited for approval, and so was never run."""
-        if call.name not in self._tools or self._gate is None:
-            return False
-        return self._gate.is_pending(call)
 
 
 def checked_answer(
     answer: object, model: Model, history: Sequence[Message]
 ) -> AssistantMessage:
-    """Return what a model said if it can be kept, with ids that are used only once."""
+    """Return a model's answer if it can be recorded, with call ids that are used only once."""
     if not (
         isinstance(answer, AssistantMessage)
         and _is(answer.text, str)
@@ -202,7 +184,7 @@ def _with_own_ids(
 
 
 def _is_whole(usage: Usage) -> bool:
-    # Spelled out: attrs takes apart a value in ten times the time, and this is every answer.
+    # Spelled out: `attrs.astuple` takes ten times as long, and this is every answer.
     return (
         type(usage.calls) is int
         and type(usage.input_tokens) is int
@@ -219,5 +201,5 @@ def _fingerprint(call: ToolCall) -> bytes:
 
 
 def _is(value: object, kind: type[object]) -> bool:
-    """Tell what no type checker has looked at."""
+    """Check what no type checker has seen: tools and models are written by users."""
     return isinstance(value, kind)

@@ -16,7 +16,7 @@ AGENTS = """
     Compaction DefinitionError Failure PipelineContext Queued InputError LimitExceededError Limits
     Message MessageId Model ModelError ModelEvent ModelRequest InstructionContext OutputError Part
     Patience Pipeline Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel
-    Step Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
+    Step Switched TextDelta Tool ToolCall ToolError ToolMessage ToolResult Transcript Usage
     UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn ignore_event
     tool unanswered_calls well_formed

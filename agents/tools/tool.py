@@ -6,7 +6,7 @@ A tool gets the whole call, so that it can tell two equal calls apart by their i
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from copy import deepcopy
@@ -53,6 +53,15 @@ GRACE_SECONDS: Final = 5
 EXACT: Final = 2**53
 
 
+@attrs.frozen
+class ToolResult:
+    """What a tool answers that also delivers notices of its session."""
+
+    text: str
+    consumes: Sequence[int] = ()
+    """The notices that the text contains: the session reads them with it, and not again."""
+
+
 @attrs.frozen(kw_only=True)
 class Tool:
     """Something an agent may use, as the model sees it and as we run it."""
@@ -61,7 +70,7 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     """The JSON schema of the arguments."""
-    run: Callable[[ToolCall], Awaitable[str]]
+    run: Callable[[ToolCall], Awaitable[str | ToolResult]]
     idempotent: bool = False
     """Safe to run again when a crash leaves it unknown whether it ran."""
     takes_call_key: bool = False

@@ -3,7 +3,7 @@
 It reaches the descendants of the task that asks, and nobody else: another's task is no task.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, assert_never
 
@@ -12,11 +12,11 @@ import msgspec
 
 from agents import (
     Agent,
-    CallId,
     MessageId,
     Tool,
     ToolCall,
     ToolError,
+    ToolResult,
     arguments_schema,
     read_arguments,
 )
@@ -125,10 +125,6 @@ class Controller(Protocol):
         """End tasks and all below them, and return when every one of them has ended."""
         ...
 
-    def telling(self, caller: TaskId, call: CallId, mail: Sequence[int]) -> None:
-        """Note that the answer to a call tells this mail, which nobody has to read again."""
-        ...
-
     def now(self) -> float:
         """Return the time by which facts are dated."""
         ...
@@ -140,7 +136,9 @@ def control_tool(
     """Return the tool for one task of one agent."""
     require_unused_name(agent, NAME)
     control = _Control(agent, caller, ledger, controller)
-    actions: Mapping[Action, Callable[[ToolCall, ControlTask], Any]] = {
+    actions: Mapping[
+        Action, Callable[[ToolCall, ControlTask], Awaitable[ToolResult]]
+    ] = {
         "list": control.list,
         "wait": control.wait,
         "result": control.result,
@@ -148,10 +146,9 @@ def control_tool(
         "cancel": control.cancel,
     }
 
-    async def run(call: ToolCall) -> str:
+    async def run(call: ToolCall) -> ToolResult:
         asked = read_arguments(call, ControlTask)
-        answer = await actions[asked.action](call, asked)
-        return as_json(answer)
+        return await actions[asked.action](call, asked)
 
     return Tool(
         name=NAME,
@@ -186,7 +183,7 @@ class _Control:
     def _session(self) -> SessionRecord:
         return self._ledger.sessions[self._caller.session]
 
-    async def list(self, _: ToolCall, asked: ControlTask) -> object:
+    async def list(self, _: ToolCall, asked: ControlTask) -> ToolResult:
         tasks = self._named(asked) if asked.ids else self._known()
         await self._checkpoint(tasks)
         now = self._controller.now()
@@ -194,23 +191,23 @@ class _Control:
         answer: dict[str, Any] = {"tasks": progress(shown, self._session, now)}
         if len(tasks) > MAX_LISTED:
             answer["note"] = f"{len(tasks) - MAX_LISTED} more are not shown."
-        return answer
+        return ToolResult(as_json(answer))
 
-    async def wait(self, call: ToolCall, asked: ControlTask) -> object:
+    async def wait(self, _: ToolCall, asked: ControlTask) -> ToolResult:
         tasks = self._named(asked) if asked.ids else self._running()
         await self._controller.wait(
             [task.id for task in tasks],
             any_of_them=asked.mode == "any",
             seconds=asked.seconds,
         )
-        return self._results(call, tasks)
+        return self._results(tasks)
 
-    async def result(self, call: ToolCall, asked: ControlTask) -> object:
+    async def result(self, _: ToolCall, asked: ControlTask) -> ToolResult:
         tasks = self._named(asked)
         await self._checkpoint(tasks)
-        return self._results(call, tasks, offset=asked.offset)
+        return self._results(tasks, offset=asked.offset)
 
-    async def steer(self, call: ToolCall, asked: ControlTask) -> object:
+    async def steer(self, call: ToolCall, asked: ControlTask) -> ToolResult:
         if not asked.message.strip():
             raise ToolError("steer: say something, in `message`")
         receipts = await self._controller.steer(
@@ -223,14 +220,13 @@ class _Control:
             by=self._caller.path,
             seconds=STEER_SECONDS if asked.seconds is None else asked.seconds,
         )
-        return {
-            "receipts": {task: receipt.sentence for task, receipt in receipts.items()}
-        }
+        sentences = {task: receipt.sentence for task, receipt in receipts.items()}
+        return ToolResult(as_json({"receipts": sentences}))
 
-    async def cancel(self, call: ToolCall, asked: ControlTask) -> object:
+    async def cancel(self, _: ToolCall, asked: ControlTask) -> ToolResult:
         tasks = self._named(asked)
         await self._controller.cancel([task.id for task in tasks])
-        return self._results(call, tasks)
+        return self._results(tasks)
 
     async def _checkpoint(self, tasks: Sequence[TaskRecord]) -> None:
         """Let others go on for a moment, as whoever waits does."""
@@ -260,27 +256,25 @@ class _Control:
         own = (self._ledger.tasks[id_] for id_ in asked)
         return live + [task for task in own if task.outcome is not None]
 
-    def _results(
-        self, call: ToolCall, tasks: Sequence[TaskRecord], *, offset: int = 0
-    ) -> object:
+    def _results(self, tasks: Sequence[TaskRecord], *, offset: int = 0) -> ToolResult:
         ended = [task for task in tasks if task.outcome is not None]
         running = [task for task in tasks if task.outcome is None]
         share = share_per_result(
             len(ended), readable_characters(self._agent, self._caller.transcript)
         )
-        told = {task.id for task in ended}
-        self._controller.telling(
-            self._caller.id,
-            call.id,
-            [seq for seq, about in self._session.task_notices() if about in told]
-            if self._caller is self._session.root
-            else (),
-        )
         now = self._controller.now()
-        return {
+        answer = {
             "status": "still_running" if running else "completed",
             "results": [
                 result(task, self._session, share, offset=offset) for task in ended
             ],
             **({"running": progress(running, self._session, now)} if running else {}),
         }
+        return ToolResult(as_json(answer), self._notices_of(ended))
+
+    def _notices_of(self, tasks: Sequence[TaskRecord]) -> Sequence[int]:
+        """Return the unread notices of tasks: they are the root's to read."""
+        if self._caller is not self._session.root:
+            return ()
+        ids = {task.id for task in tasks}
+        return [seq for seq, about in self._session.task_notices() if about in ids]

@@ -52,7 +52,6 @@ class OrchestratorDelegator:
         self._book = book
         self._executor = executor
         self._new_task_id = new_task_id
-        self.telling = executor.telling
         self.now = book.clock
         self.register_child = executor.register_child
         self.unregister_child = executor.unregister_child

@@ -1,12 +1,10 @@
-"""One agent at work: what it says is kept, what it hears is handed to it.
+"""The home side of a running task: its steps become facts, its calls wait for durability.
 
-A role is made for every task that acts, so it is small, and what all of them share is `Backstage`.
+One host is made for every task that runs, so it is small.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
-
-import attrs
 
 from agents import (
     AssistantMessage,
@@ -14,13 +12,15 @@ from agents import (
     Model,
     ModelEvent,
     Step,
-    ToolMessage,
+    ToolCall,
     UserMessage,
 )
-from delegation import Ending, Mode, Outcome, TaskId, TaskRecord
+from delegation import Ending, Mode, TaskRecord
 from delegation.events import ModelAnswered, SteeringSeen, ToolAnswered
+from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
+from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.watchdog import TaskActivity
 from orchestrator.execution.outcomes import unfinished_outcome
 from orchestrator.journal.bookkeeper import Bookkeeper
@@ -28,80 +28,102 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 ABANDONED: Final = "the call that asked for it failed when it was made again"
 
 
-@attrs.frozen(kw_only=True)
-class Backstage:
-    """What all roles share."""
-
-    book: Bookkeeper
-    spending: Reservations
-    listeners: ModelEventSubscribers
-    told: Mapping[TaskId, dict[CallId, Sequence[int]]]
-    """The mail that answers tell which are about to be kept."""
-    settle: Callable[[TaskRecord, Outcome], Outcome]
-
-
 class LocalTaskHost:
-    """The hands and ears of one task."""
+    """Hosts the turns of one task (`agents.turn_host.TurnHost`) in the process of its journal."""
 
-    __slots__ = ("_activity", "_backstage", "_record")
+    __slots__ = (
+        "_activity",
+        "_approvals",
+        "_book",
+        "_record",
+        "_reservations",
+        "_settlement",
+        "_subscribers",
+    )
 
     def __init__(
-        self, backstage: Backstage, record: TaskRecord, activity: TaskActivity | None
+        self,
+        record: TaskRecord,
+        book: Bookkeeper,
+        reservations: Reservations,
+        subscribers: ModelEventSubscribers,
+        settlement: Settlement,
+        *,
+        activity: TaskActivity | None,
+        approvals: TaskApprovalCheck | None,
     ) -> None:
-        self._backstage = backstage
         self._record = record
+        self._book = book
+        self._reservations = reservations
+        self._subscribers = subscribers
+        self._settlement = settlement
         self._activity = activity
+        self._approvals = approvals
 
     def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of the task."""
-        return self._backstage.spending.budgeted_model(self._record, model)
+        return self._reservations.budgeted_model(self._record, model)
 
-    def record_step(self, step: Step) -> Step:
-        """Write a step down, and return it as it is kept."""
-        record, backstage = self._record, self._backstage
-        kept: Step
+    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+        record = self._record
+        recorded: Step
         if isinstance(step, AssistantMessage):
-            kept = backstage.book.post(ModelAnswered(record.id, step)).message
-            backstage.spending.call_recorded(record.id)
+            recorded = self._book.post(ModelAnswered(record.id, step)).message
+            self._reservations.call_recorded(record.id)
         else:
             if step.failed and record.children.unsettled:
                 self._settle_children_of(step.call)
-            told = self._read(step)
-            kept = backstage.book.post(ToolAnswered(record.id, step, told)).message
+            mail = self._unread(consumes) if consumes else ()
+            recorded = self._book.post(ToolAnswered(record.id, step, mail)).message
         if self._activity is not None:
             self._activity.on_step(step)
-        return kept
+        return recorded
+
+    async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        approvals = self._approvals
+        # Read before the wait: a call that is approved meanwhile may be run by then.
+        held = (
+            [call for call in unanswered if approvals.is_pending(call)]
+            if approvals is not None
+            else ()
+        )
+        await self._book.wait_durable()
+        return held
+
+    async def before_model_call(self) -> Sequence[UserMessage]:
+        steering = self._read_steering() if self._record.steering else ()
+        await self._book.wait_durable()
+        return steering
+
+    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:
+        if self._approvals is not None:
+            await self._approvals.wait_approved(call)
+        if durable:
+            await self._book.wait_durable()
 
     def emit(self, event: ModelEvent) -> None:
-        """Tell everybody who listens what the model does."""
         if self._activity is not None:
             self._activity.on_model_event(event)
-        self._backstage.listeners.emit(self._record.id, event)
+        self._subscribers.emit(self._record.id, event)
 
-    def steering(self) -> Sequence[UserMessage]:
-        """Let the task read what was said to it meanwhile."""
+    def _read_steering(self) -> Sequence[UserMessage]:
         record = self._record
-        if not record.steering:
-            return ()
         unseen = tuple(id_ for id_, it in record.steering.items() if it.is_unseen)
         if not unseen:
             return ()
-        self._backstage.book.post(SteeringSeen(record.id, unseen))
+        self._book.post(SteeringSeen(record.id, unseen))
         return cast("Sequence[UserMessage]", record.transcript[-len(unseen) :])
 
     def _settle_children_of(self, call: CallId) -> None:
-        """End what a call had asked for before a crash, and that it fails to ask for again."""
-        book = self._backstage.book
+        """Settle what a call delegated before a crash, and fails to delegate again."""
         for key, task in list(self._record.children.by_call.items()):
-            child = book.ledger.tasks[task]
+            child = self._book.ledger.tasks[task]
             is_joined = child.outcome is None and child.mode is Mode.JOINED
             if is_joined and key.startswith(f"{call}#"):
                 outcome = unfinished_outcome(child, Ending.LOST, ABANDONED)
-                self._backstage.settle(child, outcome)
+                self._settlement.settle(child, outcome)
 
-    def _read(self, answer: ToolMessage) -> tuple[int, ...]:
-        """Return the mail that an answer tells, and that no other has told before it."""
-        record, backstage = self._record, self._backstage
-        told = backstage.told.get(record.id, {}).pop(answer.call, ())
-        mail = backstage.book.ledger.sessions[record.session].mail
-        return tuple(seq for seq in told if seq in mail)
+    def _unread(self, notices: Sequence[int]) -> tuple[int, ...]:
+        """Return those of some notices that no other answer has consumed."""
+        mail = self._book.ledger.sessions[self._record.session].mail
+        return tuple(seq for seq in notices if seq in mail)

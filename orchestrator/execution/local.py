@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from agents import (
     Agent,
-    CallId,
     DefinitionError,
     ModelError,
     Pipeline,
@@ -41,7 +40,7 @@ from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
 from orchestrator.engine.settlement import Settlement
-from orchestrator.engine.task_host import Backstage, LocalTaskHost
+from orchestrator.engine.task_host import LocalTaskHost
 from orchestrator.engine.watchdog import TaskActivity, Watchdog
 from orchestrator.errors import ClosedError, JournalError, error_text
 from orchestrator.execution.agent_registry import AgentRegistry
@@ -82,7 +81,7 @@ class LocalExecutor:
     ) -> None:
         self._book = book
         self._registry = registry
-        self.background = BackgroundRunner(book, self.telling)
+        self.background = BackgroundRunner(book)
         self._workspaces = TaskWorkspaces(
             book, registry, self.background, workspace_settings
         )
@@ -100,17 +99,6 @@ class LocalExecutor:
         self._activities: dict[TaskId, TaskActivity] = {}
         self._stalled: dict[TaskId, str] = {}
         """Why those are stopped that have shown no sign of life."""
-        self._told: dict[TaskId, dict[CallId, Sequence[int]]] = {}
-        """The mail that answers tell which are about to be kept."""
-        # One for all tasks: to take a method from its object makes another object.
-        self._wait_durable = book.wait_durable
-        self._backstage = Backstage(
-            book=book,
-            spending=self._reservations,
-            listeners=self.model_subscribers,
-            told=self._told,
-            settle=self.settlement.settle,
-        )
 
     def stop(self, task: TaskId) -> None:
         """Cancel an agent that acts now. Its joined children are cancelled with it."""
@@ -120,11 +108,6 @@ class LocalExecutor:
     def _stop_stalled(self, task: TaskRecord, why: str) -> None:
         self._stalled[task.id] = why
         self.stop(task.id)
-
-    def telling(self, caller: TaskId, call: CallId, mail: Sequence[int]) -> None:
-        """Note that the answer to a call tells this mail: it is read with that answer."""
-        if mail:
-            self._told.setdefault(caller, {})[call] = mail
 
     def on_restart(self, task: TaskRecord) -> str:
         """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
@@ -214,7 +197,6 @@ class LocalExecutor:
             self._registry.release(task)
             self._reservations.call_recorded(task)
             self._stalled.pop(task, None)
-            self._told.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
         return replace(unfinished_outcome(record, ending, error), kind=kind)  # noqa: ASYNC910
 
@@ -281,19 +263,23 @@ class LocalExecutor:
             if activity is not None:
                 activity.enter_program()
             return delegator.run_pipeline(agent, record, origin)
-        role = LocalTaskHost(self._backstage, record, activity)
+        host = LocalTaskHost(
+            record,
+            self._book,
+            self._reservations,
+            self.model_subscribers,
+            self.settlement,
+            activity=activity,
+            approvals=self._approval_check(record, agent),
+        )
         return take_turn(
             agent,
             record.transcript,
-            model=self._registry.model_for(record, agent, role.budgeted_model),
+            model=self._registry.model_for(record, agent, host.budgeted_model),
             tools=self._registry.tools_for(
                 record, self._tools(agent, record, origin, delegator)
             ),
-            record=role.record_step,
-            wait_durable=self._wait_durable,
-            emit=role.emit,
-            steering=role.steering,
-            approvals=self._approval_check(record, agent),
+            host=host,
             requested_schema=None
             if record.request is None
             else record.request.output_schema,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import trio
@@ -17,7 +17,6 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
-    CallId,
     DefinitionError,
     Failure,
     Model,
@@ -28,6 +27,7 @@ from agents import (
     ToolCall,
     ToolError,
     ToolMessage,
+    ToolResult,
 )
 from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
@@ -77,13 +77,6 @@ class CurrentCall:
 CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("call")
 
 
-Telling: TypeAlias = Callable[[TaskId, CallId, Sequence[int]], None]
-
-
-def _tell_nobody(task: TaskId, call: CallId, mail: Sequence[int]) -> None:
-    """Tell nobody which mail an answer tells."""
-
-
 class RecordedAgentRegistry(AgentRegistry):
     """Lets the record speak for models and tools."""
 
@@ -105,8 +98,6 @@ class RecordedAgentRegistry(AgentRegistry):
         self._new_ids = map(TaskId, map("t_new{}".format, itertools.count(1)))
         self.unrecorded_waits: dict[TaskId, str] = {}
         """What tasks wait for that the record does not have."""
-        self.telling: Telling = _tell_nobody
-        """Is told which mail an answer tells."""
 
     def new_task_id(self) -> TaskId:
         return next(CURRENT_CALL.get().task_ids, None) or next(self._new_ids)
@@ -161,7 +152,7 @@ class RecordedAgentRegistry(AgentRegistry):
 
     async def _answer_from_record(
         self, task: TaskRecord, tool: Tool, call: ToolCall
-    ) -> str:
+    ) -> ToolResult:
         """Answer for a tool that is not run."""
         answered_at, answer = self._answer_to(task, call)
         if answer is None:
@@ -170,29 +161,32 @@ class RecordedAgentRegistry(AgentRegistry):
             )
         await self._position.wait_reached(answered_at)
         assert answer is not None, "without one it does not come to its end"
-        self._tell_of_commands(task, call)
+        notices = self._command_notices(task, call)
         if not answer.failed:
-            return answer.text
+            return ToolResult(answer.text, notices)
         if answer.text.startswith(f"there is no tool {tool.name!r}"):
-            raise ToolError(f"there is a tool {tool.name!r} now")
-        raise ToolError(answer.text)
+            raise ToolError(f"there is a tool {tool.name!r} now", consumes=notices)
+        raise ToolError(answer.text, consumes=notices)
 
-    def _tell_of_commands(self, task: TaskRecord, call: ToolCall) -> None:
-        """Let an answer tell how commands ended, if it did."""
+    def _command_notices(self, task: TaskRecord, call: ToolCall) -> Sequence[int]:
+        """Return the notices of commands that an answer consumed."""
         event = self._record.tool_answers[task.id, call.id].event
         assert isinstance(event, ToolAnswered), "that is what these are"
         commands = self._record.processes_by_seq
-        told = Counter(commands[seq] for seq in event.mail if seq in commands)
+        consumed = Counter(commands[seq] for seq in event.mail if seq in commands)
         unread: dict[ProcessId, list[int]] = {}
         for seq, process in self._ledger.sessions[task.session].process_notices():
             unread.setdefault(process, []).append(seq)
         # Older records tell the end alone, which is the last of it.
-        news = [unread.get(process, [])[-many:] for process, many in told.items()]
-        self.telling(task.id, call.id, list(itertools.chain(*news)))
+        return [
+            seq
+            for process, count in consumed.items()
+            for seq in unread.get(process, [])[-count:]
+        ]
 
     async def _run_delegation_tool(
         self, task: TaskRecord, tool: Tool, call: ToolCall
-    ) -> str:
+    ) -> str | ToolResult:
         """Run a tool of ours: from where it began to where it answered."""
         answered_at, answer = self._answer_to(task, call)
         begins = self._start_seq(task, call, answered_at)
@@ -206,16 +200,18 @@ class RecordedAgentRegistry(AgentRegistry):
         CURRENT_CALL.set(CurrentCall(answered_at, self._task_ids(task, call)))
         refused: ToolError | None = None
         try:
-            said = await tool.run(call)
+            result = await tool.run(call)
+            text = result.text if isinstance(result, ToolResult) else result
         except ToolError as exc:
-            said, refused = str(exc), exc
+            result = text = str(exc)
+            refused = exc
         if answer is None:
             await self._answers_for(task).wait_end()
-        elif self._equivalence.same_texts(answer.text, said, by=tool.name):
+        elif self._equivalence.same_texts(answer.text, text, by=tool.name):
             await self._position.wait_reached(answered_at)
         if refused is not None:
             raise refused
-        return said
+        return result
 
     def _start_seq(
         self, task: TaskRecord, call: ToolCall, answered_seq: float

@@ -254,7 +254,6 @@ class _Replayer:
                     new_task_id=self._registry.new_task_id,
                 )
             )
-            self._registry.telling = house.executor.telling
             # Whoever calls from outside is here.
             callers = await stack.enter_async_context(trio.open_nursery())
             for entry in self._record.entries:

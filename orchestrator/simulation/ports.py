@@ -23,6 +23,7 @@ from agents import (
     Price,
     Tool,
     ToolCall,
+    ToolResult,
 )
 from agents.models.wrappers.compaction import compacting
 from agents.models.wrappers.fallback import fallback
@@ -174,7 +175,9 @@ class SimulatedAgentRegistry(AgentRegistry):
         return retrying(line, jitter=simulated.rng)
 
 
-async def _run_real_tool(simulated: SimulatedTask, tool: Tool, call: ToolCall) -> str:
+async def _run_real_tool(
+    simulated: SimulatedTask, tool: Tool, call: ToolCall
+) -> str | ToolResult:
     """Run a tool of ours, which is real."""
     await simulated.sleep_jitter(_call_rng(simulated, call))
     return await tool.run(call)

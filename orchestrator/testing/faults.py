@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import attrs
 import trio
 
-from agents import Model, Tool, ToolCall
+from agents import Model, Tool, ToolCall, ToolResult
 from delegation import Reply
 from orchestrator.doors.session import Session
 from orchestrator.testing.models import FailingModel, Fault
@@ -30,7 +30,7 @@ def faulty(
 def slow(tool: Tool, seconds: float) -> Tool:
     """Return a tool that takes that many seconds longer."""
 
-    async def run(call: ToolCall) -> str:
+    async def run(call: ToolCall) -> str | ToolResult:
         await trio.sleep(seconds)
         return await tool.run(call)
 

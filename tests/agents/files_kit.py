@@ -27,7 +27,9 @@ class Worker:
 
     async def use(self, used: Tool, /, **arguments: Any) -> str:
         with use_tool_context(self._scene):
-            return await used.run(ToolCall(used.name, arguments, id=CallId("1")))
+            answer = await used.run(ToolCall(used.name, arguments, id=CallId("1")))
+        assert isinstance(answer, str)
+        return answer
 
     async def refused(self, used: Tool, /, **arguments: Any) -> str:
         """Return why a tool says no."""

@@ -36,6 +36,7 @@ from agents.approval import (
     matching_rule,
     strictest_rule,
 )
+from tests.agents.turn_kit import TestHost
 
 GO = UserMessage("go")
 ALLOW, ASK, DENY = Verdict
@@ -469,22 +470,15 @@ async def take(
     ready: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     limits: Limits | None = None,
 ) -> list[Step]:
-    steps: list[Step] = []
-
-    def record(step: Step) -> Step:
-        steps.append(step)
-        return step
-
+    host = TestHost(ready=ready, approvals=gate)
     await take_turn(
         Agent("editor", model=model, limits=limits or Limits()),
         transcript,
         model=model,
         tools=tools,
-        record=record,
-        wait_durable=ready,
-        approvals=gate,
+        host=host,
     )
-    return steps
+    return host.steps
 
 
 def send(letter: str, id_: str = "") -> ToolCall:

@@ -17,7 +17,6 @@ from agents import (
     ModelEvent,
     ModelRequest,
     ReasoningDelta,
-    Step,
     ToolCall,
     ToolMessage,
     Usage,
@@ -32,6 +31,7 @@ from agents.models.providers.openai_chat import (
     output_limit_field,
 )
 from agents.models.registry import model_named
+from agents.turn_host import MemoryHost
 from tests.fake_provider import FakeProvider, Raw, Say, encode, open_provider, stream
 
 pytestmark = pytest.mark.realtime
@@ -100,12 +100,7 @@ async def test_a_tool_call_goes_there_and_back(
         await trio.lowlevel.checkpoint()
         return number * 2
 
-    steps: list[Step] = []
-
-    def keep(step: Step) -> Step:
-        steps.append(step)
-        return step
-
+    host = MemoryHost()
     call = ToolCall("double", {"number": 21}, id=CallId("call_7"))
     server.replies = [Say(calls=(call,)), Say(text="42")]
 
@@ -114,8 +109,7 @@ async def test_a_tool_call_goes_there_and_back(
         [HELLO],
         model=model,
         tools=[double],
-        record=keep,
-        wait_durable=trio.lowlevel.checkpoint,
+        host=host,
     )
 
     assert answer == "42"

@@ -27,7 +27,9 @@ class Place:
 
 
 async def use(used: Tool) -> str:
-    return await used.run(ToolCall(used.name, {}, id=CallId("1")))
+    answer = await used.run(ToolCall(used.name, {}, id=CallId("1")))
+    assert isinstance(answer, str)
+    return answer
 
 
 def answering(text: str, **options: Any) -> Tool:

@@ -81,7 +81,7 @@ async def test_scenes_of_tasks_at_the_same_time_are_never_mixed() -> None:
             found[folder] = []
             await everybody.wait()
             for use in (where, where_async):
-                found[folder].append(await use.run(ToolCall(use.name)))
+                found[folder].append(str(await use.run(ToolCall(use.name))))
 
     async with trio.open_nursery() as nursery:
         for index in range(10):
@@ -133,7 +133,7 @@ async def test_what_is_saved_has_no_secret_wherever_the_cut_is(
         return said
 
     with use_tool_context(scene_of("/here", secret=key)):
-        answer = await say.run(ToolCall("say"))
+        answer = str(await say.run(ToolCall("say")))
 
     (file,) = tmp_path.iterdir()  # noqa: ASYNC240 (a test may)
     assert file.read_text() == said.replace(key, "***")

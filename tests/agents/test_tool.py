@@ -29,6 +29,7 @@ from agents import (
     take_turn,
     tool,
 )
+from agents.turn_host import MemoryHost
 
 session = contextvars.ContextVar("session", default="nobody's")
 
@@ -47,7 +48,9 @@ class Place:
 
 
 async def use(used: Tool, **arguments: Any) -> str:
-    return await used.run(ToolCall(used.name, arguments, id=CallId("1")))
+    answer = await used.run(ToolCall(used.name, arguments, id=CallId("1")))
+    assert isinstance(answer, str)
+    return answer
 
 
 def parameters_of(function: Callable[..., Any]) -> Any:
@@ -766,8 +769,7 @@ async def test_a_tool_that_asks_for_the_key_of_its_call_is_safe_to_repeat() -> N
         [UserMessage("pay")],
         model=model,
         tools=agent.tools,
-        record=lambda step: step,
-        wait_durable=trio.lowlevel.checkpoint,
+        host=MemoryHost(),
         task="t_1",
     )
 

@@ -32,6 +32,8 @@ from agents import (
     tool,
     unanswered_calls,
 )
+from agents.turn_host import MemoryHost
+from tests.agents.turn_kit import TestHost
 
 GO = UserMessage("go")
 LIMITS = Limits()
@@ -81,13 +83,8 @@ class Turn:
         self.model = model
         self.tools = tools
         self.transcript = transcript
-        self.steps: list[Step] = []
-        self._record = record if record is not None else self._keep
-        self._ready = ready
-
-    def _keep(self, step: Step) -> Step:
-        self.steps.append(step)
-        return step
+        self.host = TestHost(record=record, ready=ready)
+        self.steps = self.host.steps
 
     async def take(self) -> str:
         return await take_turn(
@@ -95,8 +92,7 @@ class Turn:
             self.transcript,
             model=self.model,
             tools=self.tools,
-            record=self._record,
-            wait_durable=self._ready,
+            host=self.host,
         )
 
 
@@ -129,7 +125,12 @@ async def test_the_model_is_told_all_it_needs() -> None:
 
     await turn.take()
 
-    request = ModelRequest(instructions="Edit.", transcript=(GO,), tools=(send, double))
+    request = ModelRequest(
+        instructions="Edit.",
+        transcript=(GO,),
+        tools=(send, double),
+        tell=turn.host.emit,
+    )
     assert model.requests == [request]
 
 
@@ -610,8 +611,7 @@ async def test_what_holds_for_one_turn_stands_behind_the_instructions() -> None:
             [GO],
             model=model,
             tools=[],
-            record=lambda step: step,
-            wait_durable=trio.lowlevel.checkpoint,
+            host=MemoryHost(),
             extra_instructions="Be brief.",
         )
 

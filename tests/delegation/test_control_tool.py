@@ -21,6 +21,7 @@ from agents import (
     ToolCall,
     ToolError,
     ToolMessage,
+    ToolResult,
     tool,
 )
 from delegation import (
@@ -34,7 +35,6 @@ from delegation import (
     SessionId,
     TaskId,
     control_tool,
-    root_of,
 )
 from delegation.events import (
     Steered,
@@ -63,7 +63,6 @@ class House:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
-        self.told: list[tuple[TaskId, CallId, list[int]]] = []
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
@@ -86,9 +85,6 @@ class House:
     async def cancel(self, tasks: Sequence[TaskId]) -> None:
         await trio.lowlevel.checkpoint()
         self.asked.append(("cancel", list(tasks)))
-
-    def telling(self, caller: TaskId, call: CallId, mail: Sequence[int]) -> None:
-        self.told.append((caller, call, list(mail)))
 
     def now(self) -> float:
         return NOW
@@ -114,9 +110,13 @@ ToolOf: TypeAlias = Callable[..., Tool]
 
 
 async def use(control: Tool, **arguments: object) -> Any:
-    return json.loads(
-        await control.run(ToolCall(control.name, arguments, id=CALL)),
-    )
+    return json.loads((await result_of(control, **arguments)).text)
+
+
+async def result_of(control: Tool, **arguments: object) -> ToolResult:
+    result = await control.run(ToolCall(control.name, arguments, id=CALL))
+    assert isinstance(result, ToolResult)
+    return result
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ async def test_whoever_is_not_below_is_nobody(
         await use(tool_of(caller), action=action, ids=[other], message="faster")
 
     assert str(refused.value) == f"there is no such task: {other!r}; nothing was done"
-    assert house.asked == house.told == []
+    assert house.asked == []
 
 
 @pytest.mark.usefixtures("family")
@@ -335,19 +335,20 @@ async def test_a_cancel_answers_with_what_was_there(
 
 @pytest.mark.usefixtures("family")
 @pytest.mark.parametrize("action", ["wait", "result", "cancel"])
-async def test_what_an_answer_tells_the_session_need_not_read_again(
-    ledger: Ledger, tool_of: ToolOf, house: House, tell: Tell, action: str
+async def test_an_answer_consumes_the_notices_of_the_tasks_it_tells_of(
+    ledger: Ledger, tool_of: ToolOf, tell: Tell, action: str
 ) -> None:
-    """News of a task are mail, and mail is told once; of what still runs there is none."""
+    """Notices are mail, and mail is read once; a task that still runs has none."""
     tell(TaskSettled(D, DONE))
-    news = ledger.last_seq
-    await use(tool_of(), action=action, ids=[D])
-    await use(tool_of(), action=action, ids=[A])
-    assert house.told == [(root_of(S), CALL, [news]), (root_of(S), CALL, [])]
+    notice = ledger.last_seq
 
-    house.told.clear()
-    await use(tool_of(A), action=action, ids=[B])
-    assert house.told == [(A, CALL, [])], "a task has no mail"
+    of_ended = await result_of(tool_of(), action=action, ids=[D])
+    of_running = await result_of(tool_of(), action=action, ids=[A])
+    below = await result_of(tool_of(A), action=action, ids=[B])
+
+    assert list(of_ended.consumes) == [notice]
+    assert list(of_running.consumes) == []
+    assert list(below.consumes) == [], "a task has no mail"
 
 
 @pytest.mark.usefixtures("family")

@@ -114,7 +114,9 @@ def tool_of(
 
 
 async def use(delegate: Tool, **arguments: object) -> str:
-    return await delegate.run(ToolCall(delegate.name, arguments, id=CALL))
+    answer = await delegate.run(ToolCall(delegate.name, arguments, id=CALL))
+    assert isinstance(answer, str)
+    return answer
 
 
 def test_the_tool_shows_whom_to_ask_and_the_limit_that_holds(memory: Memory) -> None:

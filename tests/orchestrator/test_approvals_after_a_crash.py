@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, allow, ask, deny
+from agents import Agent, ToolResult, allow, ask, deny
 from agents.approval import ApprovalRule
 from delegation import SessionId
 from delegation.events import (
@@ -45,7 +45,7 @@ class Machine:
         self.ran: list[tuple[str, int]] = []
         run = self.shell.tool.run
 
-        async def noted(call: Any) -> str:
+        async def noted(call: Any) -> str | ToolResult:
             self.ran.append((call.arguments["command"], len(self.journal.entries)))
             return await run(call)
 

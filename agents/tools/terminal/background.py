@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agents.messages import CallId
 from agents.tools.terminal.output_buffer import OutputBuffer
 from agents.tools.tool import CallKey
 
@@ -62,7 +61,6 @@ class BackgroundCommands(Protocol):
         workdir: Path,
         notify: bool,
         watch: Sequence[str],
-        call: CallId,
     ) -> BackgroundCommand:
         """Start a command, and return when it runs.
 
@@ -71,7 +69,6 @@ class BackgroundCommands(Protocol):
             workdir: the folder it starts in.
             notify: tell the session when it has ended.
             watch: tell the session of lines with one of these in them.
-            call: the call that wants it.
         """
         ...
 
@@ -110,6 +107,6 @@ class BackgroundCommands(Protocol):
         """
         ...
 
-    def telling(self, command: BackgroundCommand, call: CallId) -> None:
-        """Note that the answer to a call tells how a command ended: nobody is told again."""
+    def notices_of(self, command: BackgroundCommand) -> Sequence[int]:
+        """Return the unread notices of a command: an answer that tells its end consumes them."""
         ...

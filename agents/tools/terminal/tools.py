@@ -24,7 +24,13 @@ from agents.tools.terminal.background import (
 from agents.tools.terminal.output_buffer import OutputBuffer
 from agents.tools.terminal.process_group import open_command
 from agents.tools.terminal.process_tags import new_tag
-from agents.tools.tool import CURRENT_CALL_KEY, Tool, arguments_schema, read_arguments
+from agents.tools.tool import (
+    CURRENT_CALL_KEY,
+    Tool,
+    ToolResult,
+    arguments_schema,
+    read_arguments,
+)
 
 TERMINAL: Final = "terminal"
 DEFAULT_SECONDS: Final = 180
@@ -117,7 +123,7 @@ async def _terminal(call: ToolCall) -> str:
         raise ToolError("terminal: say which command to run, in `command`")
     workdir = await trio.to_thread.run_sync(_folder, scene.workspace, asked.workdir)
     if asked.background:
-        return _json(await _start_background(call, asked, scene.processes, workdir))
+        return _json(await _start_background(asked, scene.processes, workdir))
     if asked.notify_on_complete or asked.watch_patterns:
         raise ToolError(
             "terminal: notify_on_complete and watch_patterns are for background=true; you"
@@ -166,7 +172,7 @@ async def _run_to_completion(
 
 
 async def _start_background(
-    call: ToolCall, asked: RunCommand, processes: BackgroundCommands, workdir: Path
+    asked: RunCommand, processes: BackgroundCommands, workdir: Path
 ) -> Mapping[str, Any]:
     watch = [text for text in asked.watch_patterns if text]
     # Whoever waits for a line has to know when it can come no more.
@@ -177,7 +183,6 @@ async def _start_background(
         workdir=workdir,
         notify=is_told,
         watch=watch if is_told else (),
-        call=call.id,
     )
     answer: dict[str, Any] = {
         "status": "running",
@@ -206,14 +211,19 @@ async def _start_background(
     return answer
 
 
-async def _process(call: ToolCall) -> str:
+async def _process(call: ToolCall) -> ToolResult:
     asked = read_arguments(call, ControlProcess)
     processes = current_tool_context().processes
     if asked.action == "list":
         await trio.lowlevel.checkpoint()
-        return _json({"processes": [_status(it) for it in processes.known()]})
+        return ToolResult(
+            _json({"processes": [_status(it) for it in processes.known()]})
+        )
     command = _named(processes.known(), asked.id)
-    return _json(await _ACTIONS[asked.action](call, asked, processes, command))
+    answer = _json(await _ACTIONS[asked.action](asked, processes, command))
+    if asked.action in TELLS_THE_END:
+        return ToolResult(answer, processes.notices_of(command))
+    return ToolResult(answer)
 
 
 def _named(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:
@@ -254,14 +264,13 @@ def _begin(command: str) -> str:
 
 
 _Action = Callable[
-    [ToolCall, ControlProcess, BackgroundCommands, BackgroundCommand],
+    [ControlProcess, BackgroundCommands, BackgroundCommand],
     Awaitable[Mapping[str, Any]],
 ]
 
 
 async def _poll(
-    _: ToolCall,
-    __: ControlProcess,
+    _: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
@@ -287,13 +296,11 @@ def _redact_new(before: str, new: str) -> str:
 
 
 async def _log(
-    call: ToolCall,
     asked: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
-    processes.telling(command, call.id)
     shown = command.output.lines(asked.offset, asked.limit)
     held = command.output.open_word_length() if shown.end == shown.total else 0
     return {
@@ -321,13 +328,11 @@ def _shown(text: str) -> str:
 
 
 async def _wait(
-    call: ToolCall,
     asked: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await processes.wait(command, asked.timeout)
-    processes.telling(command, call.id)
     held = command.output.open_word_length()
     output = _without_end(held, command.output.tail_text(TAIL))
     answer = {**_status(command), "output": output}
@@ -337,18 +342,15 @@ async def _wait(
 
 
 async def _kill(
-    call: ToolCall,
     _: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await processes.end(command)
-    processes.telling(command, call.id)
     return {**_status(command), "output": command.output.tail_text(TAIL)}
 
 
 async def _write(
-    _: ToolCall,
     asked: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
@@ -369,6 +371,8 @@ async def _write(
     return {**_status(command), "written": len(text)}
 
 
+TELLS_THE_END: Final = frozenset({"log", "wait", "kill"})
+"""The actions whose answer contains the end of a command, and so consumes its notices."""
 _ACTIONS: Final[Mapping[str, _Action]] = {
     "poll": _poll,
     "log": _log,

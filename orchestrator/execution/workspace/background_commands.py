@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 import trio
 
-from agents import CallId, CallKey, ToolError, unanswered_calls
+from agents import CallKey, ToolError, unanswered_calls
 from agents.tools.context import current_tool_context
 from agents.tools.terminal.background import BackgroundCommand, tag_of
 from agents.tools.terminal.output_buffer import OutputBuffer
@@ -153,13 +153,8 @@ def _signal_name(number: int) -> str:
 class BackgroundRunner:
     """All commands that run in the background."""
 
-    def __init__(
-        self,
-        book: Bookkeeper,
-        telling: Callable[[TaskId, CallId, Sequence[int]], None],
-    ) -> None:
+    def __init__(self, book: Bookkeeper) -> None:
         self._book = book
-        self.note_told = telling
         self._queued: list[Command] = []
         self._queue_changed = trio.lowlevel.ParkingLot()
         self._is_closing = False
@@ -346,7 +341,6 @@ class TaskCommands:
         workdir: Path,
         notify: bool,
         watch: Sequence[str],
-        call: CallId,
     ) -> Command:
         started = Command(
             ProcessId(f"p_{secrets.token_hex(8)}"),
@@ -357,8 +351,9 @@ class TaskCommands:
         )
         await self._background.start(started, notify=notify)
         if started.error is not None:
-            self.telling(started, call)
-            raise started.error
+            raise ToolError(
+                *started.error.args, consumes=self._background.notices_of(started)
+            )
         return started
 
     def known(self) -> Sequence[Command]:
@@ -391,9 +386,8 @@ class TaskCommands:
         own.polled_to = total - held
         return before, text[: len(text) - held]
 
-    def telling(self, command: BackgroundCommand, call: CallId) -> None:
-        news = self._background.notices_of(self._own(command))
-        self._background.note_told(self._task, call, news)
+    def notices_of(self, command: BackgroundCommand) -> Sequence[int]:
+        return self._background.notices_of(self._own(command))
 
     def _own(self, command: BackgroundCommand) -> Command:
         assert isinstance(command, Command), "it is one of those that were started here"

@@ -1,0 +1,80 @@
+"""The port between a turn and the process that keeps its task.
+
+A turn hands its host every step, and asks it before each thing that cannot be undone. Nothing but
+values passes here, so a host may be another process.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import trio
+
+from agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from agents.models.model import ModelEvent
+
+Step: TypeAlias = AssistantMessage | ToolMessage
+
+
+class TurnHost(Protocol):
+    """Keeps the steps of one turn, and says when the turn may go on."""
+
+    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+        """Record a step, and return it as it is recorded: redacted, and read by no one else.
+
+        Args:
+            step: an answer of the model or of a tool. It need not be durable on return.
+            consumes: the notices that the step contains (`ToolResult.consumes`).
+        """
+        ...
+
+    async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """Wait until the transcript is durable, before a turn continues after a crash.
+
+        Returns:
+            those of the unanswered calls that waited for approval, and so were never run.
+        """
+        ...
+
+    async def before_model_call(self) -> Sequence[UserMessage]:
+        """Wait until all steps are durable; return the steering that arrived meanwhile."""
+        ...
+
+    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:
+        """Wait until a call is approved and, where it must not run twice, durable.
+
+        Raises:
+            ToolError: it may not be run; the model reads why.
+        """
+        ...
+
+    def emit(self, event: ModelEvent) -> None:
+        """Pass on what happens while the model answers. Events may be dropped."""
+        ...
+
+
+class MemoryHost:
+    """A host for a turn outside of an orchestrator: keeps the steps in a list.
+
+    Every call is approved, nothing is durable, nothing steers the turn.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+        self.steps.append(step)
+        return step
+
+    async def before_resume(self, unanswered: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+    async def before_model_call(self) -> Sequence[UserMessage]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def emit(self, event: ModelEvent) -> None:
+        pass
