@@ -2,12 +2,11 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
-    contextmanager,
 )
 from pathlib import Path
 from secrets import token_hex
@@ -43,7 +42,8 @@ from orchestrator.journal.journal import Journal
 from orchestrator.journal.journal import restore_ledger as opened_ledger
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.journal.sqlite.journal import open_sqlite_journal
-from orchestrator.journal.subscriptions import FactSubscription
+from orchestrator.journal.subscriptions import FactQueue
+from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
 from orchestrator.services import Services, open_services
 
@@ -65,8 +65,13 @@ class Orchestrator:
 
     @property
     def services(self) -> Services:
-        """Its parts, for whoever builds a door."""
+        """Its parts, for the doors that open sessions on it."""
         return self._services
+
+    @property
+    def read(self) -> ReadApi:
+        """Its sessions, tasks, entries and live events, to read and to subscribe to."""
+        return self._services.read
 
     async def run(
         self,
@@ -122,7 +127,7 @@ class Orchestrator:
 
         A listener that falls behind misses events, and is told how many; no model waits for it.
         """
-        return self._services.model_subscribers.subscribe()
+        return self.read.open_model_events()
 
     async def cancel(self, task: str, *, tree: bool = False) -> None:
         """End a task and all below it, and return when every one of them has ended.
@@ -256,24 +261,15 @@ class Orchestrator:
 
     async def wait_changed(self, *, after: int = 0) -> int:
         """Wait until the journal has more entries than this, and return how many it has."""
-        await self._services.book.wait_posted(after=after)
-        return self._services.book.ledger.last_seq
+        return await self.read.wait_posted(after=after)
 
     async def wait_durable(self, *, after: int = 0) -> int:
         """Wait until more entries than this survive a crash, and return how many do."""
-        seq = await self.wait_changed(after=after)
-        await self._services.book.wait_durable()
-        return seq
+        return await self.read.wait_durable(after=after)
 
-    @contextmanager
-    def subscribe(self) -> Generator[FactSubscription]:
-        """Take facts one by one as they become true, as long as the block lasts."""
-        facts = FactSubscription()
-        self._services.book.subscribers.append(facts.put)
-        try:
-            yield facts
-        finally:
-            self._services.book.subscribers.remove(facts.put)
+    def subscribe(self) -> AbstractContextManager[FactQueue]:
+        """Queue the facts of all sessions when they are posted, as long as the block lasts."""
+        return self.read.queue()
 
     def calls(self, task: str) -> list[ToolCall]:
         """Return what a task that is in memory has called, and waits for."""

@@ -12,7 +12,6 @@ from agents import raising_one_error
 from delegation import SessionId, TaskId
 from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.engine.loops import dispatch_forever, wake_forever
-from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.recovery import recover
 from orchestrator.engine.turns import Turns
 from orchestrator.execution.agent_registry import AgentRegistry
@@ -20,6 +19,8 @@ from orchestrator.execution.local import LocalExecutor
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
 from orchestrator.execution.workspace.task_workspace import WorkspaceSettings
 from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.journal.fact_feed import FactFeeds
+from orchestrator.read_api import ReadApi
 
 CLOSE_SECONDS: Final = 5
 """How long connections to models may take to close."""
@@ -34,7 +35,7 @@ class Services:
     executor: LocalExecutor
     delegator: OrchestratorDelegator
     turns: Turns
-    model_subscribers: ModelEventSubscribers
+    read: ReadApi
     background: BackgroundRunner
     new_session_id: Callable[[], SessionId]
     new_task_id: Callable[[], TaskId]
@@ -64,13 +65,14 @@ async def open_services(
     delegator = make_delegator(book, acting, new_task_id)
     turns = Turns(book, acting, delegator)
     await recover(book, acting)
+    feeds = FactFeeds(book)
     house = Services(
         book=book,
         registry=registry,
         executor=acting,
         delegator=delegator,
         turns=turns,
-        model_subscribers=acting.model_subscribers,
+        read=ReadApi(book, acting.model_subscribers, feeds),
         background=acting.background,
         new_session_id=_new_session_id,
         new_task_id=new_task_id,
@@ -80,6 +82,7 @@ async def open_services(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(dispatch_forever, book, delegator)
                 nursery.start_soon(wake_forever, book, turns)
+                nursery.start_soon(feeds.publish_forever)
                 nursery.start_soon(acting.background.run_forever)
                 nursery.start_soon(acting.watchdog.watch_forever)
                 try:

@@ -1,11 +1,11 @@
-"""Hearing models as they answer: words, thoughts, calls, retries.
+"""Model events of all tasks: text, reasoning, calls and retries while a model answers.
 
-Nobody who listens slows a model. What happens is not kept: the journal has the answer itself.
+No subscriber slows a model. Events are not stored: the journal has the answer itself.
 """
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import trio
@@ -14,20 +14,22 @@ from agents import ModelEvent
 from delegation import TaskId
 
 MAX_BUFFERED_EVENTS: Final = 10_000
-"""How many events a listener may be behind before it misses some."""
+"""How many events a channel holds before its reader misses some."""
+
+ReceiveModelEvent: TypeAlias = Callable[[TaskId, ModelEvent], None]
 
 
 @attrs.frozen
 class TaskModelEvent:
-    """Something that happened while a model answered for a task."""
+    """An event of the model that answers for a task."""
 
     task: TaskId
     event: ModelEvent
     missed: int
-    """How many events before this one were dropped, because nobody took them in time."""
+    """How many events before this one were dropped because the reader was behind."""
 
 
-class _Subscriber:
+class _Channel:
     def __init__(self) -> None:
         self.send, self.receive = trio.open_memory_channel[TaskModelEvent](
             MAX_BUFFERED_EVENTS
@@ -41,44 +43,36 @@ class _Subscriber:
         except trio.WouldBlock:
             self._missed += 1
         except trio.BrokenResourceError:
-            pass  # it has closed its ears before the block has ended
+            pass  # the reader has closed its end before the block has ended
 
 
 class ModelEventSubscribers:
-    """Everybody who listens now."""
+    """The subscribers to the model events of all tasks."""
 
     def __init__(self) -> None:
-        self._subscribers: set[_Subscriber] = set()
-        self._callbacks: list[Callable[[TaskId, ModelEvent], None]] = []
+        self._receivers: list[ReceiveModelEvent] = []
 
     @contextmanager
-    def subscribe(self) -> Generator[trio.MemoryReceiveChannel[TaskModelEvent]]:
-        listener = _Subscriber()
-        self._subscribers.add(listener)
-        try:
-            yield listener.receive
-        finally:
-            self._subscribers.remove(listener)
-            listener.send.close()
-
-    @contextmanager
-    def subscribe_callback(
-        self, callback: Callable[[TaskId, ModelEvent], None]
-    ) -> Generator[None]:
-        """Hear everything at once, as long as the block lasts.
+    def subscribe(self, receive: ReceiveModelEvent) -> Generator[None]:
+        """Call `receive` with every event, as long as the block lasts.
 
         Args:
-            hear: takes each event, and waits for nothing.
+            receive: takes each event, and does not wait.
         """
-        self._callbacks.append(callback)
+        self._receivers.append(receive)
         try:
             yield
         finally:
-            self._callbacks.remove(callback)
+            self._receivers.remove(receive)
+
+    @contextmanager
+    def open_channel(self) -> Generator[trio.MemoryReceiveChannel[TaskModelEvent]]:
+        """Subscribe with a channel; a reader that falls behind misses events."""
+        channel = _Channel()
+        with channel.send, self.subscribe(channel.put):
+            yield channel.receive
 
     def emit(self, task: TaskId, event: ModelEvent) -> None:
-        """Tell everybody who listens of a task."""
-        for listener in self._subscribers:
-            listener.put(task, event)
-        for hear in self._callbacks:
-            hear(task, event)
+        """Call the subscribers with an event of a task."""
+        for receive in self._receivers:
+            receive(task, event)

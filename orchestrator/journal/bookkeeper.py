@@ -13,7 +13,6 @@ import trio
 from agents.redaction.redactor import Redactor
 from delegation import (
     Detach,
-    Encoded,
     Ledger,
     Mode,
     Refuse,
@@ -44,6 +43,7 @@ from delegation.events import (
 from orchestrator.errors import ClosedError, JournalError
 from orchestrator.journal.fact_redaction import EventT, redact_and_encode
 from orchestrator.journal.journal import Journal, fold_entries
+from orchestrator.journal.subscriptions import FactSubscribers
 
 REMEMBERED_TASKS: Final = 10_000
 """How many tasks of sessions at rest stay in memory: some 20 MB."""
@@ -111,8 +111,7 @@ class Bookkeeper:
         self.stopping = False
         """Nothing new is begun: what runs may finish, and all else is for the next process."""
         self.redactor = Redactor() if redactor is None else redactor
-        self.subscribers: list[Callable[[Entry, Encoded], None]] = []
-        """Who is told of every fact."""
+        self.subscribers = FactSubscribers()
         self._journal = journal
         self._fact_stamp = fact_stamp
         self._schedule = schedule
@@ -149,8 +148,7 @@ class Bookkeeper:
         entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
         ledger.fold(entry)
         self._journal.append(entry, encoded, self._idle_changes(entry))
-        for tell in self.subscribers:
-            tell(entry, encoded)
+        self.subscribers.notify(entry, encoded)
         if self._post_waiters:
             self._post_waiters.unpark_all()
         if (

@@ -145,7 +145,6 @@ class _RecordedTimes:
             fact_stamp=self,
             schedule=self,
         )
-        self.book.subscribers.append(self._note_position)
 
     def stamp(self, event: EventT) -> tuple[EventT, float]:
         at = self._record.recorded_at(event)
@@ -156,7 +155,7 @@ class _RecordedTimes:
             event = replace(event, copied=True)
         return event, self.now if at is None else at
 
-    def _note_position(self, entry: Entry, encoded: Encoded) -> None:
+    def note_position(self, entry: Entry, encoded: Encoded) -> None:
         del entry, encoded
         self.positions.append(self._position.seq)
 
@@ -243,6 +242,9 @@ class _Replayer:
 
     async def run(self) -> ReplayResult:
         async with AsyncExitStack() as stack:
+            stack.enter_context(
+                self._book.subscribers.subscribe(self._times.note_position)
+            )
             house = await stack.enter_async_context(
                 open_services(
                     self._book,

@@ -2,8 +2,8 @@
 
 import logging
 import socket
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import trio
@@ -14,7 +14,6 @@ from delegation import DeliveryCapability
 from orchestrator.doors.http import KIND, HttpDoor, Push
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
-from orchestrator.server.live.fact_feed import FactFeeds
 from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.state import ServerState, Settings
@@ -86,31 +85,22 @@ async def open_server_state(
     What was begun for connections lives as long as this block, and not as they do.
     """
     metrics = Metrics(orchestrator)
-    with _count_facts(orchestrator.services, metrics), raising_one_error():
+    with orchestrator.read.subscribe(metrics.count_fact), raising_one_error():
         async with trio.open_nursery() as kept:
             office = ServerState(
                 orchestrator=orchestrator,
                 agents=agents,
                 door=HttpDoor(orchestrator.services, agents, kept, push),
-                feeds=FactFeeds(orchestrator.services.book),
-                live_text=LiveText(orchestrator.services),
+                live_text=LiveText(
+                    orchestrator.read, orchestrator.services.book.redactor
+                ),
                 metrics=metrics,
                 settings=settings,
             )
-            kept.start_soon(office.feeds.publish_forever)
             with office.live_text.collect():
                 office.unserved_sessions = office.door.resume_sessions()
                 yield office
             kept.cancel_scope.cancel(reason="the server is closed")
-
-
-@contextmanager
-def _count_facts(services: Services, metrics: Metrics) -> Generator[None]:
-    services.book.subscribers.append(metrics.count_fact)
-    try:
-        yield
-    finally:
-        services.book.subscribers.remove(metrics.count_fact)
 
 
 async def _cancel_waiting_runs(services: Services) -> None:

@@ -10,8 +10,8 @@ from agents import Agent
 from delegation import SessionRecord
 from orchestrator.doors.http import HttpDoor
 from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.read_api import ReadApi
 from orchestrator.runtime import Orchestrator
-from orchestrator.server.live.fact_feed import FactFeeds
 from orchestrator.server.live.live_text import LiveText
 from orchestrator.server.metrics import Metrics
 from orchestrator.server.transport.errors import HttpError
@@ -38,7 +38,6 @@ class ServerState:
     agents: Mapping[str, Agent[Any]]
     """Who can be talked to, by the name of the model that clients say."""
     door: HttpDoor
-    feeds: FactFeeds
     live_text: LiveText
     metrics: Metrics
     settings: Settings
@@ -46,6 +45,10 @@ class ServerState:
     """What waits for agents that are not served here."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """The server ends: whoever only waits for news is let go."""
+
+    @property
+    def read(self) -> ReadApi:
+        return self.orchestrator.read
 
     @property
     def book(self) -> Bookkeeper:

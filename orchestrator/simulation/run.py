@@ -127,7 +127,6 @@ class _Simulation:
         ledger = Ledger(self._settings.rules)
         book = Bookkeeper(self._journal, ledger, clock=trio.current_time)
         peak = _PeakSlots(ledger)
-        book.subscribers.append(peak.receive)
         # As long as those of a real run: models read them.
         ids = map(TaskId, map("t_{:016x}".format, itertools.count(1)))
         async with open_services(
@@ -137,7 +136,7 @@ class _Simulation:
             new_task_id=partial(next, ids),
             make_delegator=partial(SimulatedDelegator, self._registry),
         ) as house:
-            with self._budget():
+            with self._budget(), book.subscribers.subscribe(peak.receive):
                 run = await run_once(house, self._agent, self._goal, ())
         return self._result(run.outcome, run.tree, peak.count)
 

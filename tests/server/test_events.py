@@ -15,7 +15,7 @@ from agents import (
     TextDelta,
     Usage,
 )
-from orchestrator.server import listening, stream
+from orchestrator.server.transport import listener, sse
 from tests.kit import worker
 from tests.server.kit import Served, serving
 from tests.server.raw import asking
@@ -215,7 +215,7 @@ async def test_a_reader_that_stops_reading_is_let_go_and_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither the run, nor another reader, nor the end of the server."""
-    monkeypatch.setattr(listening, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(listener, "WRITE_SECONDS", 0.5)
     loud = Agent("loud", model=ScriptedModel.always("x" * 10_000_000))
     with trio.fail_after(20):
         async with AsyncExitStack() as stack:
@@ -230,7 +230,7 @@ async def test_a_reader_that_stops_reading_is_let_go_and_holds_nobody_up(
 async def test_a_silent_stream_says_that_it_is_still_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
     model = Gated("late")
     async with serving(Agent("gated", model=model)) as served:
         run = (await started(served, "gated"))["id"]
@@ -247,14 +247,14 @@ async def test_a_silent_stream_says_that_it_is_still_there(
 async def test_whoever_leaves_is_forgotten() -> None:
     async with serving(worker("slow", seconds=1_000)) as served:
         run = (await started(served, "slow"))["id"]
-        feeds = served.server.state.feeds
+        feeds = served.server.state.read.feeds
         async with await asking(served.url, f"/v1/runs/{run}/events") as leaving:
             received = b""
             while b"event: fact" not in received:
                 received += await leaving.receive_some()
-            assert feeds._shared
+            assert feeds.sessions
         with trio.fail_after(5):
-            while feeds._shared:
+            while feeds.sessions:
                 await trio.lowlevel.checkpoint()
 
 

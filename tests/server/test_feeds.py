@@ -40,7 +40,7 @@ async def test_what_is_posted_while_the_disk_works_waits_for_the_next_time() -> 
     ):
         book = orchestrator.services.book
         session = office.door.open_conversation(agents["worker"], {}).id
-        with office.feeds.open(session) as feed:
+        with office.read.feed(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
             book.post(MessageReceived(session, "first"))
@@ -71,7 +71,7 @@ async def test_the_last_fact_comes_before_the_end_whatever_the_disk_does() -> No
         def is_over() -> bool:
             return book.ledger.sessions[SessionId(session)].closed
 
-        with office.feeds.open(session) as feed:
+        with office.read.feed(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
             book.post(SessionClosed(session))

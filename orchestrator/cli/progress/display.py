@@ -23,7 +23,7 @@ from orchestrator.cli.terminal.approvals import (
 from orchestrator.cli.terminal.console import Terminal, command
 from orchestrator.cli.terminal.style import Progress, choose_progress
 from orchestrator.control.server import open_control
-from orchestrator.journal.subscriptions import FactSubscription
+from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.runtime import IN_MEMORY, Orchestrator, default_journal
 
 WATCH_HINT: Final = "Tasks are at work. To look at them, and to act on them:"
@@ -115,7 +115,7 @@ class ProgressDisplay:
             await answer_in_terminal(orchestrator, Terminal(stderr=True), others)
 
     async def _write_log_lines(
-        self, orchestrator: Orchestrator, facts: FactSubscription, log: ProgressLog
+        self, orchestrator: Orchestrator, facts: FactQueue, log: ProgressLog
     ) -> None:
         with self._contain_errors():
             await write_log(orchestrator, facts, log)

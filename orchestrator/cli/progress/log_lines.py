@@ -35,7 +35,7 @@ from orchestrator.cli.terminal.style import (
     is_ascii,
 )
 from orchestrator.errors import UnknownIdError
-from orchestrator.journal.subscriptions import FactSubscription
+from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.runtime import Orchestrator
 
 DETAILED_TASKS: Final = 200
@@ -191,7 +191,7 @@ def new_log(orchestrator: Orchestrator, console: Console) -> ProgressLog:
 
 
 async def write_log(
-    orchestrator: Orchestrator, facts: FactSubscription, log: ProgressLog
+    orchestrator: Orchestrator, facts: FactQueue, log: ProgressLog
 ) -> NoReturn:
     """Tell of facts as they come, and that there are none, until cancelled."""
     due = trio.current_time() + HEARTBEAT_SECONDS

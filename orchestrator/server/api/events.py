@@ -15,10 +15,11 @@ from starlette.responses import Response
 from agents import raising_one_error
 from delegation import DeliveryCapability, SessionRecord
 from orchestrator.doors.http import CONVERSATION, KIND, is_over
+from orchestrator.journal.fact_feed import FactFeed, FactLine
+from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import Failure, failure_of, status_of
-from orchestrator.server.api.lookup import FoundSession, read_run
+from orchestrator.server.api.lookup import read_run
 from orchestrator.server.api.sessions import read_session
-from orchestrator.server.live.fact_feed import FactFeed, FactLine
 from orchestrator.server.live.live_text import TextUpdate
 from orchestrator.server.operation import ApiCall, Operation, ResponseSpec
 from orchestrator.server.state import ServerState
@@ -148,7 +149,7 @@ def _event_stream(call: ApiCall, found: FoundSession) -> Response:
 
     async def produce(outlet: EventWriter) -> None:
         with ExitStack() as opened, raising_one_error():
-            feed = opened.enter_context(office.feeds.open(id_, after=after))
+            feed = opened.enter_context(office.read.feed(id_, after=after))
             async with trio.open_nursery() as nursery:
                 if query.deltas:
                     heard = opened.enter_context(office.live_text.open_channel(id_))

@@ -12,9 +12,10 @@ import attrs
 import msgspec
 import trio
 
-from delegation import Ledger, SessionId, SessionRecord, TaskId
+from delegation import SessionId, TaskId
 from delegation.events import TaskRequested
 from orchestrator.errors import UnknownIdError
+from orchestrator.read_api import FoundSession
 from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import not_found
 
@@ -24,14 +25,6 @@ LOOKED_AT: Final = 200
 """How many sessions are looked at for one page, whether they are shown or not."""
 ID: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
 """What an id looks like; anything else is not worth a search."""
-
-
-@attrs.frozen
-class FoundSession:
-    """A session, and the fold that it is in: the orchestrator's, or one of its own."""
-
-    session: SessionRecord
-    ledger: Ledger
 
 
 @attrs.frozen(kw_only=True)

@@ -20,6 +20,7 @@ from orchestrator.exports import (
     export_tree,
     html_report,
 )
+from orchestrator.read_api import FoundSession
 from orchestrator.report import read_history
 from orchestrator.server.api.bodies import (
     METADATA,
@@ -32,7 +33,7 @@ from orchestrator.server.api.bodies import (
     status_of,
     summary_of,
 )
-from orchestrator.server.api.lookup import FoundSession, PageQuery, page_of, read_run
+from orchestrator.server.api.lookup import PageQuery, page_of, read_run
 from orchestrator.server.operation import (
     ApiCall,
     Operation,

@@ -21,6 +21,7 @@ from delegation.events import MessageReceived
 from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.errors import UnknownIdError
+from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import (
     METADATA,
     Metadata,
@@ -28,7 +29,7 @@ from orchestrator.server.api.bodies import (
     metadata_of,
     status_of,
 )
-from orchestrator.server.api.lookup import FoundSession, PageQuery, page_of, read_run
+from orchestrator.server.api.lookup import PageQuery, page_of, read_run
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,

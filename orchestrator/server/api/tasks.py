@@ -9,8 +9,9 @@ from agents import MessageId, UserMessage, well_formed
 from delegation import Receipt, SessionRecord, TaskId
 from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.doors.inbound import InboundRequest
+from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import Task, task_of
-from orchestrator.server.api.lookup import FoundSession, find_task, read_task
+from orchestrator.server.api.lookup import find_task, read_task
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,

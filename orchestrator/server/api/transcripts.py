@@ -9,8 +9,8 @@ import trio
 
 from agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from delegation import SessionId, TaskId
+from orchestrator.read_api import FoundSession
 from orchestrator.report import read_history
-from orchestrator.server.api.lookup import FoundSession
 from orchestrator.server.state import ServerState
 
 

@@ -1,7 +1,7 @@
-"""What the agent of a session says, while it says it.
+"""The messages of a session's agent, while the model writes them.
 
-What a model says is told as it comes, but for what could be part of a secret. What it has said is
-told once more, as it is kept, when no crash can take it back; where the two differ, what is kept is
+Text is streamed as it comes, except what may belong to an unfinished secret. A finished message is
+streamed once more, as the journal has it, when it is durable; where the two differ, the journal is
 right.
 """
 
@@ -13,7 +13,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from delegation import SessionRecord
+from delegation import Encoded, SessionRecord
 from delegation.events import Entry, ModelAnswered, TurnStarted
 from orchestrator.doors.http import is_over
 from orchestrator.server.session_status import AgentMessage, agent_messages
@@ -22,18 +22,18 @@ from orchestrator.server.state import ServerState
 
 @attrs.frozen
 class PartialText:
-    """Some more of what an agent says."""
+    """The next text of an unfinished message."""
 
     item: int
-    """Of which of the things that it says: the first is 0."""
+    """The index of the message."""
     offset: int
-    """How many characters of that came before."""
+    """How many characters of the message came before."""
     text: str
 
 
 @attrs.frozen
 class FullText:
-    """One thing that an agent has said, as it is kept."""
+    """A finished message, as the journal has it."""
 
     item: int
     message: AgentMessage
@@ -41,50 +41,49 @@ class FullText:
 
 @attrs.frozen
 class _EndOfText:
-    """Nothing more will be said."""
+    """There will be no more messages."""
 
 
 AgentText: TypeAlias = PartialText | FullText
 
 
 class AgentStream:
-    """One listener to an agent. `open_speech` gives it."""
+    """One reader of an agent's messages. `open_agent_stream` makes it."""
 
     def __init__(self, server: ServerState, session: SessionRecord) -> None:
-        self._book = server.book
+        self._read = server.read
         self._session = session
         self._queue: deque[PartialText | FullText | _EndOfText] = deque()
         self._arrived = trio.Event()
         self._items = 0
-        """How many things it has said."""
+        """How many messages are finished."""
         self._model_length = 0
-        """How much a model has said of the next one."""
+        """How many characters the model has written of the next one."""
         self._queued_length = 0
-        """How much of that was told. A model that is asked again says the same, or better."""
+        """How many of them were queued: a model that is asked again repeats them."""
         self._is_over = False
         self._put_new()
         if so_far := server.live_text.text_so_far(session.root.id):
             self.receive_text(so_far)
 
     async def next(self) -> AgentText | None:
-        """Wait for more, and return it: None if nothing more will be said."""
+        """Wait for the next text or message; None if there will be no more."""
         await self._arrived.wait()
-        heard = self._queue[0]
-        if not isinstance(heard, PartialText):
-            await self._book.wait_durable()
-        # Taken last: whoever is cancelled while it waits has missed nothing.
-        heard = self._queue[0]
-        if isinstance(heard, _EndOfText):
+        if not isinstance(self._queue[0], PartialText):
+            await self._read.wait_durable()
+        # Taken last: a reader that is cancelled during the wait has missed nothing.
+        item = self._queue[0]
+        if isinstance(item, _EndOfText):
             return None
         self._queue.popleft()
-        if isinstance(heard, PartialText):
-            heard = self._joined(heard)
+        if isinstance(item, PartialText):
+            item = self._joined(item)
         if not self._queue:
             self._arrived = trio.Event()
-        return heard
+        return item
 
     def _joined(self, piece: PartialText) -> PartialText:
-        """Return a piece with all that follow it: a slow listener gets longer ones, not more."""
+        """Return a piece joined with all that follow it: a slow reader gets longer pieces."""
         texts = [piece.text]
         while (
             self._queue
@@ -96,7 +95,7 @@ class AgentStream:
         return PartialText(piece.item, piece.offset, "".join(texts))
 
     def receive_text(self, text: str | None) -> None:
-        """Take some more of what is being said; None if it is said from the beginning again."""
+        """Take the next text of a message; None if the model begins it again."""
         if text is None:
             self._model_length = 0
             return
@@ -105,7 +104,8 @@ class AgentStream:
         if known < len(text):
             self._put_partial(text[known:])
 
-    def receive_fact(self, entry: Entry) -> None:
+    def receive_fact(self, entry: Entry, encoded: Encoded) -> None:
+        del encoded
         match entry.event:
             case ModelAnswered(task, message) if task == self._session.root.id:
                 if message.text:
@@ -115,7 +115,7 @@ class AgentStream:
                     self._items += 1
                 self._model_length = self._queued_length = 0
             case TurnStarted():
-                # What the last one was in the midst of, nobody goes on with.
+                # The model does not go on with what it wrote in the turn before.
                 self._model_length = 0
             case _:
                 pass
@@ -123,7 +123,7 @@ class AgentStream:
             self._put_new()
 
     def _put_new(self) -> None:
-        """Tell whatever was said and not told, and whether that is all."""
+        """Queue the finished messages that are not queued, and the end if this is all."""
         every = agent_messages(self._session)
         for item in range(self._items, len(every)):
             self._put(FullText(item, every[item]))
@@ -146,10 +146,10 @@ class AgentStream:
 def open_agent_stream(
     server: ServerState, session: SessionRecord
 ) -> Generator[AgentStream]:
-    """Hear what the agent of a session has said and says, as long as the block lasts."""
-    speech = AgentStream(server, session)
+    """Read the messages of a session's agent from the first, as long as the block lasts."""
+    stream = AgentStream(server, session)
     with (
-        server.feeds.subscribe(session.id, speech.receive_fact),
-        server.live_text.subscribe(session.root.id, speech.receive_text),
+        server.read.subscribe(stream.receive_fact, session=session.id),
+        server.live_text.subscribe(session.root.id, stream.receive_text),
     ):
-        yield speech
+        yield stream

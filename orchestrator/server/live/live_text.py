@@ -1,7 +1,7 @@
-"""What agents are saying just now, without the secrets in it: for all who listen, also late.
+"""The answers that models are writing now, redacted, for any number of subscribers.
 
-What a model has said so far is kept nowhere else: the journal has answers. It is looked through
-once, however many listen, and not before somebody does.
+Unfinished text is stored nowhere else: the journal has finished answers. It is redacted once,
+however many subscribers there are, and not before there is one.
 """
 
 from collections.abc import Callable, Generator
@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from agents import ModelEvent, Retrying, Switched, TextDelta
+from agents.redaction.redactor import Redactor
 from agents.redaction.streamed_text import StreamRedactor
 from delegation import Encoded, SessionId, TaskId, root_of
 from delegation.events import (
@@ -24,113 +25,109 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator.doors.http import KIND
-from orchestrator.services import Services
+from orchestrator.read_api import ReadApi
 
-BEHIND: Final = 10_000
-"""How many words of a run a reader may be behind before it misses some."""
+MAX_BUFFERED_UPDATES: Final = 10_000
+"""How many updates of a session a channel holds before its reader misses some."""
 
 ReceiveText: TypeAlias = Callable[[str | None], None]
-"""Takes some more of what an agent says; None if it begins again."""
+"""Takes the next text of an answer; None if the model begins the answer again."""
 
 
 @attrs.frozen
 class TextUpdate:
-    """Some more of what the model of a task says."""
+    """The next text of the answer that a task's model is writing."""
 
     task: TaskId
     text: str
 
 
 class _LiveAnswer:
-    """The answer that the model of one task is in the midst of."""
+    """The unfinished answer of one task's model."""
 
-    def __init__(self, services: Services) -> None:
-        self._redactor = services.book.redactor
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
         self.reset()
 
     def reset(self) -> None:
         self._stream_redactor = StreamRedactor(self._redactor)
         self._released = StringIO()
-        self._unchecked: list[str] = []
-        """What nobody has looked through yet."""
+        self._unredacted: list[str] = []
 
     def add(self, text: str) -> None:
-        self._unchecked.append(text)
+        self._unredacted.append(text)
 
     def take_new(self) -> str:
-        """Return what may be told of what was said since the last time."""
-        said, self._unchecked = "".join(self._unchecked), []
-        told = self._stream_redactor.add(said)
-        self._released.write(told)
-        return told
+        """Return the text that may be shown and was not returned yet."""
+        text, self._unredacted = "".join(self._unredacted), []
+        released = self._stream_redactor.add(text)
+        self._released.write(released)
+        return released
 
     def all_text(self) -> str:
-        """Return all that may be told."""
+        """Return all text that may be shown."""
         self.take_new()
         return self._released.getvalue()
 
 
 class LiveText:
-    """The answers that models are in the midst of, for sessions that came in by HTTP."""
+    """The unfinished answers of sessions that were opened by HTTP, and of those with a channel."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, read: ReadApi, redactor: Redactor) -> None:
+        self._read = read
+        self._redactor = redactor
         self._answers: dict[TaskId, _LiveAnswer] = {}
         self._subscribers: dict[TaskId, list[ReceiveText]] = {}
         self._channels: dict[SessionId, list[trio.MemorySendChannel[TextUpdate]]] = {}
 
     def text_so_far(self, root: TaskId) -> str:
-        """Return what the agent of a session has said of what it says now."""
+        """Return the answer that the agent of a session is writing, as far as it has come."""
         return self._answers[root].all_text() if root in self._answers else ""
 
     @contextmanager
     def collect(self) -> Generator[None]:
-        """Hear of all that happens, as long as the block lasts."""
-        followers = self._services.book.subscribers
-        followers.append(self._receive_fact)
-        try:
-            with self._services.model_subscribers.subscribe_callback(
-                self._receive_model_event
-            ):
-                yield
-        finally:
-            followers.remove(self._receive_fact)
+        """Collect text, as long as the block lasts."""
+        with (
+            self._read.subscribe(self._receive_fact),
+            self._read.subscribe_model_events(self._receive_model_event),
+        ):
+            yield
 
     @contextmanager
     def subscribe(self, root: TaskId, receive: ReceiveText) -> Generator[None]:
-        """Hear the agent of a session, as long as the block lasts."""
-        hearing = self._subscribers.setdefault(root, [])
-        hearing.append(receive)
+        """Call `receive` with the text of a session's agent, as long as the block lasts."""
+        receivers = self._subscribers.setdefault(root, [])
+        receivers.append(receive)
         try:
             yield
         finally:
-            hearing.remove(receive)
-            if not hearing:
+            receivers.remove(receive)
+            if not receivers:
                 del self._subscribers[root]
 
     @contextmanager
     def open_channel(
         self, session: SessionId
     ) -> Generator[trio.MemoryReceiveChannel[TextUpdate]]:
-        """Hear everybody in a run, as long as the block lasts."""
-        send, receive = trio.open_memory_channel[TextUpdate](BEHIND)
-        reading = self._channels.setdefault(session, [])
-        reading.append(send)
+        """Receive the text of all tasks of a session, as long as the block lasts."""
+        send, receive = trio.open_memory_channel[TextUpdate](MAX_BUFFERED_UPDATES)
+        channels = self._channels.setdefault(session, [])
+        channels.append(send)
         try:
             with send, receive:
                 yield receive
         finally:
-            reading.remove(send)
-            if not reading:
+            channels.remove(send)
+            if not channels:
                 del self._channels[session]
 
     def _receive_fact(self, entry: Entry, encoded: Encoded) -> None:
-        """Keep what a session says in its turn, and forget what the journal keeps."""
+        """Begin an answer with the turn, and drop text that the journal has now."""
         del encoded
         match entry.event:
             case TurnStarted(session) | TurnResumed(session):
-                if KIND in self._services.book.ledger.sessions[session].labels:
-                    self._answers[root_of(session)] = _LiveAnswer(self._services)
+                if KIND in self._read.ledger.sessions[session].labels:
+                    self._answers[root_of(session)] = _LiveAnswer(self._redactor)
             case TurnEnded(session):
                 self._answers.pop(root_of(session), None)
             case TaskSettled(task):
@@ -146,26 +143,26 @@ class LiveText:
                 self._add_text(task, text)
             case Retrying() | Switched() if task in self._answers:
                 self._answers[task].reset()
-                for hear in self._subscribers.get(task, ()):
-                    hear(None)
+                for receive in self._subscribers.get(task, ()):
+                    receive(None)
             case _:
                 pass
 
     def _add_text(self, task: TaskId, text: str) -> None:
-        session = self._services.book.ledger.tasks[task].session
-        readers = self._channels.get(session, ())
-        voice = self._answers.get(task)
-        if voice is None:
-            if not readers:
+        session = self._read.ledger.tasks[task].session
+        channels = self._channels.get(session, ())
+        answer = self._answers.get(task)
+        if answer is None:
+            if not channels:
                 return
-            voice = self._answers[task] = _LiveAnswer(self._services)
-        voice.add(text)
-        hearing = self._subscribers.get(task, ())
-        if not (hearing or readers) or not (told := voice.take_new()):
+            answer = self._answers[task] = _LiveAnswer(self._redactor)
+        answer.add(text)
+        receivers = self._subscribers.get(task, ())
+        if not (receivers or channels) or not (released := answer.take_new()):
             return
-        for hear in hearing:
-            hear(told)
-        for reader in readers:
-            # What is only told once is missed by whoever does not take it in time.
+        for receive in receivers:
+            receive(released)
+        for channel in channels:
+            # A reader that is behind misses this text: it is not repeated.
             with suppress(trio.WouldBlock):
-                reader.send_nowait(TextUpdate(task, told))
+                channel.send_nowait(TextUpdate(task, released))

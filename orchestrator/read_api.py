@@ -1,0 +1,242 @@
+"""The read API: sessions, tasks, entries and live events of an open orchestrator.
+
+`Orchestrator.read` is the one place from which the server, the command line and the control socket
+read. Nothing here changes a session, and nothing that is returned by an `async` method can be taken
+back by a crash: it waits until the facts that it shows are durable.
+
+There are two subscriptions: to facts (`subscribe`, and on top of it `queue` and `feed`), and to
+model events (`subscribe_model_events`, and on top of it `open_model_events`).
+"""
+
+import re
+from collections.abc import Collection, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from agents import Message
+from delegation import Ledger, SessionId, SessionRecord, TaskId, TaskRecord
+from delegation.events import Entry, Event, TaskRequested
+from delegation.events.approvals import ApprovalQuestion
+from orchestrator.engine.approvals import open_questions
+from orchestrator.engine.model_events import (
+    ModelEventSubscribers,
+    ReceiveModelEvent,
+    TaskModelEvent,
+)
+from orchestrator.errors import UnknownIdError
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.journal.fact_feed import FactFeed, FactFeeds
+from orchestrator.journal.subscriptions import FactQueue, ReceiveFact
+
+ID_PATTERN: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
+"""The form of our ids; the journal is not searched for anything else."""
+
+
+@attrs.frozen
+class FoundSession:
+    """A session, and the ledger that it is in: the orchestrator's, or one of its own."""
+
+    session: SessionRecord
+    ledger: Ledger
+
+
+@attrs.frozen
+class FoundTask:
+    """A task, its session, and the ledger that both are in."""
+
+    task: TaskRecord
+    session: SessionRecord
+    ledger: Ledger
+
+
+class ReadApi:
+    """Reads the sessions of one orchestrator, and subscribes to what happens in them."""
+
+    def __init__(
+        self, book: Bookkeeper, model_events: ModelEventSubscribers, feeds: FactFeeds
+    ) -> None:
+        self._book = book
+        self._model_events = model_events
+        self.feeds = feeds
+
+    # What is true now: in memory, durable or not.
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last fact that was posted."""
+        return self._book.ledger.last_seq
+
+    @property
+    def ledger(self) -> Ledger:
+        """The state after all facts that were posted, without the sessions that are evicted."""
+        return self._book.ledger
+
+    @property
+    def session_ids(self) -> Collection[SessionId]:
+        """The ids of all sessions in the journal, oldest first."""
+        return self._book.ledger.all_sessions.keys()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the orchestrator begins nothing new."""
+        return self._book.stopping
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more facts will come."""
+        return self._book.closed
+
+    def now(self) -> float:
+        """Return the time by which facts are dated."""
+        return self._book.clock()
+
+    def open_questions(
+        self, session: SessionId | None = None
+    ) -> list[ApprovalQuestion]:
+        """Return the approvals that wait for a verdict, oldest first."""
+        return open_questions(self._book, session)
+
+    # What is durable: from memory, or read back from the journal.
+
+    async def session(self, session: str) -> FoundSession:
+        """Return a session. One that was evicted is read back for this call alone.
+
+        Raises:
+            UnknownIdError: there is no such session, or it was deleted.
+        """
+        id_ = SessionId(session)
+        ledger = await self._book.read_evicted(id_) or self._book.ledger
+        record = ledger.sessions.get(id_)
+        if record is None or record.deleted:
+            raise UnknownIdError(f"there is no run {session!r}")
+        return FoundSession(record, ledger)
+
+    async def task(self, task: str) -> FoundTask:
+        """Return a task, also one of an evicted session.
+
+        Raises:
+            UnknownIdError: there is no such task.
+        """
+        id_ = TaskId(task)
+        session = await self.session_of(task)
+        if session is not None:
+            found = await self.session(session)
+            record = found.ledger.tasks.get(id_)
+            if record is not None:
+                return FoundTask(record, found.session, found.ledger)
+        raise UnknownIdError(f"there is no task {task!r}")
+
+    async def session_of(self, task: str) -> SessionId | None:
+        """Return the session of a task; a session is its own root task."""
+        await self._book.wait_durable()
+        ledger = self._book.ledger
+        if TaskId(task) in ledger.tasks:
+            return ledger.tasks[TaskId(task)].session
+        if SessionId(task) in ledger.all_sessions:
+            return SessionId(task)
+        for entry in await self.entries_naming(TaskRequested, task):
+            event = entry.event
+            if isinstance(event, TaskRequested) and event.request.id == task:
+                return entry.session
+        return None
+
+    async def entries(self, session: str) -> Sequence[Entry]:
+        """Return the entries of a session, and those of no session among them."""
+        return await self._book.read_entries(SessionId(session))
+
+    async def entries_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:
+        """Return the entries of one kind, of all sessions, that contain an id."""
+        if not ID_PATTERN.fullmatch(id_):
+            await trio.lowlevel.checkpoint()
+            return ()
+        return await self._book.read_naming(kind, id_)
+
+    async def transcript(self, task: str) -> Sequence[Message]:
+        """Return the messages of a task; those of a settled one are read from the journal."""
+        found = await self.task(task)
+        if found.task.outcome is None:
+            return list(found.task.transcript)
+        # Imported late: the report is not needed to run anything.
+        from orchestrator.report import read_history
+
+        session = found.session.id
+        entries = await self.entries(session)
+        # It folds the session once more, which takes seconds for a large one.
+        history = await trio.to_thread.run_sync(
+            lambda: read_history(
+                session, entries, has_writer=True, wants_transcript=lambda _: True
+            )
+        )
+        return history.transcripts[TaskId(task)].messages
+
+    # Waiting for a change. The caller looks at the state again after each.
+
+    async def wait_posted(self, *, after: int) -> int:
+        """Wait until the journal has more entries than this; return the last number."""
+        await self._book.wait_posted(after=after)
+        return self.last_seq
+
+    async def wait_durable(self, *, after: int = 0) -> int:
+        """Wait until more entries than this survive a crash; return the last of them."""
+        seq = await self.wait_posted(after=after)
+        await self._book.wait_durable()
+        return seq
+
+    async def wait_session_changed(self, session: str) -> None:
+        """Wait until a fact of a session is posted, or the orchestrator stops or closes."""
+        await self._book.wait_session_changed(SessionId(session))
+
+    # Subscriptions.
+
+    def subscribe(
+        self, receive: ReceiveFact, *, session: str | None = None
+    ) -> AbstractContextManager[None]:
+        """Call `receive` with every fact when it is posted, as long as the block lasts.
+
+        Args:
+            receive: takes a fact and its stored form, and neither waits nor posts.
+            session: the only session whose facts are received; by default those of all.
+        """
+        id_ = None if session is None else SessionId(session)
+        return self._book.subscribers.subscribe(receive, session=id_)
+
+    @contextmanager
+    def queue(self, *, session: str | None = None) -> Generator[FactQueue]:
+        """Queue every fact when it is posted, as long as the block lasts.
+
+        `facts.take(until=await read.wait_durable())` takes durable facts only.
+        """
+        facts = FactQueue()
+        with self.subscribe(facts.put, session=session):
+            yield facts
+
+    def feed(self, session: str, *, after: int = 0) -> AbstractContextManager[FactFeed]:
+        """Read the durable facts of a session, past and present, as long as the block lasts.
+
+        Args:
+            session: whose facts.
+            after: the number of the last fact that the reader has.
+        """
+        return self.feeds.open(SessionId(session), after=after)
+
+    def subscribe_model_events(
+        self, receive: ReceiveModelEvent
+    ) -> AbstractContextManager[None]:
+        """Call `receive` with every event of a model that answers, as long as the block lasts.
+
+        Args:
+            receive: takes a task and an event, and does not wait.
+        """
+        return self._model_events.subscribe(receive)
+
+    def open_model_events(
+        self,
+    ) -> AbstractContextManager[trio.MemoryReceiveChannel[TaskModelEvent]]:
+        """Receive the events of models through a channel, as long as the block lasts.
+
+        A reader that falls behind misses events, and each event says how many; no model waits.
+        """
+        return self._model_events.open_channel()
