@@ -162,11 +162,8 @@ def release_agents(services: Services) -> Generator[None]:
             if session is not None and not _needs_agent(session):
                 services.registry.unregister_session(session.id)
 
-    services.book.subscribers.append(release)
-    try:
+    with services.book.subscribers.subscribe(release):
         yield
-    finally:
-        services.book.subscribers.remove(release)
 
 
 def _needs_agent(session: SessionRecord) -> bool:
