@@ -10,7 +10,7 @@ import trio.testing
 from rich.console import Console
 
 from orchestrator import open_orchestrator
-from orchestrator.cli.commands.demo_agents import QUESTION, demo_team
+from orchestrator.cli.demo_team import QUESTION, demo_team
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 
 PICTURE = Path(__file__).parent / "demo.svg"

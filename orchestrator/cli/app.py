@@ -1,27 +1,33 @@
-"""The commands, and how they end: 0 it went well, 1 the run did not, 2 the user erred.
-
-A run that was over budget, out of time or cancelled has a code of its own: `cli/report.py`.
-130 is stopped by Ctrl-C before its end, 143 by SIGTERM.
-"""
+"""The table of commands, and the exit code of each: see `exit_codes`."""
 
 import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Final
 
 from cyclopts import App, CycloptsError
 
 from agents import DefinitionError
 from delegation import printable
-from orchestrator.cli.commands import doing, looking
-from orchestrator.cli.commands import serve as serving
+from orchestrator.cli.commands.ask import ask
+from orchestrator.cli.commands.chat import chat
+from orchestrator.cli.commands.demo import demo
+from orchestrator.cli.commands.doctor import doctor
+from orchestrator.cli.commands.export import export
+from orchestrator.cli.commands.models import models
+from orchestrator.cli.commands.replay import replay
+from orchestrator.cli.commands.report import report
+from orchestrator.cli.commands.run import run
+from orchestrator.cli.commands.runs import runs
+from orchestrator.cli.commands.serve import serve
+from orchestrator.cli.commands.show import show
+from orchestrator.cli.commands.simulate import simulate
+from orchestrator.cli.commands.tree import tree
+from orchestrator.cli.commands.watch import watch
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.options import FAILED, USAGE
+from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from orchestrator.errors import OrchestratorError
-
-INTERRUPTED: Final = 130
 
 app = App(
     name="orchestrator",
@@ -30,23 +36,22 @@ app = App(
     result_action="return_value",
 )
 
-
 for _command in (
-    doing.demo,
-    doing.run,
-    doing.chat,
-    serving.serve,
-    looking.runs,
-    looking.watch,
-    looking.doctor,
-    looking.tree,
-    looking.show,
-    looking.export,
-    looking.report,
-    doing.replay,
-    doing.simulate,
-    doing.models,
-    doing.ask,
+    demo,
+    run,
+    chat,
+    serve,
+    runs,
+    watch,
+    doctor,
+    tree,
+    show,
+    export,
+    report,
+    replay,
+    simulate,
+    models,
+    ask,
 ):
     app.command(_command)
 
@@ -54,7 +59,7 @@ for _command in (
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        # What an agent says may hold characters that this terminal cannot show.
+        # An agent's text may hold characters that this terminal cannot print.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
@@ -65,7 +70,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has left; Python would complain once more at the end.
+        # The reader of our output has left; without this, Python complains again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as exc:

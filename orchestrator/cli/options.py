@@ -1,19 +1,14 @@
-"""What many commands share: options, and how they are begun and stopped."""
+"""Options that several commands share, and the checks of their values."""
 
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
-import trio
 from cyclopts import Parameter
 
-from orchestrator.cli.signals import GRACE_SECONDS, Stop, run_until_stopped
+from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.runtime import default_journal
-
-FAILED: Final = 1
-USAGE: Final = 2
 
 JournalOption = Annotated[
     Path | None,
@@ -32,14 +27,33 @@ ProgressOption = Annotated[
     ),
 ]
 
-
-def stoppable(
-    work: Callable[[Stop], Awaitable[int | None]], grace: float = GRACE_SECONDS
-) -> int:
-    """Do something that signals stop in good order, and return its exit code."""
-    return trio.run(run_until_stopped, work, grace)
+OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
-def journal_of(named: Path | None) -> Path:
-    """Return the file that is meant."""
-    return default_journal(os.environ) if named is None else named
+def journal_path(option: Path | None) -> Path:
+    """Return the journal of `--journal`, or the user's own."""
+    return default_journal(os.environ) if option is None else option
+
+
+def require_writable(file: Path, journal: Path) -> None:
+    """Refuse an output file that cannot be written or is the journal, before any work is done."""
+    if file.is_dir():
+        raise CommandError(
+            f"{file} is a directory; say a file with -o, such as {file / 'run.html'}"
+        )
+    if not file.parent.exists():
+        raise CommandError(
+            f"there is no directory {file.parent} to write {file.name} to"
+        )
+    if file.exists() and journal.exists() and file.samefile(journal):
+        raise CommandError(f"{file} is the journal itself; say another file with -o")
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write or replace an output file."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise CommandError(
+            f"{file} cannot be written: {exc.strerror or exc}; say another file with -o"
+        ) from exc

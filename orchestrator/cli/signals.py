@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: the first lets what runs finish for a while, the second closes at once.
+"""Ctrl-C and SIGTERM: the first drains what runs for a while, the second closes at once.
 
-Either way the journal says how everything ended. Whatever hangs does not keep the process: it is
-written off, and the process leaves without it.
+Either way every task is settled in the journal. A task that hangs does not keep the process: it is
+abandoned, and the process exits.
 """
 
 import os
@@ -15,32 +15,37 @@ from typing import Any, Final
 import trio
 
 from agents import raising_one_error
+from orchestrator.cli.exit_codes import SIGNAL_BASE
 from orchestrator.cli.terminal.keyboard import terminal_restorer
-from orchestrator.errors import JournalError
+from orchestrator.errors import ClosedError, JournalError
 from orchestrator.runtime import Orchestrator
 
 GRACE_SECONDS: Final = 5
-"""How long what runs may go on after the first signal."""
+"""How long tasks may run on after the first signal."""
 CLOSING_SECONDS: Final = 10
 """How long closing may take after that: a tool in a thread has 5 seconds of its own."""
 AT_ONCE_SECONDS: Final = 0.5
 """The same after the second signal."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-SIGNAL_EXIT_BASE: Final = 128
-"""What a shell adds to the number of a signal: 130 is Ctrl-C, 143 is SIGTERM."""
 SHOW_CURSOR: Final = b"\x1b[?25h"
-"""A tree that grows in the terminal hides it."""
+"""The live tree hides the cursor."""
 
 
-async def run_until_stopped(
+def run_stoppable(
     work: "Callable[[Stop], Awaitable[int | None]]", grace: float = GRACE_SECONDS
 ) -> int:
-    """Do the work of a command, and return its exit code.
+    """Run a command that signals stop in good order, and return its exit code.
 
     Args:
-        work: returns its own exit code, or None if a signal has stopped it before its end.
-        grace: how long what runs may go on after the first signal.
+        work: returns its exit code, or None if a signal stopped it before its end.
+        grace: how long tasks may run on after the first signal.
     """
+    return trio.run(_run_until_stopped, work, grace)
+
+
+async def _run_until_stopped(
+    work: "Callable[[Stop], Awaitable[int | None]]", grace: float
+) -> int:
     stop = Stop(grace)
     code: int | None = None
     with (
@@ -49,7 +54,7 @@ async def run_until_stopped(
         raising_one_error(),
     ):
         async with trio.open_nursery() as nursery:
-            # Outside of the work, so that it lives until all of that is closed.
+            # Outside of the work, so that signals are handled until all of it is closed.
             nursery.start_soon(stop.handle_signals_forever, signals)
             with stop.command_scope:
                 code = await work(stop)
@@ -58,13 +63,13 @@ async def run_until_stopped(
 
 
 class Stop:
-    """What signals do to a command."""
+    """How signals stop one command."""
 
     def __init__(self, grace: float) -> None:
         self.code = 0
-        """How the command exits if a signal stops it."""
+        """The exit code if a signal stops the command; 0 before the first signal."""
         self.work_scope = trio.CancelScope()
-        """What is cancelled when the grace is over. The work waits in it, and reports behind it."""
+        """Cancelled when the grace is over. The work waits inside it, and reports after it."""
         self.command_scope = trio.CancelScope()
         self._orchestrator: Orchestrator | None = None
         self._idle_scope: trio.CancelScope | None = None
@@ -78,17 +83,26 @@ class Stop:
         return self.code != 0
 
     def set_orchestrator(self, orchestrator: Orchestrator) -> None:
-        """Say who is to be drained."""
+        """Set the orchestrator that the first signal drains."""
         self._orchestrator = orchestrator
 
     @contextmanager
     def end_wait_on_signal(self) -> Generator[None]:
-        """Wait for somebody who may never say anything: the first signal ends that."""
+        """Let the first signal end a wait that may never end by itself: for input."""
         with trio.CancelScope() as self._idle_scope:
             if self.is_requested:
                 self._idle_scope.cancel(reason="a signal came")
             yield
         self._idle_scope = None
+
+    @contextmanager
+    def ignore_closed(self) -> Generator[None]:
+        """Ignore that the orchestrator begins nothing new, once a signal asked for that."""
+        try:
+            yield
+        except ClosedError:
+            if not self.is_requested:
+                raise
 
     async def wait_requested(self) -> None:
         """Wait for the first signal."""
@@ -96,18 +110,18 @@ class Stop:
             await trio.sleep_forever()
 
     async def wait_drained(self) -> None:
-        """Wait until what runs has ended or its grace is over, if a signal came."""
+        """Wait until all tasks have settled or the grace is over, if a signal came."""
         await trio.lowlevel.checkpoint()
         if self.is_requested:
             await self._has_drained.wait()
 
     async def handle_signals_forever(self, signals: AsyncIterator[int]) -> None:
-        """Act on signals, until cancelled."""
+        """Handle signals, until cancelled."""
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 async for number in signals:
                     if not self.is_requested:
-                        self.code = SIGNAL_EXIT_BASE + number
+                        self.code = SIGNAL_BASE + number
                         nursery.start_soon(self._drain)
                     else:
                         self.command_scope.cancel(reason="a second signal came")
@@ -129,14 +143,14 @@ class Stop:
                 has_ended = await orchestrator.drain(self._grace)
                 self._has_drained.set()
                 if has_ended:
-                    # The work reports what has come of it, and ends by itself.
+                    # The work reports its outcome, and ends by itself.
                     await trio.sleep_forever()
             self._has_drained.set()
             self.work_scope.cancel(reason="the grace is over")
         await self._exit_after(CLOSING_SECONDS)
 
     async def _exit_after(self, seconds: float) -> None:
-        """Leave without whatever hangs. Whoever ends in time cancels this."""
+        """Exit without the tasks that hang. A command that ends in time cancels this."""
         await trio.sleep(seconds)
         if self._orchestrator is not None:
             try:
@@ -149,21 +163,21 @@ class Stop:
 
     @contextmanager
     def count_signals(self) -> Generator[None]:
-        """Let a third signal end the process whatever happens, as `kill -9` does.
+        """Let a third signal kill the process, as `kill -9` does.
 
-        Somebody may have blocked the event loop, so that nobody sees the first two.
+        A blocked event loop handles none of the first two.
         """
-        notice: Any = signal.getsignal(signal.SIGINT)
+        receive: Any = signal.getsignal(signal.SIGINT)
 
         def count(number: int, frame: FrameType | None) -> None:
             self._count += 1
             if self._count > 2:
-                self._exit(SIGNAL_EXIT_BASE + number)
-            notice(number, frame)
+                self._exit(SIGNAL_BASE + number)
+            receive(number, frame)
 
         for number in SIGNALS:
             signal.signal(number, count)
-        # Whoever listens for signals puts back what was there before both of us.
+        # The signal receiver restores the handlers that were there before both of us.
         yield
 
     def _exit(self, code: int) -> None:

@@ -46,7 +46,7 @@ from agents.models.providers.local_prompt import (
 from agents.models.usage_bound import quote
 from delegation import Tree
 from orchestrator import open_orchestrator
-from orchestrator.cli.commands.demo_local import local_team
+from orchestrator.cli.demo_team_local import local_team
 
 
 def _is_installed() -> bool:

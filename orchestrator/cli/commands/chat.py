@@ -1,4 +1,7 @@
-"""Talking to an agent in the terminal: it answers, and it comes back with news."""
+"""`orchestrator chat`: talk to an agent in the terminal.
+
+Replies to later notices are printed as they come.
+"""
 
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -9,9 +12,12 @@ from rich.text import Text
 from agents import Agent, raising_one_error
 from delegation import Mode, Reply, Status, Tree, printable
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.demo_team import chat_agent
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.options import JournalOption, ProgressOption
 from orchestrator.cli.progress.display import open_display
-from orchestrator.cli.signals import Stop
+from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.approvals import (
     ANSWER_WORDS,
     TOO_LATE,
@@ -20,7 +26,7 @@ from orchestrator.cli.terminal.approvals import (
     show_question,
     wait_question_closed,
 )
-from orchestrator.cli.terminal.console import Terminal, command
+from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.doors.session import Session
@@ -31,7 +37,41 @@ COMMANDS: Final = "/y, /t, /s and /n answer what needs your approval."
 RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
 
 
-async def chat_in_terminal(
+def chat(
+    file: str | None = None,
+    /,
+    *,
+    session: str | None = None,
+    progress: ProgressOption = "none",
+    journal: JournalOption = None,
+) -> int:
+    """Talk to an agent. What it has running in the background comes back as news.
+
+    Args:
+        file: A Python file that defines the agent, FILE or FILE:NAME; without one, somebody
+            scripted answers.
+        session: The id of an earlier chat, to go on with it.
+    """
+    if progress == "live":
+        raise CommandError(
+            "a chat has no live picture, for you type there; in another terminal:"
+            " orchestrator watch"
+        )
+    agent = chat_agent(seconds=0.4) if file is None else load_agent(file)
+    return run_stoppable(
+        lambda stop: _chat(
+            agent,
+            Terminal(stderr=progress == "json"),
+            stop,
+            file=file,
+            session=session,
+            journal=journal,
+            progress=progress,
+        )
+    )
+
+
+async def _chat(
     agent: Agent[Any],
     console: Terminal,
     stop: Stop,
@@ -39,26 +79,21 @@ async def chat_in_terminal(
     file: str | None,
     session: str | None,
     journal: Path | None,
-    progress: Progress = "none",
+    progress: Progress,
 ) -> None:
-    """Talk until the input ends, or somebody wants to stop."""
-    if progress == "live":
-        raise CommandError(
-            "a chat has no live picture, for you type there; in another terminal:"
-            " orchestrator watch"
-        )
+    """Chat until the input ends or a signal comes."""
     async with (
-        open_display(progress, console, journal) as shown,
+        open_display(progress, console, journal) as display,
         open_orchestrator(journal) as orchestrator,
-        shown.open_view(orchestrator, ask_approvals=False),
+        display.open_view(orchestrator, ask_approvals=False),
         orchestrator.open_session(agent, session=session) as opened,
     ):
         stop.set_orchestrator(orchestrator)
         if file is None:
-            _print_hint(
+            print_hint(
                 console, "the model is scripted; for a real one: orchestrator chat FILE"
             )
-        _print_hint(console, f"session {opened.id}; Ctrl-D ends it")
+        print_hint(console, f"session {opened.id}; Ctrl-D ends it")
         questions = ApprovalPrompts(orchestrator, opened, console)
         with stop.work_scope, raising_one_error():
             async with trio.open_nursery() as nursery:
@@ -73,7 +108,7 @@ async def chat_in_terminal(
         )
         arguments = ["chat", *([] if file is None else [file]), "--session", opened.id]
         console.print()
-        _print_hint(console, f"{left}: {command(*arguments, journal=journal)}")
+        print_hint(console, f"{left}: {command(*arguments, journal=journal)}")
 
 
 def _running_count(tree: Tree) -> int:
@@ -111,11 +146,11 @@ class ApprovalPrompts:
         answer = parse_answer(line)
         await trio.lowlevel.checkpoint()
         if answer is None:
-            _print_hint(
+            print_hint(
                 self._console, f"There is no {line.split(maxsplit=1)[0]}. {COMMANDS}"
             )
         elif self._shown is None:
-            _print_hint(self._console, "Nothing waits for an approval.")
+            print_hint(self._console, "Nothing waits for an approval.")
         else:
             await self._answer(self._shown, answer)
 
@@ -148,7 +183,7 @@ class ApprovalPrompts:
                 ask.id, answer[0], reason=answer[1], by="the user"
             )
         except UnknownIdError:
-            _print_hint(self._console, TOO_LATE)
+            print_hint(self._console, TOO_LATE)
 
 
 async def _read_messages(
@@ -191,7 +226,3 @@ async def _print_replies_forever(session: Session, console: Terminal) -> None:
 def _print_reply(reply: Reply, console: Terminal) -> None:
     style = "green" if reply.outcome.succeeded else "red"
     console.print(Text(printable(reply.text), style=style), soft_wrap=True)
-
-
-def _print_hint(console: Terminal, line: str) -> None:
-    console.print(Text(line, style="dim"), soft_wrap=True)

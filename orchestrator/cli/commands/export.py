@@ -1,4 +1,4 @@
-"""`orchestrator export`: a run for other programs."""
+"""`orchestrator export`: write the tree of a run for another program."""
 
 import sys
 import time
@@ -7,49 +7,59 @@ from typing import Final
 
 from delegation import SessionId
 from orchestrator.cli.journal_queries import fold_run, read_facts
-from orchestrator.cli.output_file import require_writable, write_file
+from orchestrator.cli.options import (
+    JournalOption,
+    OutputOption,
+    journal_path,
+    require_writable,
+    write_file,
+)
 from orchestrator.exports import Format, export_tree, html_report
 
 COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})
-"""What is drawn, and hence folded."""
+"""Charts: a tree of any size is collapsed into a fixed number of boxes."""
 
 
-def export_run(
-    journal: Path,
-    prefix: str | None,
+def export(
+    run: str | None = None,
+    /,
     *,
-    output_format: Format,
-    output: Path | None,
+    format: Format,  # noqa: A002 (the option's name)
+    output: OutputOption = None,
+    journal: JournalOption = None,
 ) -> None:
-    """Write a run to a file, or to stdout.
+    """Write the tree of a run for another program.
 
     Args:
-        journal: where it is kept.
-        prefix: how its id begins; None is the newest.
-        wanted: what for.
-        output: the file, which is replaced if it is there; None is stdout.
+        run: The id of the run, or how it begins; by default the newest one.
+        format: text: a line a task. mermaid, dot, svg: a chart of the folded tree, at most 120
+            boxes. graphml, json: the whole graph, as networkx reads it. trace: for Perfetto and
+            speedscope. html: the report, without transcripts.
+        output: The file; by default stdout. One that is there is replaced.
     """
+    path = journal_path(journal)
     if output is not None:
-        require_writable(output, journal)
-    run, text, tasks = _exported(journal, prefix, output_format)
+        require_writable(output, path)
+    session, text, tasks = export_run(path, run, format)
     if output is None:
         print(text)
         return
     write_file(output, f"{text}\n")
-    folded = (
-        ", folded into at most 120 boxes" if output_format in COLLAPSED_FORMATS else ""
-    )
+    collapsed = ", folded into at most 120 boxes" if format in COLLAPSED_FORMATS else ""
     size = f"{len(text.encode()) / 1000:,.0f} kB"
-    print(f"run {run}: {tasks:,} tasks{folded}, {size}: {output}", file=sys.stderr)
+    print(
+        f"run {session}: {tasks:,} tasks{collapsed}, {size}: {output}", file=sys.stderr
+    )
 
 
-def _exported(
+def export_run(
     journal: Path, prefix: str | None, output_format: Format
 ) -> tuple[SessionId, str, int]:
-    run, entries, is_written = read_facts(journal, prefix)
+    """Return a run's id, its tree in a format, and its number of tasks."""
+    run, entries, has_writer = read_facts(journal, prefix)
     if output_format == "html":
-        return run, *html_report(run, entries, has_writer=is_written)
-    ledger = fold_run(entries, journal, has_writer=is_written)
+        return run, *html_report(run, entries, has_writer=has_writer)
+    ledger = fold_run(entries, journal, has_writer=has_writer)
     tree = ledger.sessions[run].tree
-    now = time.time() if is_written else None
+    now = time.time() if has_writer else None
     return run, export_tree(tree, output_format, now=now), len(tree)

@@ -1,80 +1,110 @@
-"""Doing a run again: `orchestrator replay`."""
+"""`orchestrator replay`: replay a run from the journal, or fork it from one of its tasks."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from cyclopts import Parameter
 from rich.text import Text
 
 from agents import Agent
 from delegation import printable
+from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.commands.run import show_run
+from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import read_entries
-from orchestrator.cli.signals import Stop
-from orchestrator.cli.terminal.console import Terminal, command
-from orchestrator.replay.compare import Difference
-from orchestrator.replay.fork import find_task
-from orchestrator.replay.record import RecordedRun
-from orchestrator.replay.run import replay_sync
+from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.cli.terminal.console import Terminal, command, print_hint
 
-SAME: Final = 0
-DIFFERENT: Final = 1
-BEFORE: Final = 40
-SHOWN: Final = 240
-"""How much of a text is shown, and of that how much before the first difference."""
+if TYPE_CHECKING:
+    from orchestrator.replay.compare import Difference
+
+EXCERPT_CHARACTERS: Final = 240
+"""How much of each text a difference shows."""
+COMMON_CHARACTERS: Final = 40
+"""How much of that comes before the first character that differs."""
 
 
-def show_replay(
-    agent: Agent[Any], path: Path, run: str | None, *, journal: Path | None
+def replay(
+    run: str | None = None,
+    /,
+    *,
+    file: str,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    quiet: bool = False,
+    journal: JournalOption = None,
 ) -> int:
-    """Replay a run, and say whether it is the same.
+    """Do a run again from what the journal has of it: no model is asked, no tool is run.
+
+    0 is the same, 1 is not: then the first difference is shown.
 
     Args:
-        agent: whose run it was, as it is defined now.
-        path: the journal.
-        run: how its id begins.
-        journal: the journal as the user named it.
+        run: The id of the run, or how it begins; by default the newest one.
+        file: The Python file that defines its agent: FILE, or FILE:NAME if it defines several.
+        from_: Go on live from where this task was asked for, in a run of its own: the id of a
+            task, or its path.
+        quiet: With --from, show the answer only.
     """
+    # The file may run any code, so it is loaded before the event loop starts.
+    agent = load_agent(file)
+    path = journal_path(journal)
+    if from_ is None:
+        return _compare(agent, path, run, journal=journal)
+    task = from_
+    return run_stoppable(lambda stop: _fork(agent, path, run, stop, task, quiet=quiet))
+
+
+def _compare(
+    agent: Agent[Any], path: Path, run: str | None, *, journal: Path | None
+) -> int:
+    """Replay a run and print the first difference, if there is one."""
+    # Imported late: only this command needs replay.
+    from orchestrator.replay.run import replay_sync
+
     session, entries = read_entries(path, run)
     replay = replay_sync(entries, agent, run=session)
     if replay.difference is None:
         print(f"the same: {replay.tasks:,} tasks, {replay.steps:,} steps")
-        return SAME
-    console = Terminal()
-    _show(console, replay.difference)
+        return SUCCEEDED
+    _print_difference(Terminal(), replay.difference)
     hint = f"The whole run: {command('tree', session, journal=journal)}"
-    Terminal(stderr=True).print(Text(hint, style="dim"), soft_wrap=True)
-    return DIFFERENT
+    print_hint(Terminal(stderr=True), hint)
+    return FAILED
 
 
-async def fork_from(
+async def _fork(
     agent: Agent[Any],
     path: Path,
     run: str | None,
     stop: Stop,
-    *,
     task: str,
+    *,
     quiet: bool,
 ) -> int | None:
-    """Go on live from where a task of a run was asked for, and show that."""
+    """Fork a run where one of its tasks was delegated, and show the new run."""
+    # Imported late: only this command needs replay.
+    from orchestrator.replay.fork import find_task
+    from orchestrator.replay.record import RecordedRun
+
     session, entries = read_entries(path, run)
-    # What the user got wrong is said before anything is opened.
+    # A usage error is raised before anything is opened.
     record = RecordedRun(entries, session)
     record.require_replayable(agent)
-    parting = find_task(record, task)
+    forked_task = find_task(record, task)
     return await show_run(
         agent,
-        lambda orchestrator: orchestrator.fork(agent, session, task=parting),
+        lambda orchestrator: orchestrator.fork(agent, session, task=forked_task),
         stop,
         quiet=quiet,
         journal=path,
     )
 
 
-def _show(console: Terminal, difference: Difference) -> None:
+def _print_difference(console: Terminal, difference: "Difference") -> None:
     where = f"{difference.path}, step {difference.step}"
     console.print(Text(f"not the same: {where}", style="bold"), soft_wrap=True)
     recorded, replayed = printable(difference.recorded), printable(difference.replayed)
-    begin = max(0, _common_prefix_length(recorded, replayed) - BEFORE)
+    begin = max(0, _common_prefix_length(recorded, replayed) - COMMON_CHARACTERS)
     for name, text in (("recorded", recorded), ("replayed", replayed)):
         line = Text(f"{name}  ", style="dim")
         line.append(_excerpt(text, begin), style="not dim")
@@ -82,7 +112,7 @@ def _show(console: Terminal, difference: Difference) -> None:
 
 
 def _common_prefix_length(one: str, other: str) -> int:
-    """Return with how many equal characters two texts begin."""
+    """Return the length of the longest common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     same = min(len(one), len(other))
     return next((at for at, (a, b) in pairs if a != b), same)
@@ -90,5 +120,7 @@ def _common_prefix_length(one: str, other: str) -> int:
 
 def _excerpt(text: str, begin: int) -> str:
     before = "… " if begin else ""
-    after = " …" if begin + SHOWN < len(text) else ""
-    return " ".join(f"{before}{text[begin : begin + SHOWN]}{after}".split())
+    after = " …" if begin + EXCERPT_CHARACTERS < len(text) else ""
+    return " ".join(
+        f"{before}{text[begin : begin + EXCERPT_CHARACTERS]}{after}".split()
+    )

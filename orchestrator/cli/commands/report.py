@@ -1,48 +1,70 @@
-"""`orchestrator report`: from a journal to a file."""
+"""`orchestrator report`: write a run as one HTML file."""
 
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from delegation import SessionId
 from orchestrator.cli.journal_queries import read_facts
-from orchestrator.cli.output_file import require_writable, write_file
-from orchestrator.report import Transcripts, build_report, read_history
+from orchestrator.cli.options import (
+    JournalOption,
+    OutputOption,
+    journal_path,
+    require_writable,
+    write_file,
+)
 
-ID_CHARACTERS: Final = 12
-"""How many characters of a run's id are in the name of its file."""
+FILE_ID_CHARACTERS: Final = 12
+"""How many characters of a run's id are in the default file name."""
 
 
-def write_report(
-    journal: Path, prefix: str | None, *, output: Path | None, transcripts: str
+def report(
+    run: str | None = None,
+    /,
+    *,
+    output: OutputOption = None,
+    transcripts: Literal["none", "failed", "all"] = "none",
+    journal: JournalOption = None,
 ) -> None:
-    """Write the report of a run, and say where it is."""
+    """Write a run as one HTML file that needs no network, to look at and to send around.
+
+    Args:
+        run: The id of the run, or how it begins; by default the newest one.
+        output: The file; by default run-ID.html in this directory. One that is there is
+            replaced.
+        transcripts: Whose go with it: what agents read and wrote may not be for everybody.
+    """
+    # Imported late: only this command needs the viewer.
+    from orchestrator.report import Transcripts, build_report, read_history
+
+    path = journal_path(journal)
     if output is not None:
         # Before the work is done: the run may be large.
-        require_writable(output, journal)
-    run, entries, is_written = read_facts(journal, prefix)
+        require_writable(output, path)
+    session, entries, has_writer = read_facts(path, run)
     kind = Transcripts(transcripts)
-    story = read_history(
-        run, entries, has_writer=is_written, wants_transcript=kind.wants
+    history = read_history(
+        session, entries, has_writer=has_writer, wants_transcript=kind.wants
     )
-    report = build_report(
-        story, version=version("delegation-orchestrator"), transcripts=kind
+    page = build_report(
+        history, version=version("delegation-orchestrator"), transcripts=kind
     )
-    file = _default_for(run) if output is None else output
-    require_writable(file, journal)
-    write_file(file, report.html)
-    size = len(report.html.encode())
+    file = _default_file(session) if output is None else output
+    require_writable(file, path)
+    write_file(file, page.html)
+    size = len(page.html.encode())
     print(
-        f"run {run}: {len(story.tree):,} agents, {size / 1000:,.0f} kB."
-        f" {report.transcripts.sentence}",
+        f"run {session}: {len(history.tree):,} agents, {size / 1000:,.0f} kB."
+        f" {page.transcripts.sentence}",
         file=sys.stderr,
     )
     print(file)
 
 
-def _default_for(run: SessionId) -> Path:
+def _default_file(run: SessionId) -> Path:
     safe = "".join(
-        it if it.isalnum() or it in "-_" else "-" for it in run[:ID_CHARACTERS]
+        character if character.isalnum() or character in "-_" else "-"
+        for character in run[:FILE_ID_CHARACTERS]
     )
     return Path(f"run-{safe}.html")

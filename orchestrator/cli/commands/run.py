@@ -1,55 +1,84 @@
-"""Running an agent in front of somebody: the tree grows while it works."""
+"""`orchestrator run`: run an agent on a goal, and show the tree while it grows."""
 
 import sys
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
-import trio
-from rich.text import Text
+import msgspec
 
-from agents import Agent, Budget
-from agents.models.registry import CloseableModel
-from delegation import Ending, Outcome, Tree, printable
+from agents import Agent, Budget, Usage
+from delegation import Outcome, TaskId, Tree, printable
 from orchestrator.budget_scope import budget
-from orchestrator.cli.commands.demo_agents import QUESTION, demo_team
-from orchestrator.cli.commands.demo_local import LOCAL_NOTE, local_team
-from orchestrator.cli.commands.run_json import EXIT_CODES, as_json
+from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.exit_codes import ENDING_CODES
+from orchestrator.cli.options import JournalOption, ProgressOption
 from orchestrator.cli.progress.display import open_display
-from orchestrator.cli.signals import Stop
+from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.approvals import is_attended
-from orchestrator.cli.terminal.console import Terminal, command
+from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress
-from orchestrator.cli.terminal.tree_table import print_ended, print_reasons, print_tree
+from orchestrator.cli.terminal.tree_table import print_ended
 from orchestrator.doors.one_shot import Run
-from orchestrator.doors.session import Session
-from orchestrator.errors import ClosedError
 from orchestrator.runtime import Orchestrator, open_orchestrator
 
 
-async def run_goal(
-    agent: Agent[Any],
+def run(
+    file: str,
     goal: str,
-    stop: Stop,
+    /,
     *,
-    limits: Budget | None,
-    quiet: bool,
-    json: bool,
-    journal: Path | None,
-    progress: Progress = "auto",
-) -> int | None:
-    """Run an agent on a goal, and return the exit code that its outcome deserves."""
+    budget_usd: float | None = None,
+    tokens: int | None = None,
+    seconds: float | None = None,
+    max_tasks: int | None = None,
+    json: bool = False,
+    quiet: bool = False,
+    progress: ProgressOption = "auto",
+    journal: JournalOption = None,
+) -> int:
+    """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
+
+    Exits with 0 if it succeeded, 1 if it failed, 3 if it was over budget, 4 if it ran out of time
+    and 5 if it was cancelled; with 2 if there was something wrong with the command.
+
+    Args:
+        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
+        goal: What the agent is to do; of a pipeline that takes no text, JSON.
+        budget_usd: What all of it may cost.
+        tokens: How many tokens all of it may read and write.
+        seconds: How long all of it may take.
+        max_tasks: How many tasks may be handed on.
+        json: Print one JSON document instead of the answer: outcome, output, usage, tree.
+        quiet: Show nothing but that.
+    """
+    # The file may run any code, so it is loaded before the event loop starts.
+    agent = load_agent(file)
+    limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
+    if json and progress == "json":
+        raise CommandError(
+            "--json is one document when it has ended, and --progress=json a line for each"
+            " fact: say which of them stdout is for"
+        )
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
-        if limits is None:
+        if limits == Budget():
             return await orchestrator.run(agent, goal, attended=is_attended())
         with budget(**attrs.asdict(limits)):
             return await orchestrator.run(agent, goal, attended=is_attended())
 
-    return await show_run(
-        agent, begin, stop, quiet=quiet, json=json, journal=journal, progress=progress
+    return run_stoppable(
+        lambda stop: show_run(
+            agent,
+            begin,
+            stop,
+            quiet=quiet,
+            json=json,
+            journal=journal,
+            progress=progress,
+        )
     )
 
 
@@ -63,168 +92,96 @@ async def show_run(
     json: bool = False,
     progress: Progress = "auto",
 ) -> int | None:
-    """Show a run while it grows and as it ended, and return the exit code that it deserves."""
+    """Show a run while it grows and when it has ended, and return its exit code."""
     console = Terminal(stderr=True, quiet=quiet or progress in {"json", "none"})
     run: Run[Any] | None = None
     async with (
-        open_display(progress, console, journal) as shown,
+        open_display(progress, console, journal) as display,
         open_orchestrator(journal) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
-        with stop.work_scope, _ignore_closed_when_stopped(stop):
-            async with shown.open_view(orchestrator):
+        with stop.work_scope, stop.ignore_closed():
+            async with display.open_view(orchestrator):
                 run = await begin(orchestrator)
         if run is None:
-            _print_stopped(orchestrator, journal)
+            print_stopped(orchestrator, journal)
             return None
         print_ended(run.tree, console)
         again = command("tree", run.id, journal=journal)
-        _print_hint(console, f"Look at it again: {again}")
+        print_hint(console, f"Look at it again: {again}")
         if json:
-            print(as_json(run))
+            print(_run_json(run))
         elif run.outcome.output and progress != "json":
             print(printable(run.outcome.output))
     if not run.outcome.succeeded:
-        error = f"/{agent.name} {_describe_outcome(run.outcome)}"
+        error = f"/{agent.name} {describe_outcome(run.outcome)}"
         print(f"orchestrator: {error}", file=sys.stderr)
-    return EXIT_CODES[run.outcome.ending]
+    return ENDING_CODES[run.outcome.ending]
 
 
-async def show_demo(
-    console: Terminal,
-    stop: Stop,
-    *,
-    stateless: bool,
-    seconds: float,
-    journal: Path | None,
-    progress: Progress = "auto",
-) -> int | None:
-    """Run the demonstration, and say what was joined, what was detached, and why."""
-    ask = _ask_once if stateless else _ask_in_session
-    tree: Tree | None = None
-    async with (
-        open_display(progress, console, journal) as shown,
-        open_orchestrator(journal) as orchestrator,
-    ):
-        stop.set_orchestrator(orchestrator)
-        _print_hint(
-            console,
-            "The models are scripted: no key, no network, pretend prices."
-            " Everything else is real.",
-            "The session cannot be told anything later, so every task will be joined."
-            if stateless
-            else "The session can be told later, so a task may be detached and wake it.",
-        )
-        _print_text(console, "question", QUESTION)
-        with stop.work_scope, _ignore_closed_when_stopped(stop):
-            async with shown.open_view(orchestrator):
-                tree = await ask(orchestrator, demo_team(seconds), console)
-        if tree is None:
-            _print_stopped(orchestrator, journal)
-            return None
-        console.print()
-        print_tree(tree, console)
-        console.print()
-        print_reasons(tree, console)
-        console.print()
-    other = () if stateless else ("--stateless",)
-    _print_hint(
-        console,
-        f"Look at it again:   {command('tree', tree.root, journal=journal)}",
-        f"The other way:      {command('demo', *other, journal=journal)}",
-        'With a real model:  agents with model="openai:gpt-5", a key in OPENAI_API_KEY,',
-        f"                    and: {command('run', 'FILE', 'GOAL', journal=journal)}",
-    )
-    return EXIT_CODES[Ending.SUCCEEDED]
-
-
-async def show_local_demo(
-    console: Terminal,
-    model: CloseableModel,
-    stop: Stop,
-    *,
-    journal: Path | None,
-    progress: Progress = "auto",
-) -> int | None:
-    """Run the demonstration with a real model that is on this machine."""
-    _print_hint(console, LOCAL_NOTE)
-    _print_text(console, "question", QUESTION)
-    run: Run[str] | None = None
-    async with (
-        aclosing(model),
-        open_display(progress, console, journal) as shown,
-        open_orchestrator(journal) as orchestrator,
-    ):
-        stop.set_orchestrator(orchestrator)
-        with stop.work_scope, _ignore_closed_when_stopped(stop):
-            async with shown.open_view(orchestrator):
-                run = await orchestrator.run(local_team(model), QUESTION)
-        if run is None:
-            _print_stopped(orchestrator, journal)
-            return None
-        _print_text(
-            console, "answer", run.outcome.output or _describe_outcome(run.outcome)
-        )
-        console.print()
-        print_tree(run.tree, console)
-        _print_hint(
-            console, f"Look at it again: {command('tree', run.id, journal=journal)}"
-        )
-    return EXIT_CODES[run.outcome.ending]
-
-
-async def _ask_once(
-    orchestrator: Orchestrator, editor: Agent[str], console: Terminal
-) -> Tree:
-    run = await orchestrator.run(editor, QUESTION)
-    _print_text(console, "answer", run.output)
-    return run.tree
-
-
-async def _ask_in_session(
-    orchestrator: Orchestrator, editor: Agent[str], console: Terminal
-) -> Tree:
-    async with orchestrator.open_session(editor) as session:
-        reply = await session.ask(QUESTION)
-        _print_text(console, f"answer, turn {reply.turn}", reply.text)
-        await session.wait_idle()
-        _print_later_replies(console, session)
-        return session.tree
-
-
-def _print_later_replies(console: Terminal, session: Session) -> None:
-    with suppress(trio.WouldBlock):
-        while True:
-            news = session.replies.receive_nowait()
-            who = f"answer, turn {news.turn}, woken by the archivist"
-            _print_text(console, who, news.text)
-
-
-@contextmanager
-def _ignore_closed_when_stopped(stop: Stop) -> Generator[None]:
-    """Take it for no error that nothing new is begun where somebody has asked for that."""
-    try:
-        yield
-    except ClosedError:
-        if not stop.is_requested:
-            raise
-
-
-def _print_stopped(orchestrator: Orchestrator, journal: Path | None) -> None:
+def print_stopped(orchestrator: Orchestrator, journal: Path | None) -> None:
+    """Print that a signal stopped the run, and where to see what came of it."""
     run = orchestrator.runs[-1:]
     again = f"; see: {command('tree', run[0], journal=journal)}" if run else ""
     print(f"orchestrator: stopped{again}", file=sys.stderr)
 
 
-def _print_text(console: Terminal, who: str, text: str) -> None:
-    console.print(Text(who, style="bold"))
-    console.print(Text(printable(text), style="green"), soft_wrap=True)
-
-
-def _print_hint(console: Terminal, *lines: str) -> None:
-    for line in lines:
-        console.print(Text(line, style="dim"), soft_wrap=True)
-
-
-def _describe_outcome(outcome: Outcome) -> str:
+def describe_outcome(outcome: Outcome) -> str:
+    """Return an outcome's ending and error on one line."""
     return f"{outcome.ending}: {' '.join(printable(outcome.error).split())}"
+
+
+def _run_json(run: Run[Any]) -> str:
+    outcome = run.outcome
+    document = {
+        "run": run.id,
+        "agent": run.agent.name,
+        "outcome": outcome.ending,
+        "output": _output_json(run),
+        "error": outcome.error,
+        "kind": outcome.kind,
+        "usage": _usage_json(run.usage),
+        "tree": [_task_json(run.tree, task) for task in run.tree.graph],
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def _output_json(run: Run[Any]) -> Any:
+    text = run.outcome.output
+    if run.agent.output is str or not run.outcome.succeeded:
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text  # the redactor removed a secret, so it is no JSON any more
+
+
+def _usage_json(usage: Usage) -> dict[str, Any]:
+    return {
+        "calls": usage.calls,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if usage.unpriced else usage.cost / 1_000_000,
+    }
+
+
+def _task_json(tree: Tree, task: TaskId) -> dict[str, Any]:
+    node = tree[task]
+    times: list[float | None] = [node["started"], node["ended"]]
+    return {
+        "id": task,
+        "parent": node["parent"],
+        "path": node["path"],
+        "agent": node["agent"],
+        "goal": node["goal"],
+        "label": node["label"],
+        "mode": node["mode"],
+        "status": node["status"],
+        "error": node["error"],
+        "seconds": _seconds(*times),
+        "usage": _usage_json(node["total"]),
+    }
+
+
+def _seconds(started: float | None, ended: float | None) -> float | None:
+    return None if started is None or ended is None else round(ended - started, 3)

@@ -1,6 +1,7 @@
-"""The list of runs, and taking old ones out of it: `orchestrator runs`."""
+"""`orchestrator runs`: list the runs of a journal, or prune old ones."""
 
 import datetime as dt
+import time
 from pathlib import Path
 from typing import Final
 
@@ -9,8 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from delegation import SessionRecord, one_line, usd
+from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import parse_age, read_runs, require_journal
-from orchestrator.cli.terminal.console import Terminal, command
+from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.journal.sqlite.prune import (
     Pruned,
     preview_prune,
@@ -18,18 +21,35 @@ from orchestrator.journal.sqlite.prune import (
 )
 
 NEWEST: Final = 20
-"""How many runs are listed unless all are asked for."""
+"""How many runs are listed without `--all`."""
 
 
-def show_runs(path: Path, *, every: bool, journal: Path | None) -> None:
-    """List the newest runs, or all, the newest last.
+def runs(
+    *,
+    all: bool = False,  # noqa: A002 (the option's name)
+    prune: str | None = None,
+    dry_run: bool = False,
+    journal: JournalOption = None,
+) -> None:
+    """List the newest runs, the newest last; or take old ones out of the journal.
 
     Args:
-        path: the journal.
-        every: list all.
-        journal: the journal as the user named it.
+        all: List all of them.
+        prune: Delete the runs that have ended, and of which nothing was heard for so long: 12h,
+            30d, 2w.
+        dry_run: Only say what would be deleted.
     """
-    runs = read_runs(path, newest=None if every else NEWEST)
+    path = journal_path(journal)
+    if prune is not None:
+        _prune_runs(path, before=time.time() - parse_age(prune), dry_run=dry_run)
+    elif dry_run:
+        raise CommandError("--dry-run goes with --prune")
+    else:
+        _list_runs(path, newest=None if all else NEWEST, journal=journal)
+
+
+def _list_runs(path: Path, *, newest: int | None, journal: Path | None) -> None:
+    runs = read_runs(path, newest=newest)
     console = Terminal()
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("run", no_wrap=True, min_width=12)
@@ -40,7 +60,7 @@ def show_runs(path: Path, *, every: bool, journal: Path | None) -> None:
         table.add_column(heading, no_wrap=True)
     table.add_column("goal", no_wrap=True, overflow="ellipsis")
     for session in runs.shown:
-        table.add_row(*map(Text, _summary(session)))
+        table.add_row(*map(Text, _cells(session)))
     if not console.is_terminal:
         # A file or a pipe has no width; a line must not be cut for it.
         console.width = 1000
@@ -48,10 +68,10 @@ def show_runs(path: Path, *, every: bool, journal: Path | None) -> None:
     if len(runs.shown) < runs.count:
         again = command("runs", "--all", journal=journal)
         hint = f"the newest {len(runs.shown)} of {runs.count:,}; all: {again}"
-        Terminal(stderr=True).print(Text(hint, style="dim"), soft_wrap=True)
+        print_hint(Terminal(stderr=True), hint)
 
 
-def _summary(session: SessionRecord) -> tuple[str, ...]:
+def _cells(session: SessionRecord) -> tuple[str, ...]:
     node = session.tree[session.root.id]
     began = dt.datetime.fromtimestamp(node["requested"]).astimezone()
     return (
@@ -62,21 +82,19 @@ def _summary(session: SessionRecord) -> tuple[str, ...]:
         str(len(session.tree)),
         f"{session.tree.total.tokens:,}",
         usd(session.tree.total),
-        _about(session, node["goal"]),
+        _goal(session, node["goal"]),
     )
 
 
-def _about(session: SessionRecord, goal: str) -> str:
+def _goal(session: SessionRecord, goal: str) -> str:
     link = session.forked_from
     return f"[fork of {link}] {one_line(goal)}" if link else one_line(goal)
 
 
-def prune_runs(path: Path, age: str, *, dry_run: bool, now: float) -> None:
-    """Take the runs at rest that are older out of the journal, or say which that would be."""
-    before = now - parse_age(age)
+def _prune_runs(path: Path, *, before: float, dry_run: bool) -> None:
     require_journal(path)
     if dry_run:
-        print(f"would prune {_described(preview_prune(path, before=before))}")
+        print(f"would prune {_describe_pruned(preview_prune(path, before=before))}")
         return
 
     async def prune() -> Pruned:
@@ -84,11 +102,11 @@ def prune_runs(path: Path, age: str, *, dry_run: bool, now: float) -> None:
 
     pruned = trio.run(prune)
     megabytes = f"{pruned.freed / 1_000_000:,.1f} MB"
-    print(f"pruned {_described(pruned)}; {megabytes} are free again")
+    print(f"pruned {_describe_pruned(pruned)}; {megabytes} are free again")
 
 
-def _described(pruned: Pruned) -> str:
-    described = f"{pruned.runs:,} runs ({pruned.entries:,} entries)"
+def _describe_pruned(pruned: Pruned) -> str:
+    counts = f"{pruned.runs:,} runs ({pruned.entries:,} entries)"
     if pruned.active:
-        return f"{described}, and none of the {pruned.active:,} that are not at rest"
-    return described
+        return f"{counts}, and none of the {pruned.active:,} that are not at rest"
+    return counts

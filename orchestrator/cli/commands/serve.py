@@ -14,8 +14,8 @@ from agents import Agent
 from delegation import SessionRecord
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.options import JournalOption, journal_of, stoppable
-from orchestrator.cli.signals import Stop
+from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
 from orchestrator.control.server import open_control
 from orchestrator.runtime import IN_MEMORY, open_orchestrator
@@ -91,7 +91,7 @@ def serve(
     agents = load_agents(file)
     listening = Listening(host=host, port=port, certificate=certificate, key=key)
     require_certificate(listening)
-    folder = journal_of(journal).parent
+    folder = journal_path(journal).parent
     token = token_for(os.environ, folder, is_local=is_loopback(host))
     secret = None if webhook is None else secret_for(os.environ, folder)
     # By these names what agents say and start is kept free of both, wherever they come from.
@@ -111,7 +111,7 @@ def serve(
             )
             if str(journal) != IN_MEMORY:
                 await opened.enter_async_context(
-                    open_control(orchestrator, journal_of(journal))
+                    open_control(orchestrator, journal_path(journal))
                 )
             push = None
             if webhook is not None and secret is not None:
@@ -136,7 +136,7 @@ def serve(
             await stop.wait_drained()
         return 0
 
-    return stoppable(work, grace)
+    return run_stoppable(work, grace)
 
 
 def _require_positive(number: int, option: str) -> None:
@@ -171,7 +171,7 @@ def _print_address(
         said = f"{token.value} (it is shown only now), " if token.is_new else ""
         print(f"token: {said}kept in {token.file.absolute()}")
     # Another shell need not have the same environment.
-    where = journal_of(journal) if "ORCHESTRATOR_HOME" in os.environ else journal
+    where = journal_path(journal) if "ORCHESTRATOR_HOME" in os.environ else journal
     trusting = ""
     if listening.certificate is not None:
         trusting = f" --cacert {shlex.quote(str(listening.certificate.absolute()))}"

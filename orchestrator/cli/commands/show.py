@@ -1,105 +1,54 @@
-"""`orchestrator tree` and `orchestrator show`: a run and a task, as the journal tells them."""
+"""`orchestrator show`: print everything the journal has of one task."""
 
 import datetime as dt
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import attrs
 import msgspec
 from rich.text import Text
 
 from delegation import SessionRecord, TaskId, Tree, encode, one_line, printable, usd
 from delegation.events import Entry
 from delegation.tree.exports.node_link import plain
-from delegation.tree.tally import FAILURES
+from orchestrator.cli.commands.tree import read_session
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.journal_queries import fold_run, read_facts, run_of_task
+from orchestrator.cli.journal_queries import run_of_task
+from orchestrator.cli.options import JournalOption, journal_path
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.style import STATUS_COLOURS
 from orchestrator.cli.terminal.transcript import transcript_lines
-from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 from orchestrator.cli.watch.journal_tail import is_about
 
-SHOWN_CHILDREN = 20
-"""How many of those it asked are listed."""
+SHOWN_CHILDREN: Final = 20
 
 
-@attrs.frozen(kw_only=True)
-class TreeFilter:
-    """What of a tree is shown."""
-
-    failed: bool = False
-    depth: int | None = None
-    rows: int | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.depth is not None and self.depth < 0:
-            raise CommandError(f"--depth is {self.depth}; it must be 0 or more")
-        if self.rows is not None and self.rows < 1:
-            raise CommandError(f"--rows is {self.rows}; it must be 1 or more")
-        if self.rows is not None and (self.failed or self.depth is not None):
-            raise CommandError(
-                "--rows folds as it sees fit, and goes with neither --failed nor --depth"
-            )
-
-    def require_whole(self) -> None:
-        if self != TreeFilter():
-            raise CommandError(
-                "--failed, --depth and --rows are for people, and go with neither --json nor"
-                " --format"
-            )
-
-
-def show_tree(journal: Path, prefix: str | None, tree_filter: TreeFilter) -> None:
-    """Print the tree of a run, or what of it is wanted."""
-    session, _, now = _read(journal, prefix)
-    tree, console = session.tree, Terminal()
-    console.print(Text(f"run {session.id}", style="bold"))
-    if session.forked_from:
-        link = f"forked from {session.forked_from}"
-        console.print(Text(link, style="dim"), soft_wrap=True)
-    if tree_filter.rows is not None:
-        console.print(
-            Text(tree.to_text(rows=tree_filter.rows, now=now)), soft_wrap=True
-        )
-        return
-    failed = tree.find(status=FAILURES) if tree_filter.failed else None
-    if failed is not None and not failed:
-        console.print(f"none of its {len(tree):,} tasks has failed")
-        return
-    print_tree(tree, console, now=now, depth=tree_filter.depth, only=failed)
-    if tree_filter == TreeFilter():
-        print_reasons(tree, console)
-
-
-def show_task(journal: Path, name: str, run: str | None, *, as_json: bool) -> None:
-    """Print all that the journal has of a task.
+def show(
+    task: str,
+    /,
+    *,
+    run: str | None = None,
+    json: bool = False,
+    journal: JournalOption = None,
+) -> None:
+    """Show a task: its goal, how it stands, what it used, what it said and did, who it asked.
 
     Args:
-        journal: where it is kept.
-        name: its id, how that begins, or its path.
-        run: how the id of its run begins, if the user says.
-        as_json: print it for programs.
+        task: Its id, or how that begins; or its path, such as '/editor/researcher[2]'.
+        run: The run in which to look; by default the one that has the task, for a path the
+            newest.
+        json: All of it as JSON.
     """
-    session, entries, now = _read(journal, _run_of(journal, name, run))
-    task = _find(session.tree, name)
-    own = [entry for entry in entries if is_about(entry, task)]
-    if as_json:
-        print(msgspec.json.encode(_task_json(session, task, own)).decode())
+    path = journal_path(journal)
+    session, entries, now = read_session(path, _run_of(path, task, run))
+    found = _find(session.tree, task)
+    own = [entry for entry in entries if is_about(entry, found)]
+    if json:
+        print(msgspec.json.encode(_task_json(session, found, own)).decode())
         return
     console = Terminal()
-    for line in _task_lines(session, task, own, now):
+    for line in _task_lines(session, found, own, now):
         console.print(line, soft_wrap=True)
-
-
-def _read(
-    journal: Path, prefix: str | None
-) -> tuple[SessionRecord, Sequence[Entry], float | None]:
-    run, entries, is_written = read_facts(journal, prefix)
-    ledger = fold_run(entries, journal, has_writer=is_written)
-    return ledger.sessions[run], entries, time.time() if is_written else None
 
 
 def _run_of(journal: Path, name: str, run: str | None) -> str | None:
@@ -119,7 +68,7 @@ def _find(tree: Tree, name: str) -> TaskId:
         return task
     if tree.root.startswith(name):
         return tree.root
-    found = [] if not name else [it for it in tree.graph if it.startswith(name)]
+    found = [] if not name else [task for task in tree.graph if task.startswith(name)]
     if len(found) > 1:
         raise CommandError(f"{len(found)} tasks begin with {name!r}; say more of it")
     if not found:

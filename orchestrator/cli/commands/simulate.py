@@ -1,20 +1,86 @@
-"""Simulating an agent: `orchestrator simulate`."""
+"""`orchestrator simulate`: run an agent many times in virtual time."""
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from agents import Agent, Price
-from delegation import Ending
-from orchestrator.cli.commands.run_json import EXIT_CODES
+from agents import Budget, Price
+from delegation import Ending, Rules
+from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
-from orchestrator.simulation import SimulationSettings, simulate
+from orchestrator.cli.exit_codes import ENDING_CODES
 
 PRICE: Final = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
 
-def read_price(text: str | None) -> Price | None:
-    """Read what a model costs: `IN/OUT`, in dollars per million tokens."""
+def simulate(
+    file: str,
+    goal: str | None = None,
+    /,
+    *,
+    fan_out: str = "3",
+    model_seconds: float = 8,
+    output_tokens: float = 300,
+    tool_seconds: float = 1,
+    price: str | None = None,
+    failure_rate: float = 0,
+    live_tasks: int = 1_000,
+    provider_rate: int | None = None,
+    provider_tokens: int | None = None,
+    budget_usd: float | None = None,
+    seeds: int = 100,
+    json: bool = False,
+    plot: Path | None = None,
+) -> int:
+    """Run an agent many times in virtual time: no model is asked, no tool is run.
+
+    The orchestrator is real, the models only pretend. Shows how long it takes, what it costs, and
+    what limits it: the critical path, room, the provider, failures or a budget. Exits with 0 if a
+    run succeeded, and otherwise as `run` does.
+
+    Args:
+        file: A Python file that defines the agent: FILE, or FILE:NAME if it defines several.
+        goal: What the agent is asked; left out: something that fits what it takes.
+        fan_out: How many tasks an agent hands on: 4, 2-6, or by level from the root: 10,2-6.
+        model_seconds: How long half of the answers take at most.
+        output_tokens: How long half of the answers are at most.
+        tool_seconds: How long half of the tools take at most.
+        price: What every model costs, IN/OUT in dollars per million tokens; left out: by its name.
+        failure_rate: Which share of all attempts fails, 0 to 1.
+        live_tasks: How many tasks may work at once.
+        provider_rate: How many requests a provider takes a minute.
+        provider_tokens: How many tokens a provider takes a minute.
+        budget_usd: What a run may cost.
+        seeds: How many runs.
+        json: Print it for programs.
+        plot: A file for the plots, as SVG.
+    """
+    # Imported late: only this command needs the simulation.
+    from orchestrator import simulation
+
+    settings = simulation.SimulationSettings(
+        fan_out=fan_out,
+        model_seconds=model_seconds,
+        output_tokens=output_tokens,
+        tool_seconds=tool_seconds,
+        price=_parse_price(price),
+        failure_rate=failure_rate,
+        rules=Rules(live_tasks=live_tasks),
+        provider=simulation.ProviderRate(
+            requests_per_minute=provider_rate, tokens_per_minute=provider_tokens
+        ),
+        budget=None if budget_usd is None else Budget(usd=budget_usd),
+        seeds=seeds,
+    )
+    report = simulation.simulate(load_agent(file), goal, settings)
+    print(report.to_json() if json else report.to_text())
+    if plot is not None:
+        plot.write_text(report.to_svg(), encoding="utf-8")
+    return min(ENDING_CODES[Ending(ending)] for ending in report.runs)
+
+
+def _parse_price(text: str | None) -> Price | None:
+    """Parse `IN/OUT`, in dollars per million tokens."""
     if text is None:
         return None
     if (found := PRICE.fullmatch(text)) is None:
@@ -23,28 +89,3 @@ def read_price(text: str | None) -> Price | None:
             " 1.25/10"
         )
     return Price(input=float(found[1]), output=float(found[2]))
-
-
-def show_simulation(
-    agent: Agent[Any],
-    goal: str | None,
-    settings: SimulationSettings,
-    *,
-    as_json: bool,
-    plot: Path | None,
-) -> int:
-    """Simulate an agent, print what that comes to, and return the exit code.
-
-    Args:
-        agent: who is to act.
-        goal: what it is asked; None is something that fits what it takes.
-        settings: what is assumed of models and providers.
-        as_json: print it for programs.
-        plot: a file for the plots as SVG.
-    """
-    report = simulate(agent, goal, settings)
-    print(report.to_json() if as_json else report.to_text())
-    if plot is not None:
-        plot.write_text(report.to_svg(), encoding="utf-8")
-    endings = map(Ending, report.runs)
-    return min(EXIT_CODES[ending] for ending in endings)

@@ -15,13 +15,14 @@ from rich.text import Text
 from agents import raising_one_error
 from delegation import Tree
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from orchestrator.cli.terminal.approvals import parse_answer, pending_approvals
-from orchestrator.cli.terminal.keyboard import InputLine, KeyReader, raw_terminal
-from orchestrator.cli.terminal.questions import (
+from orchestrator.cli.terminal.approvals import (
     one_line_subject,
+    parse_answer,
+    pending_approvals,
     question_lines,
     question_text,
 )
+from orchestrator.cli.terminal.keyboard import InputLine, KeyReader, raw_terminal
 from orchestrator.cli.terminal.style import is_ascii
 from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
 from orchestrator.errors import UnknownIdError

@@ -24,11 +24,11 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from delegation.tree.rows import GLYPHS
 from delegation.tree.tally import FAILURES
 from orchestrator.cli.terminal.style import (
     ASCII_FALLBACK,
     STATUS_COLOURS,
-    STATUS_GLYPHS,
     format_money,
     format_seconds,
     format_tokens,
@@ -134,7 +134,7 @@ class ProgressLog:
         path, depth = self._path_and_depth(entry.session, task)
         if always or self._tasks <= DETAILED_TASKS or depth <= DETAILED_DEPTH:
             colon = ": " if about else ""
-            line = f"{STATUS_GLYPHS[status]} {path} {status}{colon}{one_line(about)}"
+            line = f"{GLYPHS[status]} {path} {status}{colon}{one_line(about)}"
             self._write_line(entry.at, line, STATUS_COLOURS[status])
 
     def _path_and_depth(self, session: SessionId, task: TaskId) -> tuple[str, int]:

@@ -14,6 +14,7 @@ from delegation import one_line, printable
 from delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import STDIN, StdinLines
+from orchestrator.cli.terminal.transcript import INDENT, wrapped
 from orchestrator.errors import UnknownIdError
 from orchestrator.runtime import Orchestrator
 
@@ -29,6 +30,7 @@ ANSWER_WORDS: Final = {
     "no": ApprovalVerdict.DENY,
 }
 UNATTENDED_DENIAL: Final = (ApprovalVerdict.DENY, "nobody is there to answer")
+LINE_END: Final = " ⏎ "
 TOO_LATE: Final = (
     "That is over: it was answered, its time has passed, or its task has ended."
 )
@@ -54,6 +56,40 @@ def show_question(ask: ApprovalQuestion, console: Terminal, *, slash: str = "") 
         f" session · {slash}n no, and why"
     )
     console.print(Text(hint, style="dim"), soft_wrap=True)
+
+
+def one_line_subject(subject: str) -> str:
+    """Return what is asked about on one line; where lines end can be seen."""
+    lines = (" ".join(line.split()) for line in printable(subject).splitlines())
+    return LINE_END.join(lines)
+
+
+def question_text(ask: ApprovalQuestion) -> str:
+    """Return who asks for what, line by line as it is."""
+    lines = printable(ask.subject).expandtabs(4).splitlines()
+    subject = f"\n{INDENT}".join(lines)
+    return f"{ask.path}  {ask.tool}: {subject}"
+
+
+def question_lines(
+    question: str, *, width: int, most: int, hint: str = ""
+) -> list[Text]:
+    """Return a question in lines of this width; what is too much is counted.
+
+    Args:
+        question: what is asked.
+        width: of the terminal.
+        most: how many lines there is room for.
+        hint: where all of it can be seen.
+    """
+    lines = wrapped((Text(line) for line in question.splitlines()), width)
+    if len(lines) > most:
+        left = len(lines) - most + 1
+        more = Text(f"… {left} more lines{hint}", style="bold red")
+        lines = [*lines[: most - 1], more]
+    for line in lines:
+        line.stylize_before("bold yellow")
+    return lines
 
 
 def _has_only_subject(ask: ApprovalQuestion) -> bool:

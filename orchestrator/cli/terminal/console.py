@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 
 class Terminal(Console):
@@ -29,3 +30,9 @@ def _program() -> list[str]:
     found = shutil.which(called.name)
     is_enough = found is not None and Path(found) == called.resolve()
     return [called.name if is_enough else str(called)]
+
+
+def print_hint(console: Console, *lines: str) -> None:
+    """Print dim lines: what the user may do next."""
+    for line in lines:
+        console.print(Text(line, style="dim"), soft_wrap=True)

@@ -13,20 +13,6 @@ from delegation import Ending, Status, usd
 
 Progress: TypeAlias = Literal["auto", "live", "plain", "json", "none"]
 
-STATUS_GLYPHS: Final[dict[str, str]] = {
-    Status.QUEUED: "·",
-    Status.RUNNING: "◐",
-    Status.QUIET: "◔",
-    Status.WAITING: "!",
-    Status.INTERRUPTED: "◌",
-    Ending.SUCCEEDED: "✓",
-    Ending.FAILED: "✗",
-    Ending.CANCELLED: "⊘",
-    Ending.TIMED_OUT: "✗",
-    Ending.OVER_BUDGET: "✗",
-    Ending.REFUSED: "⊘",
-    Ending.LOST: "✗",
-}
 STATUS_COLOURS: Final[dict[str, str]] = {
     Status.QUEUED: "dim",
     Status.RUNNING: "cyan",

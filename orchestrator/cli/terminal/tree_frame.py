@@ -22,12 +22,12 @@ from delegation.tree.collapse import (
     RowKind,
     fold,
 )
-from orchestrator.cli.terminal.questions import one_line_subject
+from delegation.tree.rows import GLYPHS, glyph
+from orchestrator.cli.terminal.approvals import one_line_subject
 from orchestrator.cli.terminal.style import (
     ASCII_FALLBACK,
     SPINNER,
     STATUS_COLOURS,
-    STATUS_GLYPHS,
     format_money,
     format_seconds,
     format_tokens,
@@ -173,7 +173,7 @@ def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
     for status, number, word in counts:
         if number or word in always:
             style = STATUS_COLOURS[status] if number else "dim"
-            line.append(f"{STATUS_GLYPHS[status]} {number:,} {word}", style=style)
+            line.append(f"{GLYPHS[status]} {number:,} {word}", style=style)
             line.append("  ")
     quiet_for = format_seconds(max(0, int(snapshot.now - snapshot.active_at)))
     if tally.unsettled and not is_interrupted:
@@ -214,7 +214,7 @@ def _row(
         node = snapshot.tree[row.task]
         status = node["status"]
         is_root_waiting = node["mode"] == Mode.ROOT and status == Status.WAITING
-        sign = "◌" if is_root_waiting else STATUS_GLYPHS[status]
+        sign = glyph(status, node["mode"])
         if status == Status.RUNNING:
             sign = SPINNER[canvas.tick % len(SPINNER)]
         colour = "dim cyan" if is_root_waiting else STATUS_COLOURS[status]

@@ -18,8 +18,8 @@ from delegation.tree.collapse import (
     RowKind,
 )
 from delegation.tree.tally import FAILURES
+from orchestrator.cli.terminal.approvals import question_lines, question_text
 from orchestrator.cli.terminal.keyboard import InputLine
-from orchestrator.cli.terminal.questions import question_lines, question_text
 from orchestrator.cli.terminal.transcript import wrapped
 from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
 from orchestrator.control.server import AnswerApproval, Cancel, Steer

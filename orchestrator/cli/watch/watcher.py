@@ -19,6 +19,7 @@ from rich.live import Live
 from agents import ToolCall, raising_one_error, unanswered_calls
 from delegation import Receipt, TaskId
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.exit_codes import SIGNAL_BASE
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.keyboard import KeyReader, raw_terminal
 from orchestrator.cli.terminal.style import is_ascii
@@ -32,7 +33,6 @@ from orchestrator.control.server import AnswerApproval, Cancel, Steer, Subscribe
 FRAMES_PER_SECOND: Final = 8
 POLL_SECONDS: Final = 1
 """How often it is looked for more where nobody says that there is."""
-SIGNAL_EXIT_BASE: Final = 128
 
 
 async def watch_run(path: Path, run: str | None) -> int:
@@ -103,7 +103,7 @@ class Watcher:
                 if number == signal.SIGWINCH:
                     self.draw()
                 else:
-                    code = SIGNAL_EXIT_BASE + number
+                    code = SIGNAL_BASE + number
                     self._quit.set()
 
         with raising_one_error():

@@ -1,0 +1,95 @@
+"""`orchestrator tree`: print the tree of a run from the journal."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from rich.text import Text
+
+from delegation import SessionRecord
+from delegation.events import Entry
+from delegation.tree.tally import FAILURES
+from orchestrator.cli.commands.export import export_run
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.journal_queries import fold_run, read_facts
+from orchestrator.cli.options import JournalOption, journal_path
+from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
+
+
+def tree(
+    run: str | None = None,
+    /,
+    *,
+    failed: bool = False,
+    depth: int | None = None,
+    rows: int | None = None,
+    json: bool = False,
+    format: Literal["text", "mermaid"] = "text",  # noqa: A002 (the option's name)
+    journal: JournalOption = None,
+) -> None:
+    """Show the tree of a run, from the journal.
+
+    Args:
+        run: The id of the run, or how it begins; by default the newest one.
+        failed: Only the tasks that failed, and those above them.
+        depth: How many levels below the root; what is deeper is counted.
+        rows: Fold it into so many lines.
+        json: The whole graph as node-link JSON.
+        format: Text for people, or a Mermaid flowchart; see also: export.
+    """
+    if depth is not None and depth < 0:
+        raise CommandError(f"--depth is {depth}; it must be 0 or more")
+    if rows is not None and rows < 1:
+        raise CommandError(f"--rows is {rows}; it must be 1 or more")
+    if rows is not None and (failed or depth is not None):
+        raise CommandError(
+            "--rows folds as it sees fit, and goes with neither --failed nor --depth"
+        )
+    path = journal_path(journal)
+    is_filtered = failed or depth is not None or rows is not None
+    if json or format == "mermaid":
+        if is_filtered:
+            raise CommandError(
+                "--failed, --depth and --rows are for people, and go with neither --json nor"
+                " --format"
+            )
+        _, text, _ = export_run(path, run, "json" if json else "mermaid")
+        print(text)
+        return
+    _print_run(path, run, failed=failed, depth=depth, rows=rows)
+
+
+def _print_run(
+    path: Path,
+    prefix: str | None,
+    *,
+    failed: bool,
+    depth: int | None,
+    rows: int | None,
+) -> None:
+    session, _, now = read_session(path, prefix)
+    tree, console = session.tree, Terminal()
+    console.print(Text(f"run {session.id}", style="bold"))
+    if session.forked_from:
+        print_hint(console, f"forked from {session.forked_from}")
+    if rows is not None:
+        console.print(Text(tree.to_text(rows=rows, now=now)), soft_wrap=True)
+        return
+    only = tree.find(status=FAILURES) if failed else None
+    if only is not None and not only:
+        console.print(f"none of its {len(tree):,} tasks has failed")
+        return
+    print_tree(tree, console, now=now, depth=depth, only=only)
+    if not failed and depth is None:
+        print_reasons(tree, console)
+
+
+def read_session(
+    journal: Path, prefix: str | None
+) -> tuple[SessionRecord, Sequence[Entry], float | None]:
+    """Return a run, its entries, and the time now if another process may be running it."""
+    run, entries, has_writer = read_facts(journal, prefix)
+    ledger = fold_run(entries, journal, has_writer=has_writer)
+    return ledger.sessions[run], entries, time.time() if has_writer else None
