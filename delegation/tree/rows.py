@@ -7,25 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from delegation.notices import usd
-from delegation.task import Ending, Mode, Status, TaskId
+from delegation.task import Mode, TaskId
+from delegation.tree.glyphs import glyph
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree
 
-GLYPHS: Final[dict[str, str]] = {
-    Status.QUEUED: "·",
-    Status.RUNNING: "◐",
-    Status.QUIET: "◔",
-    Status.WAITING: "!",
-    Status.INTERRUPTED: "◌",
-    Ending.SUCCEEDED: "✓",
-    Ending.FAILED: "✗",
-    Ending.CANCELLED: "⊘",
-    Ending.TIMED_OUT: "✗",
-    Ending.OVER_BUDGET: "✗",
-    Ending.REFUSED: "⊘",
-    Ending.LOST: "✗",
-}
 ONE_LINE_CHARACTERS: Final = 60
 
 
@@ -51,12 +38,6 @@ class Row:
     @property
     def glyph(self) -> str:
         return glyph(self.status, self.mode)
-
-
-def glyph(status: str, mode: str) -> str:
-    """Return the sign of a status. A session that waits for news needs nobody."""
-    is_at_rest = status == Status.WAITING and mode == Mode.ROOT
-    return "◌" if is_at_rest else GLYPHS[status]
 
 
 def rows(

@@ -7,7 +7,8 @@ import attrs
 from delegation.notices import usd
 from delegation.task import Mode, TaskId
 from delegation.tree.collapse import CollapsedRow, RowKind, fold
-from delegation.tree.rows import glyph, one_line, seconds_of
+from delegation.tree.glyphs import glyph
+from delegation.tree.rows import one_line, seconds_of
 
 if TYPE_CHECKING:
     from delegation.tree.tree import Tree

@@ -24,7 +24,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.tree.rows import GLYPHS
+from delegation.tree.glyphs import STATUS_GLYPHS
 from delegation.tree.tally import FAILURES
 from orchestrator.cli.terminal.style import (
     ASCII_FALLBACK,
@@ -134,7 +134,7 @@ class ProgressLog:
         path, depth = self._path_and_depth(entry.session, task)
         if always or self._tasks <= DETAILED_TASKS or depth <= DETAILED_DEPTH:
             colon = ": " if about else ""
-            line = f"{GLYPHS[status]} {path} {status}{colon}{one_line(about)}"
+            line = f"{STATUS_GLYPHS[status]} {path} {status}{colon}{one_line(about)}"
             self._write_line(entry.at, line, STATUS_COLOURS[status])
 
     def _path_and_depth(self, session: SessionId, task: TaskId) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from delegation.tree.collapse import (
     RowKind,
     fold,
 )
-from delegation.tree.rows import GLYPHS, glyph
+from delegation.tree.glyphs import STATUS_GLYPHS, glyph
 from orchestrator.cli.terminal.approvals import one_line_subject
 from orchestrator.cli.terminal.style import (
     ASCII_FALLBACK,
@@ -173,7 +173,7 @@ def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
     for status, number, word in counts:
         if number or word in always:
             style = STATUS_COLOURS[status] if number else "dim"
-            line.append(f"{GLYPHS[status]} {number:,} {word}", style=style)
+            line.append(f"{STATUS_GLYPHS[status]} {number:,} {word}", style=style)
             line.append("  ")
     quiet_for = format_seconds(max(0, int(snapshot.now - snapshot.active_at)))
     if tally.unsettled and not is_interrupted:
