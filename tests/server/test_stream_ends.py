@@ -77,8 +77,8 @@ class Reader:
         return [it.removeprefix("event: ") for it in lines if it.startswith("event:")]
 
 
-def scope_of(office_over: trio.Event) -> dict[str, Any]:
-    return {"type": "http", "method": "GET", "state": {"over": office_over}}
+def scope_of(shutdown: trio.Event) -> dict[str, Any]:
+    return {"type": "http", "method": "GET", "state": {"shutdown": shutdown}}
 
 
 async def wait_forever(outlet: EventWriter) -> None:
@@ -105,7 +105,7 @@ async def test_whoever_leaves_before_the_first_byte_leaves_nothing_behind() -> N
             await reader.ask(application(office), "/v1/responses", UNSTORED)
         (session,) = opened(office)
 
-        assert session.idle
+        assert session.has_nothing_pending
         assert session.turns == 1
         assert not office.orchestrator.services.registry._session_agents
 

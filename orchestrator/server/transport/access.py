@@ -45,7 +45,7 @@ class AccessCheck:
             return
         headers = Headers(scope=scope)
         id_ = _request_id(headers.get("x-request-id", ""))
-        scope.setdefault("state", {}).update(request_id=id_, over=self.shutdown)
+        scope.setdefault("state", {}).update(request_id=id_, shutdown=self.shutdown)
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,7 +1,7 @@
-"""Server-sent events: as many as there are, a heartbeat when there are none, and one end.
+"""Server-sent events: a response of many events, with heartbeats between them and one end.
 
-Whoever does not read is let go, and comes back with the id of the last event it has got: nobody
-waits for a slow reader.
+A client that stops reading is disconnected, and may come back with the id of the last event that it
+has: no run waits for a slow reader.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -26,31 +26,47 @@ from orchestrator.server.transport.errors import (
 SSE_MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT: Final = b": still here\n\n"
 HEARTBEAT_SECONDS: Final = 15
-"""How long nothing may be sent: proxies close what is silent for longer."""
+"""The longest silence: proxies close connections that are silent for longer."""
 WRITE_SECONDS: Final = 30
-"""How long a reader may take nothing before it is let go."""
-LAST_WORDS_SECONDS: Final = 0.5
-"""How long a stream may take for its last events when the server ends."""
+"""How long a client may read nothing before it is disconnected."""
+LAST_EVENTS_SECONDS: Final = 0.5
+"""How long a stream may go on sending events after the server has begun to shut down."""
 SERVER_ENDS: Final = (
-    "the server ends, and what it was telling of goes on when it is started again: come back with"
-    " the number of the last event"
+    "the server is shutting down; the run goes on when it is started again: come back with the"
+    " number of the last event"
 )
+SERVER_ENDED_RUN: Final = "the server is shutting down, and the run ends with it"
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
-NOTHING: Final[Mapping[str, str]] = {}
+NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class EventWriter:
-    """Where the events of one stream go."""
+    """Writes the events of one stream. The first write begins the response."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(
+        self, send: Send, status: int, headers: Sequence[tuple[bytes, bytes]]
+    ) -> None:
         self._send = send
+        self._start: Message = {
+            "type": "http.response.start",
+            "status": status,
+            "headers": headers,
+        }
         self._sending = trio.Lock()
+        self._begun = trio.Event()
         self.quiet_since = trio.current_time()
 
-    async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        await self._send_in_time(
-            {"type": "http.response.start", "status": status, "headers": headers}
-        )
+    @property
+    def has_begun(self) -> bool:
+        return self._begun.is_set()
+
+    async def begin(self) -> None:
+        """Send the status and the headers, once."""
+        if self.has_begun:
+            await trio.lowlevel.checkpoint()
+            return
+        self._begun.set()
+        await self._send_in_time(self._start)
 
     async def end(self) -> None:
         await self._send_in_time({"type": "http.response.body", "more_body": False})
@@ -66,6 +82,8 @@ class EventWriter:
 
     async def write(self, chunk: bytes) -> None:
         self.quiet_since = trio.current_time()
+        if not self.has_begun:
+            await self.begin()
         await self._send_in_time(
             {"type": "http.response.body", "body": chunk, "more_body": True}
         )
@@ -76,7 +94,8 @@ class EventWriter:
                 await self._send(message)
 
     async def heartbeat_forever(self) -> None:
-        """Say that somebody is still here, whenever nothing else is said."""
+        """Send a comment whenever the response has been silent for too long."""
+        await self._begun.wait()
         while True:
             await trio.sleep_until(self.quiet_since + HEARTBEAT_SECONDS)
             if trio.current_time() >= self.quiet_since + HEARTBEAT_SECONDS:
@@ -84,17 +103,16 @@ class EventWriter:
 
 
 Produce: TypeAlias = Callable[[EventWriter], Awaitable[None]]
+OwnedWork: TypeAlias = Callable[[], Awaitable[object]]
+EncodeError: TypeAlias = Callable[[HttpError], bytes]
 
 
-Explain: TypeAlias = Callable[[HttpError], bytes]
-
-
-def as_error_body(problem: HttpError) -> bytes:
-    return msgspec.json.encode(ErrorBody(problem.problem))
+def encode_error_body(error: HttpError) -> bytes:
+    return msgspec.json.encode(ErrorBody(error.problem))
 
 
 class EventStream(Response):
-    """A response that lasts as long as something produces events, and its reader stays."""
+    """A response that lasts until all events are produced, or the client disconnects."""
 
     media_type = SSE_MEDIA_TYPE
 
@@ -102,113 +120,134 @@ class EventStream(Response):
         self,
         produce: Produce,
         *,
-        headers: Mapping[str, str] = NOTHING,
-        owned_work: Callable[[], Awaitable[object]] | None = None,
-        explain: Explain = as_error_body,
+        headers: Mapping[str, str] = NO_HEADERS,
+        owned_work: OwnedWork | None = None,
+        encode_error: EncodeError = encode_error_body,
+        error_name: str = "error",
+        begins_at_first_event: bool = False,
     ) -> None:
         """Respond with a stream.
 
         Args:
-            produce: sends all events, and returns. It is cancelled when the reader leaves.
-            headers: those besides our own.
-            beside: what is only for this reader. It has begun before anything is sent, and is
-                cancelled when the stream is over.
-            explain: says why a stream ends before all is told. That is its last event, `error`.
+            produce: sends all events, and returns. It is cancelled when the client disconnects. An
+                `HttpError` that it raises ends the stream with an error event.
+            headers: those in addition to the stream's own.
+            owned_work: work for this client only. It begins before anything is sent, and is
+                cancelled when the stream ends.
+            encode_error: encodes the error that ends a stream as its last event.
+            error_name: the name of that event.
+            begins_at_first_event: send status and headers with the first event, not at once. Until
+                then an error is the response itself, with its own status. `produce` must send an
+                event within `HEARTBEAT_SECONDS`.
         """
         super().__init__(headers={**HEADERS, **headers})
         del self.headers["content-length"]
         self._produce = produce
         self._owned_work = owned_work
-        self._explain = explain
+        self._encode_error = encode_error
+        self._error_name = error_name
+        self._begins_at_first_event = begins_at_first_event
         self._failure: Exception | None = None
-        """What went wrong in the house."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Whoever has stopped reading is let go, and comes back, or does not.
+        # A client that stops reading is disconnected.
         with suppress(trio.TooSlowError), raising_one_error():
-            # Owns what is only for this reader: when this is left, nothing of it runs any more.
+            # Owns the work for this client: when the block is left, none of it runs any more.
             async with trio.open_nursery() as nursery:
-                telling = trio.CancelScope()
+                produce_scope = trio.CancelScope()
                 if self._owned_work is not None:
-                    nursery.start_soon(self._run_owned_work, self._owned_work, telling)
+                    nursery.start_soon(
+                        self._run_owned_work, self._owned_work, produce_scope
+                    )
                 nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
-                outlet = EventWriter(send)
-                await outlet.begin(self.status_code, self.raw_headers)
+                writer = EventWriter(send, self.status_code, self.raw_headers)
+                if not self._begins_at_first_event:
+                    await writer.begin()
+                error: HttpError | None = None
                 if scope["method"] != "HEAD":
-                    nursery.start_soon(outlet.heartbeat_forever)
-                    nursery.start_soon(_cancel_at_shutdown, scope, telling)
-                    await self._send_all(outlet, telling, scope["state"]["over"])
-                await outlet.end()
-                nursery.cancel_scope.cancel(reason="all is said")
-        # Not before: until it has begun, what is only for this reader has nobody who ends it.
+                    shutdown: trio.Event = scope["state"]["shutdown"]
+                    nursery.start_soon(writer.heartbeat_forever)
+                    nursery.start_soon(_cancel_at_shutdown, shutdown, produce_scope)
+                    error = await self._produce_all(writer, produce_scope, shutdown)
+                if error is not None and not writer.has_begun:
+                    await error.response()(scope, receive, send)
+                else:
+                    if error is not None:
+                        data = self._encode_error(error)
+                        await writer.send_event(data, name=self._error_name)
+                    await writer.begin()
+                    await writer.end()
+                nursery.cancel_scope.cancel(reason="the stream is complete")
+        # No earlier: until the nursery is entered, no task ends the owned work.
         await trio.lowlevel.checkpoint()
 
-    async def _send_all(
+    async def _produce_all(
         self, writer: EventWriter, produce_scope: trio.CancelScope, shutdown: trio.Event
-    ) -> None:
-        """Tell all there is, and if that cannot be, why."""
-        is_told = False
+    ) -> HttpError | None:
+        """Send all events, and return the error that ends the stream instead, if any."""
+        is_complete = False
         with produce_scope, self._capture_failure():
             await self._produce(writer)
-            is_told = True
-        if not is_told:
-            problem = (
-                server_stopping(SERVER_ENDS)
-                if self._failure is None
-                else to_http_error(self._failure, is_stopping=shutdown.is_set())
-            )
-            await writer.send_event(self._explain(problem), name="error")
+            is_complete = True
+        if is_complete:
+            return None
+        if isinstance(self._failure, HttpError):
+            return self._failure
+        if self._failure is not None:
+            return to_http_error(self._failure, is_stopping=shutdown.is_set())
+        return server_stopping(
+            SERVER_ENDS if self._owned_work is None else SERVER_ENDED_RUN
+        )
 
     async def _run_owned_work(
-        self, beside: Callable[[], Awaitable[object]], produce_scope: trio.CancelScope
+        self, owned_work: OwnedWork, produce_scope: trio.CancelScope
     ) -> None:
         with self._capture_failure():
-            await beside()
+            await owned_work()
         if self._failure is not None:
-            produce_scope.cancel(reason="there will be no end to tell of")
+            produce_scope.cancel(reason="the work failed, and nothing more will come")
         await trio.lowlevel.checkpoint()
 
     @contextmanager
     def _capture_failure(self) -> Generator[None]:
         try:
             yield
-        except (OrchestratorError, DelegationError) as exc:
+        except (HttpError, OrchestratorError, DelegationError) as exc:
             self._failure = exc
 
 
-async def _cancel_at_shutdown(http_scope: Scope, scope: trio.CancelScope) -> None:
-    """Cancel a scope soon after the server has ended: the reader comes back to the next one."""
-    over: trio.Event = http_scope["state"]["over"]
-    await over.wait()
-    # Of a run that was just ended, the reader is still told how.
-    await trio.sleep(LAST_WORDS_SECONDS)
-    scope.cancel(reason="the server ends")
+async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> None:
+    """Cancel a scope soon after the server has begun to shut down."""
+    await shutdown.wait()
+    # Runs that were just cancelled still send their outcome.
+    await trio.sleep(LAST_EVENTS_SECONDS)
+    scope.cancel(reason="the server is shutting down")
 
 
 async def wait_unless_disconnected(
     receive: Receive, wait: Callable[[], Awaitable[object]]
 ) -> bool:
-    """Wait for something, and tell whether it came before whoever asked has left.
+    """Wait for something, and tell whether it came before the client disconnected.
 
     Args:
-        receive: tells when they have.
-        wait: is cancelled then.
+        receive: receives the client's messages.
+        wait: is cancelled when the client disconnects.
     """
-    has_come = False
+    is_done = False
     with raising_one_error():
-        # Owns nothing but the ear at the connection: what is waited for runs in this very task.
+        # Owns only the watch on the connection: the wait itself runs in this task.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
             await wait()
-            has_come = True
-            nursery.cancel_scope.cancel(reason="it has come")
-    return has_come
+            is_done = True
+            nursery.cancel_scope.cancel(reason="the wait is over")
+    return is_done
 
 
 async def cancel_on_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel a scope when whoever asked has left."""
+    """Cancel a scope when the client disconnects."""
     await trio.lowlevel.checkpoint()
     kind = ""
     while kind != "http.disconnect":
         kind = (await receive())["type"]
-    scope.cancel(reason="whoever asked has left")
+    scope.cancel(reason="the client has disconnected")

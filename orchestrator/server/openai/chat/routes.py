@@ -14,7 +14,7 @@ from orchestrator.doors.http import KIND
 from orchestrator.server.openai.chat.bodies import ChatCompletion, ChatRequest
 from orchestrator.server.openai.chat.request import to_inbound_request
 from orchestrator.server.openai.chat.response import completion
-from orchestrator.server.openai.chat.stream import ChatStream
+from orchestrator.server.openai.chat.stream import chat_stream
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.operation import (
     CLIENT_CLOSED_REQUEST,
@@ -47,7 +47,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
     if request.stream:
         options = request.stream_options
         # No checkpoint before it is called: then the turn of the session has an owner.
-        return ChatStream(
+        return chat_stream(
             call.server,
             session,
             is_new=known is None,

@@ -1,22 +1,19 @@
-"""A chat completion as a stream: what the agent says while it says it, and one end.
+"""A chat completion as a stream: the agent's text as it comes, and one end.
 
-The response begins with the first thing that there is to say. So an agent that fails before that
-is answered with the status of its failure, which every client understands. But nobody waits for
-ever for headers: the official client gives up after ten minutes, and proxies after one or so. So a
-stream begins at the latest when it would have to show that somebody is still here. From then on
-there are heartbeats, which are comments, and clients skip those.
+The response begins with the first text. So an agent that fails before that is answered with the
+status of its failure, which every client understands. But no client waits for ever for headers: the
+official one gives up after ten minutes, and proxies after one or so. So a stream begins at the
+latest when its first heartbeat is due. Heartbeats are comments, which clients skip.
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
 import trio
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from agents import raising_one_error
 from delegation import DelegationError, SessionRecord
 from orchestrator.errors import OrchestratorError
 from orchestrator.server.live.agent_stream import (
@@ -38,138 +35,110 @@ from orchestrator.server.openai.chat.bodies import (
 from orchestrator.server.openai.chat.response import calls_of, completion_id, created
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.state import ServerState
-from orchestrator.server.transport.errors import ErrorBody, HttpError, to_http_error
+from orchestrator.server.transport.errors import to_http_error
 from orchestrator.server.transport.sse import (
-    HEADERS,
     HEARTBEAT_SECONDS,
-    SSE_MEDIA_TYPE,
+    EventStream,
     EventWriter,
-    cancel_on_disconnect,
 )
 
 DONE: Final = b"[DONE]"
-PAUSE: Final = "\n\n"
-"""Stands between two things that an agent says."""
-NOTHING_YET: Final = PartialText(0, 0, "")
+SEPARATOR: Final = "\n\n"
+"""Stands between two messages of an agent."""
+NO_TEXT_YET: Final = PartialText(0, 0, "")
 
 
-class ChatStream(Response):
-    """The response to a request that wants a stream. It owns the turn of its session."""
+def chat_stream(
+    server: ServerState, session: SessionRecord, *, is_new: bool, include_usage: bool
+) -> EventStream:
+    """Respond with the text of a session's agent.
 
-    media_type = SSE_MEDIA_TYPE
+    Args:
+        server: the server.
+        session: a session of one turn.
+        is_new: its turn runs here, and is cancelled when the client disconnects.
+        include_usage: send the usage in the last chunk.
+    """
+    chunks = _ChatChunks(server, session, include_usage=include_usage)
+    return EventStream(
+        chunks.send_all,
+        headers=run_header(session),
+        owned_work=partial(_run_turn, server, session) if is_new else None,
+        error_name="",
+        begins_at_first_event=True,
+    )
+
+
+async def _run_turn(server: ServerState, session: SessionRecord) -> None:
+    with _raising_http_errors(server):
+        await server.door.run_turn(session)
+
+
+@contextmanager
+def _raising_http_errors(server: ServerState) -> Generator[None]:
+    try:
+        yield
+    except (OrchestratorError, DelegationError) as exc:
+        raise to_http_error(exc, is_stopping=server.is_stopping) from exc
+
+
+class _ChatChunks:
+    """Sends the chunks of one chat completion."""
 
     def __init__(
-        self,
-        server: ServerState,
-        session: SessionRecord,
-        *,
-        is_new: bool,
-        include_usage: bool,
+        self, server: ServerState, session: SessionRecord, *, include_usage: bool
     ) -> None:
-        """Respond with what a session says.
-
-        Args:
-            office: where.
-            session: whose.
-            is_new: its turn is taken here, and cancelled if the reader leaves.
-            tells_usage: the last chunk says what was used.
-        """
-        super().__init__(headers={**HEADERS, **run_header(session)})
-        del self.headers["content-length"]
         self._server = server
         self._session = session
-        self._is_new = is_new
         self._include_usage = include_usage
-        self._failure: HttpError | None = None
-        """What went wrong in the house, and not with the agent."""
         self._item = -1
-        """Which of the things that the agent says was told last."""
+        """The number of the agent's message that was sent last."""
         self._sent: list[str] = []
-        """What was told of it."""
+        """The pieces of that message which were sent."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def send_all(self, writer: EventWriter) -> None:
+        """Send the agent's text and the end of it, or raise why there is no answer."""
+        has_begun = False
         with (
-            # Whoever has stopped reading is let go, as if it had left.
-            suppress(trio.TooSlowError),
-            open_agent_stream(self._server, self._session) as speech,
-            raising_one_error(),
+            _raising_http_errors(self._server),
+            open_agent_stream(self._server, self._session) as agent_stream,
         ):
-            # Owns the turn: when this is left, nothing of it runs any more.
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
-                talking = trio.CancelScope()
-                if self._is_new:
-                    nursery.start_soon(self._take_turn, talking)
-                outlet: EventWriter | None = None
-                with talking, self._capture_failure():
-                    heard = await _first(speech)
-                    while heard is not None:
-                        outlet = outlet or await self._begin(send, nursery)
-                        await self._send_text(outlet, heard)
-                        heard = await speech.next()
-                problem = self._failure or session_error(self._session)
-                if problem is not None and outlet is None:
-                    await problem.response()(scope, receive, send)
-                else:
-                    outlet = outlet or await self._begin(send, nursery)
-                    await self._end(outlet, problem)
-                    await send({"type": "http.response.body", "more_body": False})
-                nursery.cancel_scope.cancel(reason="all is said")
-        # Not before: until its turn is taken, a session has nobody who would end it.
-        await trio.lowlevel.checkpoint()
+            update = await _first(agent_stream)
+            while update is not None:
+                if not has_begun:
+                    await self._send_role(writer)
+                    has_begun = True
+                await self._send_text(writer, update)
+                update = await agent_stream.next()
+        if (error := session_error(self._session)) is not None:
+            raise error
+        if not has_begun:
+            await self._send_role(writer)
+        await self._send_end(writer)
 
-    async def _take_turn(self, send_scope: trio.CancelScope) -> None:
-        with self._capture_failure():
-            await self._server.door.run_turn(self._session)
-        if self._failure is not None:
-            # Then the turn has no outcome that would say so.
-            send_scope.cancel(reason="the turn could not be taken to its end")
-        await trio.lowlevel.checkpoint()
-
-    @contextmanager
-    def _capture_failure(self) -> Generator[None]:
-        try:
-            yield
-        except (OrchestratorError, DelegationError) as exc:
-            self._failure = to_http_error(exc, is_stopping=self._server.is_stopping)
-
-    async def _begin(self, send: Send, nursery: trio.Nursery) -> EventWriter:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-        )
-        outlet = EventWriter(send)
-        nursery.start_soon(outlet.heartbeat_forever)
-        await self._send_chunk(outlet, Delta(role="assistant", content=""))
-        return outlet
+    async def _send_role(self, writer: EventWriter) -> None:
+        await self._send_chunk(writer, Delta(role="assistant", content=""))
 
     async def _send_text(self, writer: EventWriter, update: AgentText) -> None:
         if update.item != self._item:
-            pause = PAUSE if 0 <= self._item < update.item else ""
+            separator = SEPARATOR if 0 <= self._item < update.item else ""
             self._item, self._sent = update.item, []
         else:
-            pause = ""
+            separator = ""
         text = update.text if isinstance(update, PartialText) else self._rest(update)
         if text:
             self._sent.append(text)
-            await self._send_chunk(writer, Delta(content=f"{pause}{text}"))
+            await self._send_chunk(writer, Delta(content=f"{separator}{text}"))
         else:
             await trio.lowlevel.checkpoint()
 
-    def _rest(self, whole: FullText) -> str:
-        """Return what is left to be told of something that the agent has said."""
-        text, told = whole.message.text, "".join(self._sent)
-        # What was told is told. If it was not what is kept, that is told as well.
-        return text[len(told) :] if text.startswith(told) else f"{PAUSE}{text}"
+    def _rest(self, full: FullText) -> str:
+        """Return the part of a message that was not sent while the model wrote it."""
+        text, sent = full.message.text, "".join(self._sent)
+        # Sent text cannot be taken back: where the durable message differs, it follows whole.
+        return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
 
-    async def _end(self, writer: EventWriter, problem: HttpError | None) -> None:
-        """Send the one event that ends every stream, and what belongs to it."""
-        if problem is not None:
-            await writer.send_event(msgspec.json.encode(ErrorBody(problem.problem)))
-            return
+    async def _send_end(self, writer: EventWriter) -> None:
         calls = [
             CallDelta(index=index, id=call.id, function=call.function)
             for index, call in enumerate(calls_of(self._session))
@@ -202,7 +171,7 @@ class ChatStream(Response):
 
 
 async def _first(agent_stream: AgentStream) -> AgentText | None:
-    """Return the first thing to say, and after a while that there is nothing yet."""
+    """Return the agent's first text, or an empty one when the response has to begin."""
     with trio.move_on_after(HEARTBEAT_SECONDS):
         return await agent_stream.next()
-    return NOTHING_YET
+    return NO_TEXT_YET

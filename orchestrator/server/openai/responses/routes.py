@@ -216,7 +216,7 @@ def _stream(
         partial(send_events, call.server, session, telling),
         headers=run_header(session),
         owned_work=partial(call.server.door.run_turn, session) if owns_turn else None,
-        explain=telling.error_event,
+        encode_error=telling.error_event,
     )
 
 
