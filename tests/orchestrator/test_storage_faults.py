@@ -325,7 +325,7 @@ async def test_those_who_look_keep_no_writer_from_beginning(tmp_path: Path) -> N
 async def test_who_looks_and_is_stopped_there_is_told_of_and_waited_for_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.journal.sqlite.lock.LOOKS", 3)
+    monkeypatch.setattr("orchestrator.journal.sqlite.lock.LOCK_ATTEMPTS", 3)
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path):
         pass

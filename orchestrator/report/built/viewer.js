@@ -1,4 +1,4 @@
-/*! sources sha256 fda25492594174512286845f5e0b94d95b39889f92ac60af9bdd25697dda8318 */
+/*! sources sha256 fea26bc3104a39ac7449002f0f150245a7a815c3fc42a0c22ffc124e983f6999 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 
