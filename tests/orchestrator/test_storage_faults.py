@@ -93,7 +93,7 @@ if sys.argv[4:] == ["unprivileged"]:
     drop_privileges()
 try:
     if sys.argv[3] == "0":
-        found = list(examine(Path(sys.argv[1])))
+        found = list(check_journal(Path(sys.argv[1])))
         print("\\n".join(it.text for it in found if it.level == "wrong") or "healthy")
         sys.exit()
     trio.run(main, *sys.argv[1:4])
