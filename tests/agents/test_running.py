@@ -67,7 +67,7 @@ class Commands:
                 "environ": dict(os.environ),
                 "tag": self.tags[-1],
                 "output": OutputBuffer(),
-                "heard": self._say.send_nowait,
+                "on_line": self._say.send_nowait,
                 **options,
             },
         )
@@ -319,7 +319,7 @@ class TestEnding:
             raise LookupError(line)
 
         with pytest.raises(LookupError, match="hello"):
-            async with commands.run("echo hello; sleep 1000", heard=fail) as process:
+            async with commands.run("echo hello; sleep 1000", on_line=fail) as process:
                 await trio.sleep_forever()
 
         assert process.exit_code == -signal.SIGTERM
@@ -488,7 +488,7 @@ class TestMuch:
     @only_on_linux
     async def test_who_talks_much_costs_no_memory(self, commands: Commands) -> None:
         before = resident_bytes()
-        async with commands.run("yes | head -c 50000000", heard=None) as process:
+        async with commands.run("yes | head -c 50000000", on_line=None) as process:
             assert await process.wait() == 0
 
         assert process.output.total == 50_000_000
@@ -498,7 +498,7 @@ class TestMuch:
     async def test_who_never_stops_talking_can_be_ended_at_once(
         self, commands: Commands
     ) -> None:
-        async with commands.run("yes", heard=None) as process:
+        async with commands.run("yes", on_line=None) as process:
             while process.output.total < 1_000_000:
                 await trio.lowlevel.checkpoint()
             with trio.fail_after(2):
