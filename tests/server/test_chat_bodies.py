@@ -151,13 +151,13 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         {"messages": [*HELLO, CALLS]},
         "messages[1]",
         "invalid_body",
-        "the calls c1 have no answer",
+        "no tool message for the tool call 'c1'",
     ),
     (
         {"messages": [*HELLO, CALLS, *HELLO]},
         "messages[2]",
         "invalid_body",
-        "the calls c1 have no answer",
+        "no tool message for the tool call 'c1'",
     ),
     (
         {"messages": [*HELLO, ANSWER]},

@@ -1,22 +1,13 @@
-"""From what a client of chat completions sends to what an agent is asked.
+"""From the body of a chat completion to an inbound request.
 
-Nothing is passed over in silence that would change what the answer means: it is refused, and the
-refusal names the part of the request that it is about.
+Nothing that would change the meaning of an answer is ignored silently: it is refused, and the error
+names the part of the request.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
-from agents import (
-    Agent,
-    DefinitionError,
-    Part,
-    Pipeline,
-    Tool,
-    ToolCall,
-    UserMessage,
-)
+from agents import Agent, DefinitionError, Part, Pipeline, Tool, UserMessage
 from delegation.events import Said
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.server.openai.chat.bodies import (
@@ -26,7 +17,6 @@ from orchestrator.server.openai.chat.bodies import (
     Developer,
     File,
     FilePart,
-    FunctionCall,
     ImagePart,
     RefusalPart,
     System,
@@ -34,17 +24,18 @@ from orchestrator.server.openai.chat.bodies import (
     ToolAnswer,
     User,
 )
-from orchestrator.server.openai.client_content import (
-    call_of,
-    client_tool,
-    file_from_data,
-    image_from_url,
-    reserved_tool_names,
+from orchestrator.server.openai.client_content import file_from_data, image_from_url
+from orchestrator.server.openai.conversation import (
+    CHAT,
+    FunctionDefinition,
+    LocatedMessage,
+    client_tools,
+    earlier_call,
+    require_answerable,
+    require_tool_options,
+    split_last_user_message,
 )
-from orchestrator.server.transport.errors import HttpError, bad_request
-
-INVALID_BODY: Final = "invalid_body"
-TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+from orchestrator.server.transport.errors import bad_request
 
 
 def to_inbound_request(
@@ -53,38 +44,34 @@ def to_inbound_request(
     context: Mapping[str, str],
     labels: Mapping[str, str],
 ) -> InboundRequest:
-    """Return what an agent is asked by a request.
+    """Return the inbound request of a body.
 
     Args:
-        agent: who is meant.
-        request: what was sent.
-        context: where it comes from.
-        labels: by what its session is known again.
+        agent: the agent that the body names as its model.
+        request: the body.
+        context: where the request comes from.
+        labels: strings by which its session is found again.
     """
     _require_supported(request)
-    tools = _tools(agent, request)
-    said = list(_conversation(request))
-    _require_valid_conversation(said)
-    where, last = said[-1]
-    message = None
-    if last.role == "user":
-        said.pop()
-        message = UserMessage(last.text, last.parts)
+    tools = _client_tools(agent, request)
+    messages = list(_messages(request))
+    require_answerable(messages, CHAT, param="messages")
+    history, message = split_last_user_message(it.message for it in messages)
     if isinstance(agent, Pipeline):
-        _require_goal(agent, message, tools, where)
+        _require_goal(agent, message, tools, messages[-1].param)
     return InboundRequest(
         agent=agent,
         message=message,
         context=context,
         instructions="\n\n".join(_instructions(request)),
-        history=tuple(it for _, it in said),
+        history=history,
         labels=labels,
         tools=tools,
     )
 
 
 def _require_supported(request: ChatRequest) -> None:
-    """Refuse what would change the meaning of the answer, and is not to be had."""
+    """Refuse options that would change the meaning of the answer, and are not supported."""
     if request.n is not None and request.n != 1:
         raise bad_request("an agent gives one answer: n can only be 1", param="n")
     if request.logprobs or request.top_logprobs:
@@ -111,145 +98,79 @@ def _require_supported(request: ChatRequest) -> None:
         raise bad_request(
             "stream_options are for streams: send stream=true with them",
             param="stream_options",
-            code=INVALID_BODY,
+            code=CHAT.invalid,
         )
 
 
-def _tools(agent: Agent[Any], request: ChatRequest) -> tuple[Tool, ...]:
-    """Return what the client runs itself."""
-    if request.tool_choice not in (None, "auto", "none"):
-        raise bad_request(
-            "an agent chooses its tools itself: tool_choice can be 'auto' or 'none'",
-            param="tool_choice",
+def _client_tools(agent: Agent[Any], request: ChatRequest) -> tuple[Tool, ...]:
+    require_tool_options(
+        request.tool_choice,
+        has_tools=bool(request.tools),
+        parallel_tool_calls=request.parallel_tool_calls,
+    )
+    functions = [
+        FunctionDefinition(
+            name=tool.function.name,
+            description=tool.function.description,
+            parameters=tool.function.parameters,
+            param=f"tools[{index}].function.name",
         )
-    tools = request.tools or []
-    own = reserved_tool_names(agent)
-    seen: set[str] = set()
-    for index, tool in enumerate(tools):
-        name = tool.function.name
-        param = f"tools[{index}].function.name"
-        if not TOOL_NAME.fullmatch(name):
-            raise bad_request(
-                f"{name!r} cannot be the name of a tool: it has 1 to 64 of the letters a to"
-                " z, digits, '-' and '_'",
-                param=param,
-                code=INVALID_BODY,
-            )
-        if name in own:
-            raise bad_request(
-                f"{agent.name} has a tool called {name!r} of its own: give yours another"
-                " name",
-                param=param,
-                code="tool_name_taken",
-            )
-        if name in seen:
-            raise bad_request(
-                f"there are two tools called {name!r}", param=param, code=INVALID_BODY
-            )
-        seen.add(name)
-    if tools and request.parallel_tool_calls is False:
-        raise bad_request(
-            "an agent may call several tools at once: leave parallel_tool_calls out",
-            param="parallel_tool_calls",
-        )
-    is_free = request.tool_choice != "none"
-    if not is_free:
-        return ()
-    specs = [tool.function for tool in tools]
-    return tuple(client_tool(it.name, it.description, it.parameters) for it in specs)
+        for index, tool in enumerate(request.tools or ())
+    ]
+    tools = client_tools(agent, functions, CHAT)
+    return () if request.tool_choice == "none" else tools
 
 
 def _require_goal(
     agent: Agent[Any],
     message: UserMessage | None,
     tools: tuple[Tool, ...],
-    where: str,
+    param: str,
 ) -> None:
-    """Refuse what a program cannot be told."""
-    what = f"{agent.name} is a pipeline, a program that is given the last user message"
+    """Refuse a conversation that a pipeline cannot be given."""
+    reason = (
+        f"{agent.name} is a pipeline, a program that is given the last user message"
+    )
     if tools:
-        raise bad_request(f"{what}: it calls no tools of a client", param="tools")
+        raise bad_request(f"{reason}: it calls no tools of a client", param="tools")
     if message is None:
-        raise bad_request(f"{what}: send one", param=where)
+        raise bad_request(f"{reason}: send one", param=param)
     if message.parts:
-        raise bad_request(f"{what}: it takes neither images nor files", param=where)
+        raise bad_request(f"{reason}: it takes neither images nor files", param=param)
 
 
 def _instructions(request: ChatRequest) -> Iterator[str]:
-    for said in request.messages:
-        if isinstance(said, System | Developer):
-            yield _text(said.content)
+    for message in request.messages:
+        if isinstance(message, System | Developer):
+            yield _text(message.content)
 
 
-def _conversation(request: ChatRequest) -> Iterator[tuple[str, Said]]:
-    """Yield what was said, and where in the request that stands."""
-    for index, said in enumerate(request.messages):
-        where = f"messages[{index}]"
-        match said:
+def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
+    """Yield the conversation, without its instructions."""
+    for index, message in enumerate(request.messages):
+        param = f"messages[{index}]"
+        match message:
             case System() | Developer():
                 continue
             case User():
-                yield where, _user(said, f"{where}.content")
+                converted = _user(message, f"{param}.content")
             case Assistant():
-                yield where, _assistant(said, where)
+                converted = _assistant(message, param)
             case ToolAnswer():
-                text = _text(said.content)
-                yield where, Said(role="tool", text=text, call=said.tool_call_id)
+                text = _text(message.content)
+                converted = Said(role="tool", text=text, call=message.tool_call_id)
             case _:
-                assert_never(said)
+                assert_never(message)
+        yield LocatedMessage(converted, param, f"{param}.tool_call_id")
 
 
-def _require_valid_conversation(messages: list[tuple[str, Said]]) -> None:
-    """Refuse a conversation that no model could be shown, or that leaves nothing to answer."""
-    waiting: set[str] = set()
-    for where, it in messages:
-        if it.role == "tool":
-            if it.call not in waiting:
-                raise bad_request(
-                    f"no call before this message has the id {it.call!r} and waits for an"
-                    " answer: a tool message follows the assistant message that calls it",
-                    param=f"{where}.tool_call_id",
-                    code=INVALID_BODY,
-                )
-            waiting.remove(it.call)
-            continue
-        _require_no_open_calls(waiting, where)
-        waiting = {call.id for call in it.calls}
-    if not messages:
-        raise bad_request(
-            "there is nothing to answer: send a user message",
-            param="messages",
-            code=INVALID_BODY,
-        )
-    where, last = messages[-1]
-    if last.role == "assistant" and not last.calls:
-        raise bad_request(
-            "the conversation ends with an assistant message, so there is nothing to"
-            " answer: an agent does not go on with what it has said; end with a user"
-            " message, or with what the tools have answered",
-            param=where,
-            code=INVALID_BODY,
-        )
-    _require_no_open_calls(waiting, where)
-
-
-def _require_no_open_calls(waiting: set[str], where: str) -> None:
-    if waiting:
-        raise bad_request(
-            f"the calls {', '.join(sorted(waiting))} have no answer: send a tool message"
-            " for each, right behind the assistant message",
-            param=where,
-            code=INVALID_BODY,
-        )
-
-
-def _user(message: User, where: str) -> Said:
+def _user(message: User, param: str) -> Said:
     if isinstance(message.content, str):
         return Said(role="user", text=message.content)
     texts: list[str] = []
     parts: list[Part] = []
     for index, part in enumerate(message.content):
-        param = f"{where}[{index}]"
+        part_param = f"{param}[{index}]"
         try:
             match part:
                 case TextPart():
@@ -257,40 +178,35 @@ def _user(message: User, where: str) -> Said:
                 case ImagePart():
                     parts.append(image_from_url(part.image_url.url))
                 case FilePart():
-                    parts.append(_file(part.file, param))
+                    parts.append(_file(part.file, part_param))
                 case AudioPart():
-                    raise bad_request("agents do not hear: send text", param=param)
+                    raise bad_request("agents do not hear: send text", param=part_param)
                 case _:
                     assert_never(part)
         except DefinitionError as exc:
-            raise HttpError(
-                400, f"this part is wrong: {exc}", code=INVALID_BODY, param=param
-            ) from exc
+            raise CHAT.invalid_value(f"this part is wrong: {exc}", part_param) from exc
     return Said(role="user", text="\n\n".join(texts), parts=tuple(parts))
 
 
-def _assistant(message: Assistant, where: str) -> Said:
+def _assistant(message: Assistant, param: str) -> Said:
     calls = tuple(
-        _call(call, f"{where}.tool_calls[{index}]")
+        earlier_call(
+            call.function.name,
+            call.function.arguments,
+            call.id,
+            f"{param}.tool_calls[{index}].function.arguments",
+            CHAT,
+        )
         for index, call in enumerate(message.tool_calls or ())
     )
     return Said(role="assistant", text=_text(message.content or ""), calls=calls)
 
 
-def _call(call: FunctionCall, where: str) -> ToolCall:
-    try:
-        return call_of(call.function.name, call.function.arguments, id_=call.id)
-    except DefinitionError as exc:
-        raise HttpError(
-            400, str(exc), code=INVALID_BODY, param=f"{where}.function.arguments"
-        ) from exc
-
-
-def _file(file: File, where: str) -> Part:
+def _file(file: File, param: str) -> Part:
     if file.file_data is None:
         raise bad_request(
             "no files are kept here: send file_data, as a data: URL",
-            param=f"{where}.file",
+            param=f"{param}.file",
         )
     return file_from_data(file.file_data, name=file.filename)
 

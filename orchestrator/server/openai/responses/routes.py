@@ -27,7 +27,7 @@ from orchestrator.server.openai.responses.bodies import (
     ResponseBody,
 )
 from orchestrator.server.openai.responses.request import (
-    client_tools,
+    functions_of_client,
     parse_input,
     require_supported,
 )
@@ -182,7 +182,7 @@ def _begin(
         instructions=_paragraphs(standing, wanted.instructions or ""),
         history=told.history,
         labels={name: value for name, value in labels.items() if value},
-        tools=client_tools(wanted, agent),
+        tools=functions_of_client(wanted, agent),
     )
     if wanted.background:
         return office.door.open_background(asked, call.session_id_from_key())

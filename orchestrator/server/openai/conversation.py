@@ -1,0 +1,196 @@
+"""The checks that chat completions and responses share: client tools, and whole conversations.
+
+Nothing that would change the meaning of an answer is ignored silently. It is refused, and the error
+names the part of the request. The two protocols differ in their words only: see `Dialect`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from agents import Agent, DefinitionError, Tool, ToolCall, UserMessage
+from delegation.events import Said
+from orchestrator.server.openai.client_content import (
+    call_of,
+    client_tool,
+    reserved_tool_names,
+)
+from orchestrator.server.transport.errors import HttpError, bad_request
+
+TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@attrs.frozen(kw_only=True)
+class Dialect:
+    """The words of one protocol for the parts of a conversation, and its error codes."""
+
+    call: str
+    result: str
+    invalid: str
+    """The code of an invalid value."""
+    name_taken: str
+    """The code of a tool name that the agent uses itself."""
+
+    def invalid_value(self, message: str, param: str) -> HttpError:
+        return bad_request(message, param=param, code=self.invalid)
+
+
+CHAT: Final = Dialect(
+    call="tool call",
+    result="tool message",
+    invalid="invalid_body",
+    name_taken="tool_name_taken",
+)
+RESPONSES: Final = Dialect(
+    call="function_call",
+    result="function_call_output",
+    invalid="invalid_value",
+    name_taken="invalid_value",
+)
+
+
+@attrs.frozen(kw_only=True)
+class FunctionDefinition:
+    """A function that the client runs itself, as its request defines it."""
+
+    name: str
+    description: str | None
+    parameters: Mapping[str, Any] | None
+    param: str
+    """Where the request says its name."""
+
+
+@attrs.frozen
+class LocatedMessage:
+    """A message, and where it stands in the request."""
+
+    message: Said
+    param: str
+    call_param: str
+    """Where a result says which call it belongs to."""
+
+
+def require_tool_options(
+    tool_choice: object, *, has_tools: bool, parallel_tool_calls: bool | None
+) -> None:
+    """Refuse to choose for the agent which tools it calls, and how many at once."""
+    if tool_choice not in (None, "auto", "none"):
+        raise bad_request(
+            "an agent chooses its tools itself: 'tool_choice' can be 'auto' or 'none'",
+            param="tool_choice",
+        )
+    if has_tools and parallel_tool_calls is False:
+        raise bad_request(
+            "an agent may call several tools at once: leave 'parallel_tool_calls' out",
+            param="parallel_tool_calls",
+        )
+
+
+def client_tools(
+    agent: Agent[Any], functions: Iterable[FunctionDefinition], dialect: Dialect
+) -> tuple[Tool, ...]:
+    """Return the functions of a client as tools of the agent, each under a name of its own."""
+    reserved = reserved_tool_names(agent)
+    tools: dict[str, Tool] = {}
+    for function in functions:
+        name = function.name
+        if not TOOL_NAME.fullmatch(name):
+            raise dialect.invalid_value(
+                f"{name!r} cannot be the name of a tool: it has 1 to 64 of the letters a to z,"
+                " digits, '-' and '_'",
+                function.param,
+            )
+        if name in reserved:
+            raise bad_request(
+                f"{agent.name} has a tool called {name!r} of its own: give yours another name",
+                param=function.param,
+                code=dialect.name_taken,
+            )
+        if name in tools:
+            raise dialect.invalid_value(
+                f"there are two tools called {name!r}", function.param
+            )
+        tools[name] = client_tool(name, function.description, function.parameters)
+    return tuple(tools.values())
+
+
+def earlier_call(
+    name: str, arguments: str, id_: str, param: str, dialect: Dialect
+) -> ToolCall:
+    """Return a call of the conversation.
+
+    Args:
+        name: the function.
+        arguments: its arguments, as JSON text.
+        id_: the id of the call.
+        param: where the request says the arguments.
+        dialect: the words of the error.
+    """
+    try:
+        return call_of(name, arguments, id_=id_)
+    except DefinitionError as exc:
+        raise dialect.invalid_value(str(exc), param) from exc
+
+
+def require_answerable(
+    messages: Sequence[LocatedMessage],
+    dialect: Dialect,
+    *,
+    param: str,
+    open_calls: Iterable[str] = (),
+) -> None:
+    """Refuse a conversation in which a call lacks its result, or nothing is left to answer.
+
+    Args:
+        messages: the conversation.
+        dialect: the words of the errors.
+        param: where the request says the whole conversation.
+        open_calls: calls before these messages that have no result yet.
+    """
+    unanswered = dict.fromkeys(open_calls)
+    where = param
+    for located in messages:
+        message, where = located.message, located.param
+        if message.role != "tool":
+            _require_none_open(unanswered, where, dialect)
+            unanswered = dict.fromkeys(call.id for call in message.calls)
+        elif message.call in unanswered:
+            del unanswered[message.call]
+        else:
+            raise dialect.invalid_value(
+                f"no {dialect.call} before this {dialect.result} has the id"
+                f" {message.call!r} and waits for its result",
+                located.call_param,
+            )
+    _require_none_open(unanswered, where, dialect)
+    if not messages:
+        raise dialect.invalid_value(
+            "there is nothing to answer: send a user message", param
+        )
+    if messages[-1].message.role == "assistant":
+        raise dialect.invalid_value(
+            "the conversation ends with an assistant message, so there is nothing to answer:"
+            f" end with a user message or a {dialect.result}",
+            where,
+        )
+
+
+def _require_none_open(unanswered: Iterable[str], param: str, dialect: Dialect) -> None:
+    if calls := ", ".join(map(repr, unanswered)):
+        raise dialect.invalid_value(
+            f"there is no {dialect.result} for the {dialect.call} {calls}: send one for each,"
+            f" right behind its {dialect.call}",
+            param,
+        )
+
+
+def split_last_user_message(
+    messages: Iterable[Said],
+) -> tuple[tuple[Said, ...], UserMessage | None]:
+    """Return the history, and the user message that ends it; None if a tool result does."""
+    *history, last = messages
+    if last.role != "user":
+        return (*history, last), None
+    return tuple(history), UserMessage(last.text, last.parts)
