@@ -10,7 +10,7 @@ from contextlib import (
 )
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -37,11 +37,10 @@ from orchestrator.errors import UnknownIdError
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.outcomes import STOPPED
 from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
+from orchestrator.journal.backends import store_at
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.journal import Journal
 from orchestrator.journal.journal import restore_ledger as opened_ledger
-from orchestrator.journal.memory import MemoryJournal
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
-
-IN_MEMORY: Final = ":memory:"
 
 
 class Orchestrator:
@@ -346,10 +343,8 @@ async def _opened(
         journal = default_journal(environ)
     if not isinstance(journal, str | os.PathLike):
         yield journal
-    elif os.fspath(journal) == IN_MEMORY:
-        yield MemoryJournal()
     else:
-        async with open_sqlite_journal(Path(journal)) as opened:
+        async with store_at(journal).open_writer() as opened:
             yield opened
 
 

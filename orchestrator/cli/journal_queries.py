@@ -1,10 +1,9 @@
-"""What the journal says of runs: of this process, of others, of yesterday.
+"""Queries that commands ask of a journal which this or another process may be writing.
 
-Only the runs that are asked for are read, however many there are.
+Only the runs that a command shows are read, however many there are.
 """
 
 import re
-import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,15 +13,9 @@ import attrs
 from delegation import Ledger, SessionId, SessionRecord
 from delegation.events import Entry, JournalOpened
 from orchestrator.cli.errors import CommandError
+from orchestrator.journal.backends import store_at
 from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.sqlite.entries import (
-    count_sessions,
-    list_sessions,
-    open_journal_read_only,
-    read_sessions,
-    sessions_with_task,
-)
-from orchestrator.journal.sqlite.lock import writer_of
+from orchestrator.journal.reader import JournalReader, read_sessions
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 ReadT = TypeVar("ReadT")
@@ -37,58 +30,65 @@ class Runs:
 
 
 def read_runs(journal: Path, *, newest: int | None = None) -> Runs:
-    """Return the newest runs of a journal that another process may be writing."""
+    """Return the newest runs of a journal, or all."""
 
-    def read(connection: sqlite3.Connection) -> tuple[list[Entry], int]:
-        chosen = list_sessions(connection, newest=newest)
-        return read_sessions(connection, chosen), count_sessions(connection)
+    def read(reader: JournalReader) -> tuple[list[Entry], int]:
+        return read_sessions(reader, reader.sessions(newest=newest)), reader.count()
 
-    (entries, count), is_written = _read(journal, read)
-    ledger = fold_run(entries, journal, has_writer=is_written)
+    (entries, count), writer = read_journal(journal, read)
+    ledger = fold_run(entries, journal, has_writer=writer is not None)
     return Runs(list(ledger.sessions.values()), count)
 
 
-def read_run(journal: Path, prefix: str | None) -> SessionRecord:
-    """Return the run whose id begins like this, or the newest one."""
-    entries, is_written = _read(
-        journal,
-        lambda connection: read_sessions(
-            connection, [_find(connection, prefix, journal)]
-        ),
-    )
-    ledger = fold_run(entries, journal, has_writer=is_written)
-    (session,) = ledger.sessions.values()
-    return session
-
-
-def read_entries(journal: Path, prefix: str | None) -> tuple[SessionId, list[Entry]]:
-    """Return the id of the run that begins like this, or of the newest one, and its entries."""
+def read_entries(
+    journal: Path, prefix: str | None
+) -> tuple[SessionId, Sequence[Entry]]:
+    """Return the run whose id begins with a prefix, or the newest one: its id and entries."""
     session, entries, _ = read_facts(journal, prefix)
     return session, entries
 
 
 def read_facts(
     journal: Path, prefix: str | None
-) -> tuple[SessionId, list[Entry], bool]:
-    """Return the same, and whether somebody writes the journal: else nothing of it runs."""
+) -> tuple[SessionId, Sequence[Entry], bool]:
+    """Return the same, and whether the journal has a writer; without one, nothing runs."""
+    (session, entries), writer = read_journal(
+        journal, lambda reader: read_run(reader, prefix, journal)
+    )
+    return session, entries, writer is not None
 
-    def read(connection: sqlite3.Connection) -> tuple[SessionId, list[Entry]]:
-        session = _find(connection, prefix, journal)
-        return session, read_sessions(connection, [session])
 
-    (session, entries), is_written = _read(journal, read)
-    return session, entries, is_written
+def read_run(
+    reader: JournalReader, prefix: str | None, journal: Path
+) -> tuple[SessionId, Sequence[Entry]]:
+    """Return the id and the entries of a run, with a reader that is open."""
+    session = _find(reader, prefix, journal)
+    return session, reader.entries(session)
 
 
 def run_of_task(journal: Path, task: str) -> SessionId | None:
-    """Return the run in which a task is whose id begins like this, if there is one."""
+    """Return the newest run that has a task whose id begins like this, if there is one."""
 
-    def find(connection: sqlite3.Connection) -> list[SessionId]:
-        runs = list_sessions(connection, prefix=task)
-        return runs or sessions_with_task(connection, task)
+    def find(reader: JournalReader) -> Sequence[SessionId]:
+        return reader.sessions(prefix=task) or reader.sessions_with_task(task)
 
-    found, _ = _read(journal, find)
+    found, _ = read_journal(journal, find)
     return found[-1] if found else None
+
+
+def read_journal(
+    journal: Path, read: Callable[[JournalReader], ReadT]
+) -> tuple[ReadT, int | None]:
+    """Read something, and return it with the process that wrote the journal at that moment."""
+    require_journal(journal)
+    store = store_at(journal)
+    while True:
+        writer = store.writer()
+        with store.open_reader() as reader:
+            result = read(reader)
+        # A writer that came or left in between may have changed what runs.
+        if store.writer() == writer:
+            return result, writer
 
 
 def parse_age(age: str) -> int:
@@ -102,19 +102,17 @@ def parse_age(age: str) -> int:
 
 
 def require_journal(journal: Path) -> None:
-    if not journal.exists():
+    if not store_at(journal).exists():
         raise CommandError(f"there are no runs yet: there is no journal {journal}")
 
 
-def _find(
-    connection: sqlite3.Connection, prefix: str | None, journal: Path
-) -> SessionId:
+def _find(reader: JournalReader, prefix: str | None, journal: Path) -> SessionId:
     if prefix is None:
-        newest = list_sessions(connection, newest=1)
+        newest = reader.sessions(newest=1)
         if not newest:
             raise CommandError(f"there are no runs in {journal}")
         return newest[0]
-    found = list_sessions(connection, prefix=prefix)
+    found = reader.sessions(prefix=prefix)
     if not found:
         raise CommandError(f"there is no run {prefix!r}; see: orchestrator runs")
     if prefix in found:
@@ -124,26 +122,13 @@ def _find(
     return found[0]
 
 
-def _read(
-    journal: Path, read: Callable[[sqlite3.Connection], ReadT]
-) -> tuple[ReadT, bool]:
-    """Read something, and tell whether the journal was being written at that very time."""
-    require_journal(journal)
-    while True:
-        writer = writer_of(journal)
-        with open_journal_read_only(journal) as connection:
-            result = read(connection)
-        # Whoever came or went in between may have changed what runs.
-        if writer_of(journal) == writer:
-            return result, writer is not None
-
-
 def fold_run(entries: Sequence[Entry], journal: Path, *, has_writer: bool) -> Ledger:
+    """Return the ledger after the entries of some runs."""
     ledger = fold_entries(entries, journal)
     if entries and not has_writer:
-        # Whoever wrote it is gone, so nothing that the journal leaves running runs.
-        taken_over = JournalOpened("read only")
+        # Its writer is gone, so nothing runs that the journal leaves running.
+        interrupted = JournalOpened("read only")
         ledger.fold(
-            Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), taken_over)
+            Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), interrupted)
         )
     return ledger

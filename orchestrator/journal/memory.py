@@ -1,16 +1,28 @@
 """A journal that lives as long as the process: for tests, trials and simulation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import (
+    AsyncGenerator,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 
 import trio
 
-from delegation import Encoded, SessionId, encode
+from delegation import Encoded, SessionId
 from delegation.events import Entry
+from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.journal import JournalContents
+from orchestrator.journal.reader import EntriesReader, JournalReader
+from orchestrator.journal.store import Finding, Level, Pruned
 
 
 class MemoryJournal:
-    """Keeps entries in a list, which is as durable as memory gets."""
+    """Keeps entries in a list. An entry is durable when it is appended."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)
@@ -24,7 +36,7 @@ class MemoryJournal:
         self.entries.append(entry)
 
     async def wait_durable(self, seq: int) -> None:
-        # There is nothing to wait for, and whoever waits is about to act, which gives way.
+        # There is nothing to wait for, and the caller is about to act, which is a checkpoint.
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def read(self) -> JournalContents:
@@ -34,10 +46,55 @@ class MemoryJournal:
 
     async def read_session(self, session: SessionId) -> Sequence[Entry]:
         await trio.lowlevel.checkpoint()
-        return [entry for entry in self.entries if entry.session in {session, ""}]
+        return EntriesReader(self.entries).entries(session)
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         await trio.lowlevel.checkpoint()
-        of_that_kind = (it for it in self.entries if type(it.event).__name__ == kind)
-        named = f'"{id_}"'.encode()
-        return [entry for entry in of_that_kind if named in encode(entry.event).body]
+        return EntriesReader(self.entries).naming(id_, kind=kind)
+
+
+class MemoryStore:
+    """Stores one journal in memory, from the first opening on."""
+
+    def __init__(self) -> None:
+        self._journal: MemoryJournal | None = None
+        self._has_writer = False
+
+    def exists(self) -> bool:
+        return self._journal is not None
+
+    @asynccontextmanager
+    async def open_writer(self) -> AsyncGenerator[MemoryJournal]:
+        await trio.lowlevel.checkpoint()
+        if self._has_writer:
+            raise JournalInUseError(
+                "in memory", f"process {os.getpid()} is writing it; use another journal"
+            )
+        self._has_writer = True
+        self._journal = self._journal or MemoryJournal()
+        try:
+            yield self._journal
+        finally:
+            self._has_writer = False
+
+    def writer(self) -> int | None:
+        return os.getpid() if self._has_writer else None
+
+    @contextmanager
+    def open_reader(self, *, verify: bool = True) -> Generator[JournalReader]:
+        yield EntriesReader(tuple(self._entries()))
+
+    def check(self) -> Iterator[Finding]:
+        yield Finding(Level.FINE, f"it has {len(self._entries()):,} entries in memory")
+
+    def preview_prune(self, *, before: float) -> Pruned:
+        return Pruned(runs=0, entries=0, active=EntriesReader(self._entries()).count())
+
+    async def prune(self, *, before: float) -> Pruned:
+        await trio.lowlevel.checkpoint()
+        return self.preview_prune(before=before)
+
+    def _entries(self) -> Sequence[Entry]:
+        if self._journal is None:
+            raise JournalError("in memory", "nothing was ever written")
+        return self._journal.entries

@@ -13,9 +13,10 @@ from orchestrator.cli.app import run_command
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_entries
 from orchestrator.journal.sqlite import entries as sqlite_entries
-from orchestrator.journal.sqlite.check import Level, check_journal
+from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
 from orchestrator.journal.sqlite.prune import prune_sqlite_journal
+from orchestrator.journal.store import Level
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime

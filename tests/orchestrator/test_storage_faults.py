@@ -22,13 +22,14 @@ import trio
 from delegation.events import ReplyDelivered, TurnEnded
 from orchestrator import JournalError, JournalInUseError, open_orchestrator
 from orchestrator.journal.group_commit import GroupCommit
-from orchestrator.journal.sqlite.check import Level, check_journal
+from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import (
     open_sqlite_journal,
     read_sqlite_journal,
     writer_of,
 )
 from orchestrator.journal.sqlite.lock import lock_path
+from orchestrator.journal.store import Level
 from tests.kit import facts, worker
 
 pytestmark = pytest.mark.realtime

@@ -9,7 +9,8 @@ from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import require_journal
 from orchestrator.cli.options import JournalOption, journal_path
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.journal.sqlite.check import Level, check_journal
+from orchestrator.journal.backends import store_at
+from orchestrator.journal.store import Level
 
 LEVEL_STYLES: Final = {
     Level.FINE: ("✓", "green"),
@@ -25,7 +26,7 @@ def doctor(*, journal: JournalOption = None) -> int:
     console = Terminal()
     console.print(Text(f"journal {path}", style="bold"), soft_wrap=True)
     wrong = 0
-    for finding in check_journal(path):
+    for finding in store_at(path).check():
         glyph, style = LEVEL_STYLES[finding.level]
         wrong += finding.level is Level.WRONG
         line = Text(f"{glyph} ", style=style)

@@ -14,11 +14,8 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import parse_age, read_runs, require_journal
 from orchestrator.cli.options import JournalOption, journal_path
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
-from orchestrator.journal.sqlite.prune import (
-    Pruned,
-    preview_prune,
-    prune_sqlite_journal,
-)
+from orchestrator.journal.backends import store_at
+from orchestrator.journal.store import Pruned
 
 NEWEST: Final = 20
 """How many runs are listed without `--all`."""
@@ -94,11 +91,13 @@ def _goal(session: SessionRecord, goal: str) -> str:
 def _prune_runs(path: Path, *, before: float, dry_run: bool) -> None:
     require_journal(path)
     if dry_run:
-        print(f"would prune {_describe_pruned(preview_prune(path, before=before))}")
+        print(
+            f"would prune {_describe_pruned(store_at(path).preview_prune(before=before))}"
+        )
         return
 
     async def prune() -> Pruned:
-        return await prune_sqlite_journal(path, before=before)
+        return await store_at(path).prune(before=before)
 
     pruned = trio.run(prune)
     megabytes = f"{pruned.freed / 1_000_000:,.1f} MB"

@@ -18,7 +18,8 @@ from orchestrator.cli.options import JournalOption, journal_path
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
 from orchestrator.control.server import open_control
-from orchestrator.runtime import IN_MEMORY, open_orchestrator
+from orchestrator.journal.backends import IN_MEMORY
+from orchestrator.runtime import open_orchestrator
 
 if TYPE_CHECKING:
     from orchestrator.server.transport.api_key import StoredSecret

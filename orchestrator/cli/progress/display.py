@@ -23,8 +23,9 @@ from orchestrator.cli.terminal.approvals import (
 from orchestrator.cli.terminal.console import Terminal, command
 from orchestrator.cli.terminal.style import Progress, choose_progress
 from orchestrator.control.server import open_control
+from orchestrator.journal.backends import IN_MEMORY
 from orchestrator.journal.subscriptions import FactQueue
-from orchestrator.runtime import IN_MEMORY, Orchestrator, default_journal
+from orchestrator.runtime import Orchestrator, default_journal
 
 WATCH_HINT: Final = "Tasks are at work. To look at them, and to act on them:"
 

@@ -6,7 +6,6 @@ Each check stands alone: a damaged file fails some of them, and the others still
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,14 +21,10 @@ from delegation import (
 from delegation.events import Entry
 from orchestrator.errors import JournalError
 from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.sqlite.entries import (
-    from_row,
-    list_sessions,
-    open_file_read_only,
-    rows_of,
-)
+from orchestrator.journal.sqlite.entries import from_row
 from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
 from orchestrator.journal.sqlite.long_strings import digest, references
+from orchestrator.journal.sqlite.reader import SQLiteReader, open_file_read_only
 from orchestrator.journal.sqlite.schema import (
     VERSION,
     has_table,
@@ -39,25 +34,10 @@ from orchestrator.journal.sqlite.schema import (
     require_known_schema,
     version_of,
 )
+from orchestrator.journal.store import Finding, Level
 
 EXAMPLES: Final = 3
 """How many of many alike are told one by one."""
-
-
-class Level(StrEnum):
-    """How bad a finding is."""
-
-    FINE = "fine"
-    NOTE = "note"
-    WRONG = "wrong"
-
-
-@attrs.frozen
-class Finding:
-    """One thing that was looked at, and what was seen."""
-
-    level: Level
-    text: str
 
 
 Check: TypeAlias = Callable[[Path, sqlite3.Connection], Iterator[Finding]]
@@ -226,7 +206,7 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     if has_table(connection, "sessions"):
         listed = dict(connection.execute("SELECT session, used FROM sessions"))
     seen = _Seen()
-    for session in list_sessions(connection):
+    for session in SQLiteReader(connection).sessions():
         seen.runs += 1
         entries = _entries(connection, session, seen)
         if entries is None:
@@ -254,7 +234,7 @@ def _entries(
     """Return the entries of a session, or None if some cannot be read."""
     entries: list[Entry] = []
     count = len(seen.problems)
-    for row in rows_of(connection, session):
+    for row in SQLiteReader(connection).rows(session):
         try:
             entries.append(from_row(connection, row))
         except UnreadableFactError as exc:

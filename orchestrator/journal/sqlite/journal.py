@@ -17,15 +17,15 @@ from orchestrator.journal.group_commit import GroupCommit
 from orchestrator.journal.journal import JournalContents
 from orchestrator.journal.sqlite.entries import (
     IdleChanges,
-    open_file_read_only,
-    open_journal_read_only,
-    read_all,
     read_contents,
-    read_kind_naming,
-    read_sessions,
     write_entries,
 )
 from orchestrator.journal.sqlite.lock import WriterLock, hold_lock, writer_of
+from orchestrator.journal.sqlite.reader import (
+    SQLiteReader,
+    open_file_read_only,
+    open_journal_read_only,
+)
 from orchestrator.journal.sqlite.schema import (
     migrate,
     require_complete,
@@ -85,14 +85,14 @@ class SQLiteJournal:
             open_file_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
-            return read_sessions(connection, [session])
+            return SQLiteReader(connection).entries(session)
 
     def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         with (
             open_file_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
-            return read_kind_naming(connection, kind, id_)
+            return SQLiteReader(connection).naming(id_, kind=kind)
 
     def _commit(self, batch: Sequence[tuple[Entry, Encoded, IdleChanges]]) -> None:
         with translate_errors(self._path):
@@ -161,7 +161,7 @@ async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
 
 def _read_all(path: Path) -> Sequence[Entry]:
     with open_journal_read_only(path) as connection:
-        return read_all(connection)
+        return SQLiteReader(connection).all_entries()
 
 
 def connect(path: Path) -> sqlite3.Connection:

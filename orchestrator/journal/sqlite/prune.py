@@ -12,10 +12,10 @@ from typing import Final
 import attrs
 import trio
 
-from orchestrator.journal.sqlite.entries import open_journal_read_only
 from orchestrator.journal.sqlite.journal import connect
 from orchestrator.journal.sqlite.lock import hold_lock
 from orchestrator.journal.sqlite.long_strings import MARK, references
+from orchestrator.journal.sqlite.reader import open_journal_read_only
 from orchestrator.journal.sqlite.schema import (
     has_table,
     last_seq,
@@ -23,6 +23,7 @@ from orchestrator.journal.sqlite.schema import (
     require_known_facts,
     translate_errors,
 )
+from orchestrator.journal.store import Pruned
 
 # By the last entry, not by the latest: clocks are set back.
 EXPIRED_SESSIONS: Final = """
@@ -31,18 +32,6 @@ SELECT session FROM sessions WHERE used IS NOT NULL AND (
     ORDER BY seq DESC LIMIT 1
 ) < ?
 """
-
-
-@attrs.frozen(kw_only=True)
-class Pruned:
-    """What was taken out of a journal, or would be."""
-
-    runs: int
-    entries: int
-    active: int
-    """How many runs stay because they are not at rest, whatever their age."""
-    freed: int = 0
-    """How many bytes the file has become smaller."""
 
 
 async def prune_sqlite_journal(path: Path, *, before: float) -> Pruned:

@@ -1,0 +1,147 @@
+"""Reads entries from a SQLite file beside its writer.
+
+Only what is asked for is decoded: a journal may hold a million facts of idle sessions.
+"""
+
+import os
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from delegation import SessionId
+from delegation.events import Entry
+from orchestrator.errors import JournalError
+from orchestrator.journal.sqlite.entries import COLUMNS, Row, decode_rows
+from orchestrator.journal.sqlite.schema import (
+    has_table,
+    require_complete,
+    require_journal_file,
+    require_known_facts,
+    require_known_schema,
+    translate_errors,
+    version_of,
+)
+
+# An entry of no session says that all processes have ended: after the last entry of a session, one
+# of them is as good as all.
+SELECT_SESSION: Final = f"""
+SELECT {COLUMNS} FROM entries WHERE session = ?1 AND seq > ?2
+UNION ALL
+SELECT {COLUMNS} FROM entries WHERE session = '' AND seq > ?2 AND seq BETWEEN
+    (SELECT min(seq) FROM entries WHERE session = ?1) AND
+    coalesce(
+        (SELECT min(seq) FROM entries WHERE session = '' AND seq >
+            (SELECT max(seq) FROM entries WHERE session = ?1)),
+        (SELECT max(seq) FROM entries WHERE session = ?1)
+    )
+ORDER BY seq
+"""  # noqa: S608 (the names of columns are ours)
+
+
+class SQLiteReader:
+    """A SQLite file at one moment: within one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def sessions(
+        self, *, prefix: str = "", newest: int | None = None
+    ) -> Sequence[SessionId]:
+        if has_table(self._connection, "sessions"):
+            found = "SELECT session, first FROM sessions"
+        else:
+            found = (
+                "SELECT session, min(seq) AS first FROM entries WHERE session != ''"
+                " GROUP BY session"
+            )
+        rows = self._connection.execute(
+            f"SELECT session FROM ({found})"  # noqa: S608 (one of the two above)
+            " WHERE substr(session, 1, ?1) = ?2 ORDER BY first DESC LIMIT ?3",
+            (len(prefix), prefix, -1 if newest is None else newest),
+        )
+        return [SessionId(session) for (session,) in rows][::-1]
+
+    def count(self) -> int:
+        table = (
+            "sessions"
+            if version_of(self._connection) >= 2
+            else "(SELECT DISTINCT session FROM entries WHERE session != '')"
+        )
+        (count,) = self._connection.execute(
+            f"SELECT count(*) FROM {table}"  # noqa: S608
+        ).fetchone()
+        return int(count)
+
+    def entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
+        return list(decode_rows(self._connection, self.rows(session, after=after)))
+
+    def rows(self, session: SessionId, *, after: int = 0) -> list[Row]:
+        """Return the same entries as they are stored."""
+        return self._connection.execute(SELECT_SESSION, (session, after)).fetchall()
+
+    def naming(
+        self, id_: str, *, session: SessionId | None = None, kind: str = ""
+    ) -> Sequence[Entry]:
+        # The session and the kind first: the bodies of few entries are searched, and fewer decoded.
+        conditions, values = "", list[str]()
+        if session is not None:
+            conditions, values = "session = ? AND ", [session]
+        if kind:
+            conditions, values = f"{conditions}kind = ? AND ", [*values, kind]
+        rows = self._connection.execute(
+            f"SELECT {COLUMNS} FROM entries"  # noqa: S608
+            f" WHERE {conditions}instr(body, ?) ORDER BY seq",
+            (*values, f'"{id_}"'),
+        )
+        return list(decode_rows(self._connection, rows))
+
+    def sessions_with_task(self, prefix: str) -> Sequence[SessionId]:
+        rows = self._connection.execute(
+            "SELECT DISTINCT session FROM entries"
+            " WHERE kind = 'TaskRequested' AND instr(body, ?) ORDER BY seq",
+            (f'"id":"{prefix}',),
+        )
+        return [SessionId(session) for (session,) in rows]
+
+    def all_entries(self) -> list[Entry]:
+        """Return the entries of all sessions."""
+        rows = self._connection.execute(f"SELECT {COLUMNS} FROM entries ORDER BY seq")  # noqa: S608
+        return list(decode_rows(self._connection, rows))
+
+
+@contextmanager
+def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a journal that another process may be writing, as it is at this moment.
+
+    Raises:
+        JournalError: there is none, it is not ours, or something of it is missing or unknown.
+    """
+    with open_file_read_only(path) as connection, translate_errors(path):
+        require_journal_file(path, connection)
+        require_known_schema(path, connection)
+        if not version_of(connection):
+            raise JournalError(path, "it is empty: nothing was ever written")
+        require_known_facts(path, connection)
+        require_complete(path, connection)
+        yield connection
+
+
+@contextmanager
+def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a file, whatever it is, without ever creating or changing it."""
+    if not path.exists():
+        raise JournalError(path, "there is no such file")
+    # Percent and question marks mean something in the address, so it is built by pathlib.
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    wal = path.with_name(f"{path.name}-wal")
+    if not wal.exists() and not os.access(path.parent, os.W_OK):
+        # Readers and writers meet in files beside it: where there can be none, there is no writer.
+        address += "&immutable=1"
+    with translate_errors(path):
+        connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    with closing(connection):
+        with translate_errors(path):
+            connection.execute("BEGIN")
+        yield connection

@@ -1,0 +1,52 @@
+"""One SQLite file as a store of a journal."""
+
+from collections.abc import Generator, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+
+from orchestrator.journal.reader import JournalReader
+from orchestrator.journal.sqlite.check import check_journal
+from orchestrator.journal.sqlite.journal import SQLiteJournal, open_sqlite_journal
+from orchestrator.journal.sqlite.lock import writer_of
+from orchestrator.journal.sqlite.prune import preview_prune, prune_sqlite_journal
+from orchestrator.journal.sqlite.reader import (
+    SQLiteReader,
+    open_file_read_only,
+    open_journal_read_only,
+)
+from orchestrator.journal.sqlite.schema import translate_errors
+from orchestrator.journal.store import Finding, Pruned
+
+
+class SQLiteStore:
+    """A file, the log of SQLite beside it, and the lock of its writer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def open_writer(self) -> AbstractAsyncContextManager[SQLiteJournal]:
+        return open_sqlite_journal(self._path)
+
+    def writer(self) -> int | None:
+        return writer_of(self._path)
+
+    @contextmanager
+    def open_reader(self, *, verify: bool = True) -> Generator[JournalReader]:
+        open_read_only = open_journal_read_only if verify else open_file_read_only
+        with (
+            open_read_only(self._path) as connection,
+            translate_errors(self._path),
+        ):
+            yield SQLiteReader(connection)
+
+    def check(self) -> Iterator[Finding]:
+        return check_journal(self._path)
+
+    def preview_prune(self, *, before: float) -> Pruned:
+        return preview_prune(self._path, before=before)
+
+    async def prune(self, *, before: float) -> Pruned:
+        return await prune_sqlite_journal(self._path, before=before)

@@ -1,0 +1,94 @@
+"""The port of a place where one journal is stored: opened by one writer, read by any number.
+
+A backend implements `JournalStore`, `Journal` and `JournalReader`, and gets a line in
+`backends.py`. `tests/journal/contract` says what it must do.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from enum import StrEnum
+from typing import Protocol
+
+import attrs
+
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.reader import JournalReader
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    FINE = "fine"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+@attrs.frozen
+class Finding:
+    """The result of one check of a journal."""
+
+    level: Level
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class Pruned:
+    """What was deleted from a journal, or would be."""
+
+    runs: int
+    entries: int
+    active: int
+    """How many sessions stay because they are not idle, whatever their age."""
+    freed: int = 0
+    """How many bytes the journal has become smaller."""
+
+
+class JournalStore(Protocol):
+    """Where one journal is stored."""
+
+    def exists(self) -> bool:
+        """Tell whether there is a journal; opening it for writing creates it."""
+        ...
+
+    def open_writer(self) -> AbstractAsyncContextManager[Journal]:
+        """Open the journal for writing.
+
+        Raises:
+            JournalInUseError: another process writes it.
+            JournalError: it cannot be opened, or is no journal.
+        """
+        ...
+
+    def writer(self) -> int | None:
+        """Return the id of the process that writes the journal now; None if there is none."""
+        ...
+
+    def open_reader(
+        self, *, verify: bool = True
+    ) -> AbstractContextManager[JournalReader]:
+        """Read what is durable now, without creating or changing anything.
+
+        Args:
+            verify: refuse a journal with missing entries or unknown facts; a reader that has
+                verified it once need not do so again.
+
+        Raises:
+            JournalError: there is none, or it cannot be read.
+        """
+        ...
+
+    def check(self) -> Iterator[Finding]:
+        """Check the journal from all sides, without changing it."""
+        ...
+
+    def preview_prune(self, *, before: float) -> Pruned:
+        """Return what `prune` would delete."""
+        ...
+
+    async def prune(self, *, before: float) -> Pruned:
+        """Delete the idle sessions whose last entry is older than a time, and free the space.
+
+        Raises:
+            JournalInUseError: a process writes the journal.
+        """
+        ...
