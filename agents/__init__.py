@@ -13,6 +13,7 @@ from agents.errors import (
     LimitExceededError,
     ModelError,
     OutputError,
+    RefusedBy,
     ScriptExhaustedError,
     ToolError,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "Price",
     "Queued",
     "ReasoningDelta",
+    "RefusedBy",
     "Retrying",
     "ScriptExhaustedError",
     "ScriptedModel",

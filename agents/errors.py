@@ -116,13 +116,35 @@ class OutputError(AgentError):
         """What is wrong with it, one by one."""
 
 
-class ToolError(Exception):
-    """A tool says no. The model reads why and goes on."""
+class RefusedBy(enum.Enum):
+    """What refused a call before its tool ran."""
 
-    def __init__(self, *args: object, consumes: "Sequence[int]" = ()) -> None:
+    UNKNOWN_TOOL = "unknown_tool"
+    """The agent has no tool of that name."""
+    REPEAT_LIMIT = "repeat_limit"
+    """The same call got the same answer too often."""
+    APPROVAL = "approval"
+    """A rule or a person denied it, or no person can be asked."""
+    SHUTDOWN = "shutdown"
+    """The orchestrator is stopping, and starts nothing new."""
+    CRASH = "crash"
+    """A crash interrupted it, and it is not run again."""
+
+
+class ToolError(Exception):
+    """A tool cannot answer. The model reads why and goes on."""
+
+    def __init__(
+        self,
+        *args: object,
+        consumes: "Sequence[int]" = (),
+        refused_by: RefusedBy | None = None,
+    ) -> None:
         super().__init__(*args)
         self.consumes = consumes
         """The notices that the sentence contains (`ToolResult.consumes`)."""
+        self.refused_by = refused_by
+        """What refused the call, if its tool did not run."""
 
 
 class DefinitionError(ValueError):

@@ -10,7 +10,7 @@ from typing import Any, Final, NewType, TypeAlias
 
 import attrs
 
-from agents.errors import DefinitionError
+from agents.errors import DefinitionError, RefusedBy
 
 CallId = NewType("CallId", str)
 MessageId = NewType("MessageId", str)
@@ -185,7 +185,10 @@ class ToolMessage:
     call: CallId
     text: str
     failed: bool = False
-    """The tool said no; the text says why, and the model goes on."""
+    """The tool could not answer; the text says why, and the model goes on."""
+    refused_by: RefusedBy | None = attrs.field(default=None, kw_only=True, eq=False)
+    """What refused the call, if its tool did not run. No model reads it, so it is no part of
+    equality."""
     id: MessageId = attrs.field(
         factory=new_message_id, kw_only=True, eq=False, repr=False
     )
@@ -202,7 +205,7 @@ INTERRUPTED: Final = (
 
 def interrupted_answer(call: ToolCall) -> ToolMessage:
     """Return the answer to a call that nobody is left to answer."""
-    return ToolMessage(call.id, INTERRUPTED, failed=True)
+    return ToolMessage(call.id, INTERRUPTED, failed=True, refused_by=RefusedBy.CRASH)
 
 
 def with_interrupted_answers(transcript: Transcript) -> list[Message]:

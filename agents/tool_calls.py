@@ -7,7 +7,7 @@ import attrs
 import msgspec
 import trio
 
-from agents.errors import DefinitionError, ModelError, ToolError
+from agents.errors import DefinitionError, ModelError, RefusedBy, ToolError
 from agents.messages import (
     AssistantMessage,
     CallId,
@@ -69,7 +69,14 @@ class TurnSteps:
         for call in interrupted:
             is_held = call in held and call.name in self._tools
             if is_held and REDACTED.encode() in _fingerprint(call):
-                self.record(ToolMessage(call.id, HELD_CALL_NOT_RUN, failed=True))
+                self.record(
+                    ToolMessage(
+                        call.id,
+                        HELD_CALL_NOT_RUN,
+                        failed=True,
+                        refused_by=RefusedBy.CRASH,
+                    )
+                )
             elif is_held or self._is_repeatable(call):
                 again.append(call)
             else:
@@ -115,7 +122,12 @@ class TurnSteps:
             answer = ToolMessage(call.id, well_formed(text))
         except ToolError as exc:
             consumes = exc.consumes
-            answer = ToolMessage(call.id, well_formed(str(exc)), failed=True)
+            answer = ToolMessage(
+                call.id,
+                well_formed(str(exc)),
+                failed=True,
+                refused_by=exc.refused_by,
+            )
         except ModelError as exc:
             # Not the model of this task: for this task it is an error of the tool.
             raise RuntimeError(f"tool {call.name!r} failed: {exc}") from exc
@@ -125,12 +137,16 @@ class TurnSteps:
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:
             known = ", ".join(self._tools) or "none"
-            raise ToolError(f"there is no tool {call.name!r}; there are: {known}")
+            raise ToolError(
+                f"there is no tool {call.name!r}; there are: {known}",
+                refused_by=RefusedBy.UNKNOWN_TOOL,
+            )
         _, times = self._answers.get(_fingerprint(call), ("", 0))
         if times >= self._repeats:
             raise ToolError(
                 f"you have made this very call {times} times and always got the same"
-                " answer: do something else, or give your final answer"
+                " answer: do something else, or give your final answer",
+                refused_by=RefusedBy.REPEAT_LIMIT,
             )
         return self._tools[call.name]
 

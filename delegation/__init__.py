@@ -38,6 +38,7 @@ from delegation.policy import (
 from delegation.rules import Rules
 from delegation.task import (
     SHARED_BUDGET_PREFIX,
+    Cause,
     DeliveryCapability,
     Ending,
     Grant,
@@ -71,6 +72,7 @@ __all__ = [
     "SHARED_BUDGET_PREFIX",
     "Account",
     "Assignment",
+    "Cause",
     "Children",
     "Controller",
     "Decision",

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import attrs
 
+from agents import RefusedBy
 from delegation.budget import Account
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import TaskRecord
@@ -34,6 +35,10 @@ class Refuse:
     reason: str
     ran_out: str = ""
     """What a budget has no more of, if that is the reason: `tasks` or `depth`."""
+    account: str = ""
+    """The id of its account."""
+    refused_by: RefusedBy | None = None
+    """What refuses it, if not the rules."""
 
 
 Decision: TypeAlias = Join | Detach | Refuse
@@ -124,12 +129,14 @@ def _refused_by_budget(
                 f"{account.describe()} allows {depth} level{'s' * (depth != 1)} of tasks,"
                 " and this task is at the bottom: do the work yourself",
                 ran_out="depth",
+                account=account.id,
             )
         if tasks is not None and account.tasks + len(requests) > tasks:
             return Refuse(
                 f"{account.describe()} allows {tasks} tasks; {account.tasks} were handed on,"
                 f" and this call asks for {len(requests)}. None was started",
                 ran_out="tasks",
+                account=account.id,
             )
     return None
 

@@ -1,4 +1,7 @@
-"""The words of delegation: who asks whom for what, and how it ends."""
+"""The values of delegation: a task's request, its owner, and its outcome.
+
+Programs decide by `Ending` and `Cause`. The sentences beside them are for people and models.
+"""
 
 import enum
 from collections.abc import Mapping
@@ -14,30 +17,30 @@ SessionId = NewType("SessionId", str)
 
 
 def root_of(session: SessionId) -> TaskId:
-    """Return the task that a session is: the root of its tree has the session's id."""
+    """Return the root task of a session: it has the session's id."""
     return TaskId(session)
 
 
 class DeliveryCapability(enum.StrEnum):
-    """Whether the session that asks can be told something after its turn has ended."""
+    """What a session's door can deliver after a turn has ended."""
 
     NONE = "none"
-    """Nobody listens any more: the work is done within the turn."""
+    """Nothing: all work is done within the turn."""
     POLL = "poll"
-    """It will come and ask."""
+    """The client fetches what is new."""
     PUSH = "push"
-    """We can wake it."""
+    """The door delivers by itself: a notice starts a turn."""
 
 
 class Mode(enum.StrEnum):
     """Who owns a task."""
 
     ROOT = "root"
-    """A session: whoever talks to it."""
+    """The session itself."""
     JOINED = "joined"
-    """The task that asked: it waits inside its own call."""
+    """The parent, which waits inside its own call."""
     DETACHED = "detached"
-    """The orchestrator: the session that asked is told later."""
+    """The orchestrator, which sends the session a notice when the task has ended."""
 
 
 class Reason(enum.StrEnum):
@@ -53,7 +56,7 @@ class Reason(enum.StrEnum):
         return _SENTENCES[self]
 
 
-_SENTENCES = {
+_SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.ASKED_TO_WAIT: "the caller asked to wait for it",
     Reason.CANNOT_BE_TOLD_LATER: "whoever asked cannot be told anything after its turn ends",
     Reason.NONE_IN_BACKGROUND: "the rules allow nothing in the background",
@@ -70,40 +73,95 @@ class Ending(enum.StrEnum):
     TIMED_OUT = "timed_out"
     OVER_BUDGET = "over_budget"
     REFUSED = "refused"
-    """It never began: a task that it needs did not succeed."""
+    """It never started: a dependency did not succeed, or the rules do not allow it."""
     LOST = "lost"
-    """Its process died, and nobody is left to be told."""
+    """Its process died, and no door is left to deliver a result to."""
+
+
+class Cause(enum.StrEnum):
+    """Why a task ended as it did."""
+
+    NONE = "none"
+    """It succeeded, or the cause is not recorded."""
+
+    ASKED = "asked"
+    """Its cancellation was requested."""
+    CALLER_GONE = "caller_gone"
+    """Its caller was cancelled, or left."""
+    NOT_AWAITED = "not_awaited"
+    """The pipeline that delegated it stopped waiting for it."""
+    ENDED_FIRST = "ended_first"
+    """Its parent ended first."""
+    BEFORE_START = "before_start"
+    """Its cancellation was requested while it did not run."""
+    SESSION_CLOSED = "session_closed"
+    """Its session was closed for good."""
+    SHUTDOWN = "shutdown"
+    """The orchestrator was stopped, and does not wait for it any more."""
+    STOPPED = "stopped"
+    """One of ASKED, CALLER_GONE, SESSION_CLOSED and SHUTDOWN: facts of version 2 do not tell
+    which. No new fact has it."""
+
+    DEADLINE = "deadline"
+    """Its seconds were used up: those of its agent, or those of the account in the outcome."""
+    STALLED = "stalled"
+    """It showed no sign of life for too long."""
+    BUDGET = "budget"
+    """A budget was used up: the account is in the outcome."""
+    LIMIT = "limit"
+    """A limit of its agent was used up."""
+
+    DEPENDENCY = "dependency"
+    """A task that it depends on did not succeed."""
+    RULES = "rules"
+    """The rules of delegation do not allow it."""
+    PROCESS_DIED = "process_died"
+    CALL_FAILED = "call_failed"
+    """The call that delegated it was repeated after a crash, and failed."""
+
+    MODEL = "model"
+    """The provider failed: `Outcome.kind` says how."""
+    OUTPUT = "output"
+    """Its answer does not fit the schema."""
+    CHILD = "child"
+    """A pipeline could not do without a child that did not succeed."""
+    ERROR = "error"
+    """Its code raised: a tool, a pipeline's program, or a definition that is wrong."""
 
 
 class Status(enum.StrEnum):
-    """What a task is doing while it has not ended."""
+    """The state of a task that has not ended."""
 
     QUEUED = "queued"
-    """Asked for, and not begun: it waits for room, or for a task that it needs."""
+    """It waits for a slot, or for a dependency."""
     RUNNING = "running"
     QUIET = "quiet"
     """It runs, and has shown no sign of life for a while."""
     WAITING = "waiting"
-    """For an approval; or a session with nothing to do but wait for news."""
+    """It waits for an approval; a session waits for mail."""
     INTERRUPTED = "interrupted"
-    """Its process died; it goes on when its session is opened again."""
+    """Its process died; it resumes when its session is opened again."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """How a task ended, with what it said."""
+    """How and why a task ended, with its output."""
 
     ending: Ending
     output: str = ""
     error: str = ""
+    """A sentence for people and models. No program decides by it."""
     kind: str = ""
-    """How a provider failed, if that is what ended it (`rate_limit`, `auth`, ...), or what of a
-    budget ran out (`usd`, `tokens`, `calls`, `seconds`)."""
+    """How a provider failed (`rate_limit`, `auth`, ...), or which amount of a budget was used up
+    (`usd`, `tokens`, `calls`, `seconds`, `tasks`, `depth`), if that ended it."""
     schema_errors: tuple[str, ...] = ()
-    """Where the final answer does not fit what was asked for, if that is what ended it."""
+    """Where the final answer does not fit the schema, if that ended it."""
     note: str = ""
-    """What whoever asked has to know besides, such as where the work lies."""
+    """What the parent must know besides, such as where the work lies."""
     retry_after: float | None = None
-    """After how many seconds a provider that failed wants to be asked again, if it said so."""
+    """After how many seconds the provider that failed accepts another request, if it said so."""
+    cause: Cause = Cause.NONE
+    account: str = ""
+    """The id of the account that was used up, if one ended it."""
 
     @property
     def succeeded(self) -> bool:
@@ -117,50 +175,50 @@ class Origin:
     session: SessionId
     turn: int
     capability: DeliveryCapability
-    """What the door of this very turn can do; another turn of the session may differ."""
+    """That of the door of this turn; another turn of the session may have another."""
 
 
 SHARED_BUDGET_PREFIX: Final = "b_"
-"""How the ids of budgets begin that several sessions may share."""
+"""The prefix of the ids of budgets that several sessions may share."""
 
 
 @attrs.frozen
 class Grant:
-    """A budget that was set in one place: whatever is asked for under it shares it."""
+    """A budget that was set in one place. All tasks that are delegated under it share it."""
 
     id: str
     budget: Budget
 
     @property
     def is_shared(self) -> bool:
-        """It was set around sessions, and not for one task: those are named by the task."""
+        """It was set around sessions. The budget of one task has the id of that task."""
         return self.id.startswith(SHARED_BUDGET_PREFIX)
 
 
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One piece of work, handed on.
+    """One piece of work that is delegated.
 
-    There is one for every task, so it is as cheap as can be. It is part of no cycle.
+    There is one for every task: a struct, which is cheap and never part of a cycle.
     """
 
     id: TaskId
     parent: TaskId
     origin: Origin
     call: str
-    """The call that asks for it: asked twice in one call is asked once."""
+    """The key of the call that delegates it: the same key twice is the same task."""
     agent: str
     goal: str
     context: str = ""
     label: str = ""
     background: bool | None = None
-    """True asks for detached, False asks to wait, None leaves it to the session."""
+    """True asks for a detached task, False for a joined one; None leaves it to the rules."""
     copy: bool = False
-    """Whoever asks has it done by a copy of itself."""
+    """A copy of the parent's own agent does it."""
     output_schema: Mapping[str, Any] | None = None
     """The JSON schema that the answer must fit."""
     needs: tuple[TaskId, ...] = ()
-    """The tasks that must succeed before it starts. It gets their outputs."""
+    """The dependencies: they must succeed before it starts, and it reads their outputs."""
     budget: Budget | None = None
-    """What it may use together with all below it."""
+    """What it and its descendants may use together."""
     grants: tuple[Grant, ...] = ()
-    """The budgets under which it is asked for, besides those of the task that asks."""
+    """The budgets around the call, besides those of the parent."""

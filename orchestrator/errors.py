@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from agents import well_formed
-from delegation import Outcome
+from delegation import Cause, Outcome
 
 
 class OrchestratorError(Exception):
@@ -113,8 +113,8 @@ class FanOutFailedError(ExceptionGroup[TaskFailedError], TaskFailedError):
 
 
 def _sentence(path: str, outcome: Outcome) -> str:
-    # Who failed because of another below it says so with the path of that one.
-    if outcome.error.startswith(f"{path}/"):
+    # The error of a child names the path of the child.
+    if outcome.cause is Cause.CHILD:
         return outcome.error
     return f"{path} {outcome.ending}: {outcome.error}"
 

@@ -25,6 +25,7 @@ from agents import (
 from agents.redaction.command_environment import without_secret_variables
 from agents.redaction.redactor import Redactor, secret_values
 from delegation import Receipt, Rules, SessionId, TaskId, Tree
+from delegation.events import SteeringOrigin
 from delegation.events.approvals import ApprovalQuestion
 from orchestrator.doors.approvals import answer_question
 from orchestrator.doors.lifecycle import close_session, release_agents
@@ -156,6 +157,7 @@ class Orchestrator:
             {known: new_message_id()},
             well_formed(message),
             by="outside",
+            origin=SteeringOrigin.OUTSIDE,
             seconds=seconds,
         )
         return receipts[known]

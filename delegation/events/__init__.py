@@ -11,6 +11,7 @@ and ends.
 The facts that every task has are structs: they cost a fraction, and are part of no cycle.
 """
 
+import enum
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
@@ -209,13 +210,27 @@ class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     """It was said in the run that this one is forked from: nothing is used for it here."""
 
 
+class ModelFailure(enum.StrEnum):
+    """Why a model call gave no answer."""
+
+    FAILED = "failed"
+    """The provider failed, which ends the task."""
+    CUT_OFF = "cut_off"
+    """The budget paid for no longer answer, which ends the task."""
+    BROKEN_OFF = "broken_off"
+    """The call was cancelled."""
+    UNRECORDABLE = "unrecordable"
+    """The model answered, and the answer cannot be recorded."""
+
+
 @attrs.frozen
 class ModelFailed:
-    """A model was asked and gave no answer. What that has used is paid for all the same."""
+    """A model call gave no answer. Its usage is booked all the same."""
 
     task: TaskId
     error: str
     usage: Usage
+    reason: ModelFailure = ModelFailure.FAILED
 
 
 @attrs.frozen
@@ -226,15 +241,25 @@ class ToolAnswered:
     """The mail that the answer tells, and that is read with this very fact."""
 
 
+class SteeringOrigin(enum.StrEnum):
+    """Where a steering message comes from."""
+
+    TASK = "task"
+    """A task above, by its tool."""
+    OUTSIDE = "outside"
+    """A person or a program."""
+
+
 @attrs.frozen
 class Steered:
-    """Somebody said something to a task while it runs."""
+    """A message was sent to a task while it runs."""
 
     task: TaskId
     id: MessageId
     text: str
     by: str
-    """The path of whoever said it."""
+    """The sender as the task reads it: the path of a task, or a name."""
+    origin: SteeringOrigin = SteeringOrigin.OUTSIDE
 
 
 @attrs.frozen
@@ -287,6 +312,8 @@ class ProcessStarted:
     id: ProcessId
     command: str
     notify: bool
+    host: str = ""
+    """The machine that it runs on; older facts do not name it."""
 
 
 @attrs.frozen

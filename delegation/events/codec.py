@@ -1,6 +1,6 @@
 """Facts as versioned JSON, and back.
 
-A fact that this version does not know is refused, never guessed at.
+Facts of older versions are upgraded as they are decoded. A newer fact is refused, never guessed at.
 """
 
 from typing import Final, get_args
@@ -9,9 +9,10 @@ import msgspec
 
 from delegation.errors import UnreadableFactError, UnwritableFactError
 from delegation.events import Event
+from delegation.events.upgrade import upgrade_from_2
 
-VERSION: Final = 2
-"""Raise it when the meaning of a fact changes, and keep reading the older ones."""
+VERSION: Final = 3
+"""Raise it when the meaning of a fact changes, and upgrade the older ones in `upgrade`."""
 
 _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 _ENCODER: Final = msgspec.json.Encoder()
@@ -47,4 +48,4 @@ def decode(encoded: Encoded) -> Event:
         event: Event = _DECODERS[encoded.kind].decode(encoded.body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise UnreadableFactError(f"a damaged {encoded.kind!r}: {exc}") from exc
-    return event
+    return event if encoded.version == VERSION else upgrade_from_2(event)

@@ -20,6 +20,7 @@ from agents import (
     arguments_schema,
     read_arguments,
 )
+from delegation.events import SteeringOrigin
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.notices import share_per_result
@@ -109,6 +110,7 @@ class Controller(Protocol):
         text: str,
         *,
         by: str,
+        origin: SteeringOrigin,
         seconds: float,
     ) -> Mapping[TaskId, Receipt]:
         """Say something to tasks, and wait for the receipts.
@@ -116,7 +118,8 @@ class Controller(Protocol):
         Args:
             messages: whom to say it to, and under which name: twice under one name is once.
             text: what to say.
-            by: the path of whoever says it.
+            by: the sender as the task reads it.
+            origin: where the message comes from.
             seconds: how long to wait for the receipts.
         """
         ...
@@ -218,6 +221,7 @@ class _Control:
             },
             asked.message,
             by=self._caller.path,
+            origin=SteeringOrigin.TASK,
             seconds=STEER_SECONDS if asked.seconds is None else asked.seconds,
         )
         sentences = {task: receipt.sentence for task, receipt in receipts.items()}

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 import trio
 
-from agents import Tool, ToolCall, ToolError, well_formed
+from agents import RefusedBy, Tool, ToolCall, ToolError, well_formed
 from agents.approval import OPERATORS, ApprovalRule, Subject, Verdict, strictest_rule
 from agents.redaction.redactor import Redactor
 from delegation import SessionId, TaskId, TaskRecord
@@ -99,7 +99,7 @@ class TaskApprovalCheck:
             return
         if rule.verdict is Verdict.DENY:
             why = f": {rule.reason}" if rule.reason else " by the rules of this run"
-            raise ToolError(f"{call.name} was denied{why}. Do without it.")
+            raise _refusal(f"{call.name} was denied{why}. Do without it.")
         if call.id not in self._record.questions:
             question = self._question(call, subject)
             if self._is_approved(call.name, question.subject):
@@ -120,7 +120,7 @@ class TaskApprovalCheck:
         _require_approved(call, ask)
         # A link may lead elsewhere by now: nobody has approved that.
         if self._question(call, self._subject_of(call)).subject != ask.subject:
-            raise ToolError(
+            raise _refusal(
                 f"{call.name} was approved for {ask.subject!r}, and is about something else by"
                 " now. It was not run; call it again to have that approved."
             )
@@ -154,7 +154,7 @@ class TaskApprovalCheck:
 
     def _require_approver(self, call: ToolCall) -> None:
         if not self._book.ledger.can_ask_approval(self._record.id):
-            raise ToolError(
+            raise _refusal(
                 f"{call.name} needs an approval, and nobody can be asked here: it was not run."
                 " Do without it, and say in your answer what you were not allowed to do."
             )
@@ -194,16 +194,13 @@ class TaskApprovalCheck:
 
 def _current_ask(record: TaskRecord, call: ToolCall) -> ApprovalQuestion:
     if call.id not in record.questions:
-        raise ToolError(f"{call.name} was not run: its task has ended")
+        raise _refusal(f"{call.name} was not run: its task has ended")
     return record.questions[call.id]
 
 
-def refusal_prefixes(tool: str) -> tuple[str, ...]:
-    """Return how the answers begin to calls that were not let through."""
-    return tuple(
-        f"{tool} {what}"
-        for what in ("was denied", "needs an approval", "was approved for")
-    )
+def _refusal(sentence: str) -> ToolError:
+    """Return the error that the model reads in place of an answer."""
+    return ToolError(sentence, refused_by=RefusedBy.APPROVAL)
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,7 +220,7 @@ def _in_folder(folder: str, command: str) -> str:
 def _require_visible(call: ToolCall, command: str, shown: str) -> None:
     """Refuse a command of which more is hidden from people than what is secret."""
     if OPERATORS.findall(command) != OPERATORS.findall(shown):
-        raise ToolError(
+        raise _refusal(
             f"{call.name} needs an approval, and nobody can see all of it: a part looks like a"
             " secret, and does more than that. It was not run. Have the secret in a variable of"
             " the environment or in a file, and call it again."
@@ -242,7 +239,7 @@ def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:
     if ask.answer is ApprovalVerdict.DENY:
         by = f" by {ask.by}" if ask.by else ""
         why = f": {ask.reason}" if ask.reason else ""
-        raise ToolError(f"{call.name} was denied{by}{why}. It was not run.")
+        raise _refusal(f"{call.name} was denied{by}{why}. It was not run.")
 
 
 def subject_of(call: ToolCall, workspace: Path) -> Subject:

@@ -14,6 +14,7 @@ import trio
 from agents import Agent, CallId, MessageId, Pipeline, ToolError, raising_one_error
 from delegation import (
     Assignment,
+    Cause,
     DeliveryCapability,
     Ending,
     Mode,
@@ -31,6 +32,7 @@ from delegation import (
 from delegation.events import (
     CancelRequested,
     Steered,
+    SteeringOrigin,
     TaskStarted,
 )
 from orchestrator.budget_scope import current_grants
@@ -86,7 +88,7 @@ class OrchestratorDelegator:
             await self._book.wait_accepting(parent)
         if new and (refused := self._book.admit(new)) is not None:
             await trio.lowlevel.checkpoint()
-            raise ToolError(refused.reason)
+            raise ToolError(refused.reason, refused_by=refused.refused_by)
         # A task may depend on one that was requested before a crash, and has failed since.
         self._settlement.refuse_unstartable()
         tasks = [ledger.tasks[request.id] for request in requests]
@@ -168,7 +170,8 @@ class OrchestratorDelegator:
         was_begun = task.interrupted and node["started"] is not None
         on_restart = self._executor.on_restart(task) if was_begun else "resume"
         if on_restart == "lose":
-            self._settlement.settle(task, Outcome(Ending.LOST, error=LOST))
+            lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
+            self._settlement.settle(task, lost)
             return False
         if on_restart == "restart":
             self._settlement.settle_descendants(task, Ending.LOST)
@@ -205,6 +208,7 @@ class OrchestratorDelegator:
         text: str,
         *,
         by: str,
+        origin: SteeringOrigin,
         seconds: float,
     ) -> Mapping[TaskId, Receipt]:
         """Say something to tasks, and wait for the receipts."""
@@ -217,7 +221,7 @@ class OrchestratorDelegator:
             if self._has_ended(records[task]):
                 gone.add(task)
             else:
-                self._book.post(Steered(task, id_, text, by))
+                self._book.post(Steered(task, id_, text, by, origin))
 
         def receipt(task: TaskId) -> Receipt:
             if task in gone:
@@ -265,7 +269,11 @@ class OrchestratorDelegator:
         # There is no agent to tell, so there is nobody but us to say that it has ended.
         self._settlement.settle(
             record,
-            Outcome(Ending.CANCELLED, error="it was stopped before it could go on"),
+            Outcome(
+                Ending.CANCELLED,
+                error="it was stopped before it could go on",
+                cause=Cause.BEFORE_START,
+            ),
         )
 
     def _has_ended(self, record: TaskRecord) -> bool:

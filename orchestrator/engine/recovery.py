@@ -1,6 +1,6 @@
 """Taking over a journal that another process has written."""
 
-from delegation import Ending, Outcome, SessionRecord
+from delegation import Cause, Ending, Outcome, SessionRecord
 from delegation.events import JournalOpened
 from orchestrator.engine.settlement import Settlement
 from orchestrator.execution.local import LocalExecutor
@@ -18,7 +18,8 @@ async def recover(book: Bookkeeper, executor: LocalExecutor) -> None:
     settlement.refuse_unstartable()
     await executor.background.end_leftovers()
     for session in book.ledger.abandoned():
-        settlement.settle(session.root, Outcome(Ending.LOST, error=LOST))
+        lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
+        settlement.settle(session.root, lost)
     for session in list(book.ledger.sessions.values()):
         if session.closed:
             _settle_closed(session, settlement)
@@ -27,7 +28,7 @@ async def recover(book: Bookkeeper, executor: LocalExecutor) -> None:
 
 def _settle_closed(session: SessionRecord, settlement: Settlement) -> None:
     """Settle all tasks of a session that was closed before a crash."""
-    outcome = Outcome(Ending.CANCELLED, error=STOPPED)
+    outcome = Outcome(Ending.CANCELLED, error=STOPPED, cause=Cause.SESSION_CLOSED)
     for task in list(session.unsettled_detached.values()):
         # It may have been refused meanwhile, because it depended on one of the others.
         if task.outcome is None:

@@ -28,7 +28,7 @@ from delegation import (
     TaskRecord,
     fits_budget,
 )
-from delegation.events import ModelFailed
+from delegation.events import ModelFailed, ModelFailure
 from orchestrator.errors import error_text
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -77,7 +77,14 @@ class Reservations:
         """Book the call of a task whose answer could not be kept."""
         if task in self._unrecorded_usage:
             usage = self._unrecorded_usage[task]
-            self.book.post(ModelFailed(task, "its answer cannot be kept", usage))
+            self.book.post(
+                ModelFailed(
+                    task,
+                    "its answer cannot be kept",
+                    usage,
+                    ModelFailure.UNRECORDABLE,
+                )
+            )
 
     def reserved_on(self, account: Account) -> Reserved:
         return self._reserved.setdefault(account.id, Reserved())
@@ -233,12 +240,18 @@ class _BudgetedModel:
         except ModelError as exc:
             if exc.kind is not Failure.CUT_OFF or purchase.capped_by is None:
                 raise
-            self._post_failed(error_text(exc), exc.usage or ONE_CALL)
+            self._post_failed(
+                ModelFailure.CUT_OFF, error_text(exc), exc.usage or ONE_CALL
+            )
             raise _cut_off(purchase.capped_by, cap, exc) from exc
         except BaseException:
             # Of a call that was broken off nobody says what it has used: it has read, at most,
             # all that it was sent.
-            self._post_failed("it was broken off", self._input_usage(request, reserved))
+            self._post_failed(
+                ModelFailure.BROKEN_OFF,
+                "it was broken off",
+                self._input_usage(request, reserved),
+            )
             raise
         finally:
             self._reservations.call_ended(self._task, accounts, reserved)
@@ -250,9 +263,11 @@ class _BudgetedModel:
             return ONE_CALL
         return quote(self._model, request, answer_tokens=0)
 
-    def _post_failed(self, error: str, usage: Usage) -> None:
+    def _post_failed(self, reason: ModelFailure, error: str, usage: Usage) -> None:
         if not self._reservations.book.closed:
-            self._reservations.book.post(ModelFailed(self._task.id, error, usage))
+            self._reservations.book.post(
+                ModelFailed(self._task.id, error, usage, reason)
+            )
 
 
 def _cut_off(tightest: OverBudgetError, cap: int, exc: ModelError) -> OverBudgetError:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from delegation import Ending, Outcome, TaskId, TaskRecord, unmet_dependency
+from delegation import Cause, Ending, Outcome, TaskId, TaskRecord, unmet_dependency
 from delegation.events import TaskSettled, TurnEnded
 from orchestrator.execution.outcomes import ENDED_FIRST, unfinished_outcome
 from orchestrator.journal.bookkeeper import Bookkeeper
@@ -48,7 +48,10 @@ class Settlement:
         for child in list(self._book.ledger.unsettled_below(task.id)):
             # It may have been refused meanwhile, because it depended on one of the others.
             if child.outcome is None:
-                self._post(child, unfinished_outcome(child, ending, ENDED_FIRST))
+                ended = unfinished_outcome(
+                    child, ending, Cause.ENDED_FIRST, ENDED_FIRST
+                )
+                self._post(child, ended)
                 self.refuse_unstartable()
 
     def refuse_unstartable(self) -> None:
@@ -56,7 +59,11 @@ class Settlement:
         ledger = self._book.ledger
         while ledger.unstartable:
             task, dependency = next(iter(ledger.unstartable.items()))
-            refused = Outcome(Ending.REFUSED, error=unmet_dependency(dependency))
+            refused = Outcome(
+                Ending.REFUSED,
+                error=unmet_dependency(dependency),
+                cause=Cause.DEPENDENCY,
+            )
             self._post(ledger.tasks[task], refused)
 
     def _post(self, task: TaskRecord, outcome: Outcome) -> Outcome:

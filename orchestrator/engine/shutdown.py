@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from delegation import Ending, Mode, Outcome
+from delegation import Cause, Ending, Mode, Outcome
 from orchestrator.execution.local import LocalExecutor
 from orchestrator.execution.outcomes import STOPPED
 from orchestrator.journal.bookkeeper import Bookkeeper
@@ -50,7 +50,7 @@ async def abandon(book: Bookkeeper, executor: LocalExecutor) -> None:
     executor.background.kill_now()
     for task in list(book.running_tasks()):
         if not book.closed and ledger.settles_on_teardown(task.id):
-            outcome = Outcome(Ending.CANCELLED, error=STOPPED)
+            outcome = Outcome(Ending.CANCELLED, error=STOPPED, cause=Cause.SHUTDOWN)
             executor.settlement.settle(task, outcome)
     book.close()
     with trio.move_on_after(WRITE_SECONDS, shield=True):

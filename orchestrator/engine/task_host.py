@@ -15,7 +15,7 @@ from agents import (
     ToolCall,
     UserMessage,
 )
-from delegation import Ending, Mode, TaskRecord
+from delegation import Cause, Ending, Mode, TaskRecord
 from delegation.events import ModelAnswered, SteeringSeen, ToolAnswered
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
@@ -120,7 +120,9 @@ class LocalTaskHost:
             child = self._book.ledger.tasks[task]
             is_joined = child.outcome is None and child.mode is Mode.JOINED
             if is_joined and key.startswith(f"{call}#"):
-                outcome = unfinished_outcome(child, Ending.LOST, ABANDONED)
+                outcome = unfinished_outcome(
+                    child, Ending.LOST, Cause.CALL_FAILED, ABANDONED
+                )
                 self._settlement.settle(child, outcome)
 
     def _unread(self, notices: Sequence[int]) -> tuple[int, ...]:

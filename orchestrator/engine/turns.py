@@ -5,6 +5,7 @@ from typing import Final
 import trio
 
 from delegation import (
+    Cause,
     DeliveryCapability,
     Ending,
     Origin,
@@ -105,7 +106,8 @@ class Turns:
         on_restart = self._executor.on_restart(session.root)
         settlement = self._executor.settlement
         if on_restart == "lose":
-            settlement.settle(session.root, Outcome(Ending.LOST, error=LOST))
+            lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
+            settlement.settle(session.root, lost)
             return False
         if on_restart == "restart":
             settlement.settle_descendants(session.root, Ending.LOST)

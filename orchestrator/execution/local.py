@@ -22,6 +22,7 @@ from agents import (
     take_turn,
 )
 from delegation import (
+    Cause,
     Controller,
     Delegator,
     DeliveryCapability,
@@ -33,7 +34,7 @@ from delegation import (
     control_tool,
     delegate_tool,
 )
-from delegation.events import ModelFailed
+from delegation.events import ModelFailed, ModelFailure
 from delegation.session_context import bind_session
 from orchestrator.budget_scope import charge_to
 from orchestrator.engine.approvals import TaskApprovalCheck
@@ -47,6 +48,7 @@ from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.outcomes import (
     EXPECTED_ERRORS,
     STOPPED,
+    cancel_cause,
     describe_error,
     outcome_of,
     unfinished_outcome,
@@ -141,7 +143,9 @@ class LocalExecutor:
             # Without an outcome this is a cancellation from outside. A task that nobody could
             # take up again has ended with it; any other is only interrupted.
             if outcome is None and self._book.ledger.settles_on_teardown(task):
-                outcome = unfinished_outcome(record, Ending.CANCELLED, STOPPED)
+                outcome = unfinished_outcome(
+                    record, Ending.CANCELLED, cancel_cause(record), STOPPED
+                )
             if outcome is not None:
                 if left := self._workspaces.tasks_with_worktree_below(task):
                     await self._workspaces.close_worktrees(left)  # noqa: ASYNC102 (shielded and bounded there)
@@ -158,38 +162,53 @@ class LocalExecutor:
         self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
     ) -> Outcome:
         task = record.id
-        ending, error, kind = Ending.CANCELLED, STOPPED, ""
+        ending, error = Ending.CANCELLED, STOPPED
+        cause, kind, account = cancel_cause(record), "", ""
         scope = self._scopes[task] = trio.CancelScope()
         if self._book.ledger.is_cancelled(task):
             self.stop(task)
         try:
             agent = self._registry.assign(record)
-            over_time = self._limit_time(scope, agent, record)
+            over_time, paid_by = self._limit_time(scope, agent, record)
             with scope:
                 return await self._run_in_context(agent, record, origin, delegator)
+            cause = cancel_cause(record)
             if not self._book.ledger.is_cancelled(task):
                 ending, kind = Ending.TIMED_OUT, "seconds"
-                error = self._stalled.get(task, over_time)
+                cause, error = Cause.DEADLINE, over_time
+                if (stalled := self._stalled.get(task)) is not None:
+                    cause, error, paid_by = Cause.STALLED, stalled, ""
+                account = paid_by
         except (JournalError, ClosedError) as exc:
             # Somebody else's, which a tool has met, is an error like any other.
             if self._book.closed or self._book.is_broken:
                 raise
-            return unfinished_outcome(record, Ending.FAILED, describe_error(exc))  # noqa: ASYNC910
+            return unfinished_outcome(  # noqa: ASYNC910
+                record, Ending.FAILED, Cause.ERROR, describe_error(exc)
+            )
         except EXPECTED_ERRORS as exc:
             self._reservations.record_lost_answer(task)
             if isinstance(exc, ModelError):
                 usage = exc.usage or Usage(calls=1)
-                self._book.post(ModelFailed(task, error_text(exc), usage))
+                failed = ModelFailed(task, error_text(exc), usage, ModelFailure.FAILED)
+                self._book.post(failed)
             outcome = outcome_of(exc, record)
             if self._book.ledger.is_cancelled(task):
                 error = f"{STOPPED}, and then {outcome.error}"
-                outcome = replace(outcome, ending=Ending.CANCELLED, error=error)
+                outcome = replace(
+                    outcome,
+                    ending=Ending.CANCELLED,
+                    cause=cancel_cause(record),
+                    error=error,
+                )
             return outcome  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             self._reservations.record_lost_answer(task)
-            ending, error = Ending.FAILED, describe_error(without_cancellations(exc))
+            ending, cause = Ending.FAILED, Cause.ERROR
+            error = describe_error(without_cancellations(exc))
             if self._book.ledger.is_cancelled(task):
-                ending, error = Ending.CANCELLED, f"{STOPPED}, and then {error}"
+                ending, cause = Ending.CANCELLED, cancel_cause(record)
+                error = f"{STOPPED}, and then {error}"
             # An error while it is torn down from outside is part of being torn down.
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
@@ -198,13 +217,14 @@ class LocalExecutor:
             self._reservations.call_recorded(task)
             self._stalled.pop(task, None)
         # No checkpoint: whoever could not even begin has nothing to wait for.
-        return replace(unfinished_outcome(record, ending, error), kind=kind)  # noqa: ASYNC910
+        outcome = unfinished_outcome(record, ending, cause, error)
+        return replace(outcome, kind=kind, account=account)  # noqa: ASYNC910
 
     def _limit_time(
         self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord
-    ) -> str:
-        """Give a task the seconds that it has, and return what to say when they are over."""
-        seconds, over_time = math.inf, ""
+    ) -> tuple[str, str]:
+        """Give a task its seconds; return the error when they are over, and whose they are."""
+        seconds, over_time, paid_by = math.inf, "", ""
         if (limit := agent.limits.seconds) is not None:
             seconds, over_time = limit, f"used up its limit of {limit} seconds"
         for account in record.accounts:
@@ -212,9 +232,10 @@ class LocalExecutor:
                 left = max(0, account.deadline - self._book.clock())
                 if left < seconds:
                     seconds, over_time = left, f"{account.describe()} is used up"
+                    paid_by = account.id
         if over_time:
             scope.relative_deadline = seconds
-        return over_time
+        return over_time, paid_by
 
     async def _run_in_context(
         self,

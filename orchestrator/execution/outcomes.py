@@ -1,6 +1,6 @@
-"""How a task ended, from what went wrong: the words that its outcome keeps.
+"""The outcome of a task that raised: its ending, its cause, and a sentence.
 
-An error may be anybody's, so what it says is made fit to be written down.
+An error may come from any code, so its text is made well-formed before it is recorded.
 """
 
 import traceback
@@ -21,6 +21,7 @@ from agents import (
     well_formed,
 )
 from delegation import (
+    Cause,
     Ending,
     Outcome,
     OverBudgetError,
@@ -39,60 +40,80 @@ EXPECTED_ERRORS: Final = (
     TaskFailedError,
     UnwritableFactError,
 )
-"""What a task may end by, and that says enough by itself."""
+"""Errors whose text is enough: no type and no line of code is added to it."""
 
 
 def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
-    """Return how a task ends by an error that was foreseen."""
+    """Return the outcome of a task that an expected error ended."""
     match exc:
         case ModelError():
             ended = unfinished_outcome(
-                record, Ending.FAILED, error_text(exc), partial=exc.partial
+                record, Ending.FAILED, Cause.MODEL, error_text(exc), partial=exc.partial
             )
             return replace(ended, kind=exc.kind.value, retry_after=exc.retry_after)
         case OverBudgetError():
             ended = unfinished_outcome(
-                record, Ending.OVER_BUDGET, error_text(exc), partial=exc.partial
+                record,
+                Ending.OVER_BUDGET,
+                Cause.BUDGET,
+                error_text(exc),
+                partial=exc.partial,
+            )
+            return replace(ended, kind=exc.ran_out, account=exc.account.id)
+        case LimitExceededError():
+            ended = unfinished_outcome(
+                record, Ending.OVER_BUDGET, Cause.LIMIT, error_text(exc)
             )
             return replace(ended, kind=exc.ran_out)
-        case LimitExceededError():
-            ended = unfinished_outcome(record, Ending.OVER_BUDGET, error_text(exc))
-            return replace(ended, kind=exc.ran_out)
         case OutputError():
-            ended = unfinished_outcome(record, Ending.FAILED, error_text(exc))
+            ended = unfinished_outcome(
+                record, Ending.FAILED, Cause.OUTPUT, error_text(exc)
+            )
             return replace(ended, schema_errors=exc.problems)
         case TaskFailedError():
-            ended = unfinished_outcome(record, _ending_by(exc, record), error_text(exc))
-            return replace(ended, kind=exc.outcome.kind)
+            account = _shared_account(exc, record)
+            ending = Ending.OVER_BUDGET if account else Ending.FAILED
+            ended = unfinished_outcome(record, ending, Cause.CHILD, error_text(exc))
+            return replace(ended, kind=exc.outcome.kind, account=account)
         case _:
-            return unfinished_outcome(record, Ending.FAILED, error_text(exc))
+            return unfinished_outcome(
+                record, Ending.FAILED, Cause.ERROR, error_text(exc)
+            )
 
 
-def _ending_by(exc: TaskFailedError, record: TaskRecord) -> Ending:
-    """Return how a pipeline ends by what it delegated and could not do without."""
-    theirs = exc.outcome
-    # What is used up for one of them is used up for all under the same budget.
-    is_shared = any(it.describe() in theirs.error for it in record.accounts)
-    if theirs.ending in {Ending.OVER_BUDGET, Ending.REFUSED} and is_shared:
-        return Ending.OVER_BUDGET
-    return Ending.FAILED
+def _shared_account(exc: TaskFailedError, record: TaskRecord) -> str:
+    """Return the account of a pipeline that ended its child; empty if none did.
+
+    What is used up for a child is used up for every task under the same budget.
+    """
+    if exc.outcome.ending not in {Ending.OVER_BUDGET, Ending.REFUSED}:
+        return ""
+    # Facts of version 2 name an account by its description.
+    own = {name for it in record.accounts for name in (it.id, it.describe())}
+    outcomes = (exc.outcome, *exc.outcomes.values())
+    return next((it.account for it in outcomes if it.account in own), "")
 
 
 def unfinished_outcome(
-    record: TaskRecord, ending: Ending, error: str, *, partial: str = ""
+    record: TaskRecord, ending: Ending, cause: Cause, error: str, *, partial: str = ""
 ) -> Outcome:
-    """Return the outcome of a task that gave no final answer, with the last thing it said."""
-    said = [
+    """Return the outcome of a task without a final answer, with the last text of its model."""
+    texts = (
         message.text
-        for message in record.transcript
+        for message in reversed(record.transcript)
         if isinstance(message, AssistantMessage) and message.text
-    ]
-    last = said[-1] if said else ""
-    return Outcome(ending, well_formed(partial or last), error)
+    )
+    output = well_formed(partial or next(texts, ""))
+    return Outcome(ending, output, error, cause=cause)
+
+
+def cancel_cause(record: TaskRecord) -> Cause:
+    """Return why a task is cancelled that runs: for its own sake, or with its caller."""
+    return Cause.ASKED if record.cancel_requested else Cause.CALLER_GONE
 
 
 def without_cancellations(exc: BaseException) -> BaseException:
-    """Return what failed: without the cancellations that the nursery of a tool adds to it."""
+    """Return an error without the cancellations that the nursery of a tool adds to it."""
     leaves = list(_leaves(exc))
     for leaf in leaves:
         if isinstance(leaf, KeyboardInterrupt | SystemExit):
@@ -112,7 +133,7 @@ def _leaves(exc: BaseException) -> Iterator[BaseException]:
 
 
 def describe_error(exc: BaseException) -> str:
-    """Return an error that nobody foresaw, with the line of code it comes from."""
+    """Return the text of an unexpected error, with the line of code that raised it."""
     if isinstance(exc, EXPECTED_ERRORS):
         return error_text(exc)
     if isinstance(exc, BaseExceptionGroup):

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from agents import RefusedBy
 from agents.redaction.redactor import Redactor
 from delegation import (
     Detach,
@@ -286,7 +287,8 @@ class Bookkeeper:
         """
         if self.stopping:
             return Refuse(
-                f"{STOPPING}, and nothing is handed on any more: end with what you have"
+                f"{STOPPING}, and nothing is handed on any more: end with what you have",
+                refused_by=RefusedBy.SHUTDOWN,
             )
         verdict = decide(requests, self.ledger)
         if isinstance(verdict, Refuse):

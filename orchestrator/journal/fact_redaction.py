@@ -42,7 +42,7 @@ WITHOUT_TEXT: Final = frozenset[type[Event]](
 UNREDACTED_FIELDS: Final = frozenset(
     [
         *("session", "task", "id", "call", "parent", "needs", "forked_from"),
-        *("agent", "tool", "kind", "media_type", "version"),
+        *("agent", "tool", "kind", "media_type", "version", "account", "host"),
     ]
 )
 """The fields of facts that name something in the house, or are words of our own."""

@@ -7,14 +7,24 @@ import trio
 from msgspec.structs import replace
 
 from agents import Agent, OutputError, Pipeline, read_output
-from delegation import Ending, Outcome, TaskRecord
+from delegation import Cause, Ending, Outcome, TaskRecord
 from orchestrator.errors import FanOutFailedError, TaskFailedError
-from orchestrator.execution.outcomes import ENDED_FIRST, STOPPED
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
-NOT_AWAITED: Final = "whoever asked for it stopped waiting"
+NOT_AWAITED: Final = "the pipeline that asked for it stopped waiting"
+_WITH_CALLER: Final = frozenset(
+    {
+        Cause.CALLER_GONE,
+        Cause.NOT_AWAITED,
+        Cause.ENDED_FIRST,
+        Cause.SESSION_CLOSED,
+        Cause.SHUTDOWN,
+        Cause.STOPPED,
+    }
+)
+"""Causes for which a task ends with its caller, and not for its own sake."""
 
 
 class Child(Generic[OutputT_co]):
@@ -89,7 +99,9 @@ class Child(Generic[OutputT_co]):
         try:
             return read_output(self._agent.output, outcome.output)
         except OutputError as exc:
-            unread = replace(outcome, ending=Ending.FAILED, error=str(exc))
+            unread = replace(
+                outcome, ending=Ending.FAILED, cause=Cause.OUTPUT, error=str(exc)
+            )
             raise TaskFailedError(self.path, unread) from exc
 
     def failure(self, outcome: Outcome) -> TaskFailedError:
@@ -152,6 +164,8 @@ def combined_failure(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedEr
         main.ending if endings else Ending.FAILED,
         error="; ".join(str(TaskFailedError(*it)) for it in failed.items()),
         kind=main.kind,
+        cause=Cause.CHILD,
+        account=main.account,
     )
     return fan_out_failure(path, outcome, outcomes)
 
@@ -163,5 +177,5 @@ def _was_not_awaited(record: TaskRecord) -> bool:
         outcome is not None
         and outcome.ending is Ending.CANCELLED
         and not record.cancel_requested
-        and outcome.error in {STOPPED, NOT_AWAITED, ENDED_FIRST}
+        and outcome.cause in _WITH_CALLER
     )

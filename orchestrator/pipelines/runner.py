@@ -27,9 +27,11 @@ from agents import (
     well_formed,
 )
 from delegation import (
+    Cause,
     Ending,
     Origin,
     Outcome,
+    Refuse,
     TaskId,
     TaskRecord,
     TaskRequest,
@@ -232,8 +234,7 @@ class PipelineRun:
         )
         if (refused := self._book.admit([request])) is not None:
             path = f"{record.path}/{agent.name}"
-            ended = Outcome(Ending.REFUSED, error=refused.reason, kind=refused.ran_out)
-            raise TaskFailedError(path, ended)
+            raise TaskFailedError(path, _refused_outcome(refused))
 
     async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
         # What the child does is its own: it hands work on by itself, or not at all.
@@ -246,7 +247,9 @@ class PipelineRun:
         """Settle a task that nobody waits for any more."""
         if self._book.closed:
             return
-        outcome = unfinished_outcome(record, Ending.CANCELLED, NOT_AWAITED)
+        outcome = unfinished_outcome(
+            record, Ending.CANCELLED, Cause.NOT_AWAITED, NOT_AWAITED
+        )
         self._runner.settle(record, outcome)
 
     def _child_call_key(self, agent: Agent[Any], goal: str) -> str:
@@ -263,6 +266,16 @@ class PipelineRun:
         count = self._budget_counts[str(budget)]
         turn = self._origin.turn
         return _digest(self._record.call_prefix, str(turn), str(budget), str(count))
+
+
+def _refused_outcome(refused: Refuse) -> Outcome:
+    return Outcome(
+        Ending.REFUSED,
+        error=refused.reason,
+        kind=refused.ran_out,
+        cause=Cause.BUDGET if refused.account else Cause.RULES,
+        account=refused.account,
+    )
 
 
 def _digest(*words: str) -> str:

@@ -11,6 +11,7 @@ import attrs
 from agents import Agent, CallId, MessageId
 from delegation import (
     Account,
+    Cause,
     DeliveryCapability,
     Ending,
     Grant,
@@ -28,6 +29,7 @@ from delegation.events import (
     MessageReceived,
     ModelAnswered,
     ModelFailed,
+    ModelFailure,
     ProcessEnded,
     ProcessMatched,
     SessionOpened,
@@ -46,8 +48,6 @@ from orchestrator.journal.journal import fold, fold_entries
 
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
 """The tools that are run when a run is done again."""
-BROKEN_OFF: Final = "it was broken off"
-"""What is said of a model that was not waited for: it is no answer."""
 
 TaskTurn: TypeAlias = tuple[TaskId, int]
 """A task, and which turn of it if it is a session: 0 of any other."""
@@ -165,7 +165,7 @@ class RecordedRun:
                     self.copied_messages.add(event.message.id)
             case ModelFailed():
                 stretch = self.task_turn(event.task)
-                if event.error == BROKEN_OFF:
+                if event.reason is ModelFailure.BROKEN_OFF:
                     self.abandoned_calls.add(stretch)
                 else:
                     self._failed[stretch] = entry
@@ -318,14 +318,16 @@ class RecordedRun:
 
 
 def is_fatal_failure(event: Event, outcome: Outcome) -> bool:
-    """Tell whether it is this failure of a model by which a task ended.
+    """Tell whether this failed model call ended its task.
 
-    What was broken off, or could not be kept, or was asked again after a crash, is none.
+    A crash may come between the two: then the model was called again.
     """
-    if not isinstance(event, ModelFailed) or event.error == BROKEN_OFF:
-        return False
-    is_cut_off = outcome.ending is Ending.OVER_BUDGET
-    return event.error == outcome.error or is_cut_off
+    return (
+        isinstance(event, ModelFailed)
+        and event.reason in {ModelFailure.FAILED, ModelFailure.CUT_OFF}
+        # Facts of version 2 do not tell the two reasons apart.
+        and outcome.cause in {Cause.MODEL, Cause.BUDGET}
+    )
 
 
 def _grants(event: Event) -> Sequence[Grant]:

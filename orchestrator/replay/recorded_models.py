@@ -23,6 +23,7 @@ from agents import (
     ModelError,
     ModelRequest,
     Queued,
+    RefusedBy,
     Tool,
     ToolCall,
     ToolError,
@@ -33,11 +34,12 @@ from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
 from delegation.events import ModelAnswered, ModelFailed, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId
-from orchestrator.engine.approvals import refusal_prefixes
 from orchestrator.execution.agent_registry import AgentRegistry
-from orchestrator.journal.bookkeeper import STOPPING
 from orchestrator.replay.compare import equivalence_for
 from orchestrator.replay.record import RecordedRun, TaskTurn
+
+_REPEATED_REFUSALS: Final = frozenset({RefusedBy.APPROVAL, RefusedBy.SHUTDOWN})
+"""Refusals that depend on people and on the process: they are taken from the record."""
 
 
 class ReplayPosition:
@@ -164,9 +166,11 @@ class RecordedAgentRegistry(AgentRegistry):
         notices = self._command_notices(task, call)
         if not answer.failed:
             return ToolResult(answer.text, notices)
-        if answer.text.startswith(f"there is no tool {tool.name!r}"):
+        if answer.refused_by is RefusedBy.UNKNOWN_TOOL:
             raise ToolError(f"there is a tool {tool.name!r} now", consumes=notices)
-        raise ToolError(answer.text, consumes=notices)
+        raise ToolError(
+            answer.text, consumes=notices, refused_by=answer.refused_by
+        )
 
     def _command_notices(self, task: TaskRecord, call: ToolCall) -> Sequence[int]:
         """Return the notices of commands that an answer consumed."""
@@ -193,10 +197,9 @@ class RecordedAgentRegistry(AgentRegistry):
         if math.isinf(begins):
             await self._answers_for(task).wait_end()
         await self._position.wait_reached(begins)
-        refusals = (STOPPING, *refusal_prefixes(tool.name))
-        if answer is not None and answer.failed and answer.text.startswith(refusals):
+        if answer is not None and answer.refused_by in _REPEATED_REFUSALS:
             await self._position.wait_reached(answered_at)
-            raise ToolError(answer.text)
+            raise ToolError(answer.text, refused_by=answer.refused_by)
         CURRENT_CALL.set(CurrentCall(answered_at, self._task_ids(task, call)))
         refused: ToolError | None = None
         try:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from agents import Agent, DefinitionError, Pipeline
 from delegation import (
+    Cause,
     DeliveryCapability,
     Encoded,
     Ending,
@@ -50,6 +51,7 @@ from delegation.events import (
     SessionClosed,
     SessionOpened,
     Steered,
+    SteeringOrigin,
     TaskRequested,
     TaskSettled,
     ToolAnswered,
@@ -79,7 +81,6 @@ CLOCK_STEP_SECONDS: Final = 1e-6
 LIMIT_AFTER_FACT_SECONDS: Final = 1e-3
 """By how many seconds a time limit may come after the fact that is there because of it: we go
 past each by a moment, and another may begin there."""
-STOPPED_EARLY: Final = "it was stopped before it could go on"
 
 
 async def replay(
@@ -364,7 +365,7 @@ class _Replayer:
                 if self._session.turn is None:
                     services.turns.begin(self._session, DeliveryCapability.NONE)
                     callers.start_soon(self._take_turn, services)
-            case Steered(task, id_) as event if not event.by.startswith("/"):
+            case Steered(task, id_, origin=SteeringOrigin.OUTSIDE) as event:
                 told = self._book.ledger.tasks.get(task)
                 if (
                     told is not None
@@ -405,7 +406,7 @@ class _Replayer:
             return
         if isinstance(entry.event, TaskSettled):
             # Of what had not begun, the end is all that is recorded.
-            is_meant = entry.event.outcome.error == STOPPED_EARLY
+            is_meant = entry.event.outcome.cause is Cause.BEFORE_START
         else:
             is_meant = (record.parent is not None or record.is_running) and not (
                 record.cancel_requested

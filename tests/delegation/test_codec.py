@@ -18,6 +18,7 @@ from agents import (
     UserMessage,
 )
 from delegation import (
+    Cause,
     DeliveryCapability,
     Encoded,
     Ending,
@@ -123,7 +124,7 @@ def test_a_fact_survives_being_written(kind: type[Event], data: st.DataObject) -
     fact = data.draw(st.from_type(kind))
     written = encode(fact)
 
-    assert (written.kind, written.version) == (kind.__name__, 2)
+    assert (written.kind, written.version) == (kind.__name__, 3)
     assert decode(written) == fact
 
 
@@ -170,7 +171,9 @@ def test_what_json_cannot_carry_is_refused_by_its_name(argument: object) -> None
         ),
         pytest.param(
             b'{"task":"a","outcome":{"ending":"failed","output":"","error":"no","kind":""}}',
-            TaskSettled(TaskId("a"), Outcome(Ending.FAILED, error="no")),
+            TaskSettled(
+                TaskId("a"), Outcome(Ending.FAILED, error="no", cause=Cause.ERROR)
+            ),
             id="an outcome that no schema was asked for",
         ),
         pytest.param(

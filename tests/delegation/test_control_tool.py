@@ -38,6 +38,7 @@ from delegation import (
 )
 from delegation.events import (
     Steered,
+    SteeringOrigin,
     SteeringSeen,
     TaskRequested,
     TaskSettled,
@@ -76,10 +77,11 @@ class House:
         text: str,
         *,
         by: str,
+        origin: SteeringOrigin,
         seconds: float,
     ) -> Mapping[TaskId, Receipt]:
         await trio.lowlevel.checkpoint()
-        self.asked.append(("steer", dict(messages), text, by, seconds))
+        self.asked.append(("steer", dict(messages), text, by, origin, seconds))
         return {task: Receipt("seen", 3) for task in messages}
 
     async def cancel(self, tasks: Sequence[TaskId]) -> None:
@@ -293,8 +295,8 @@ async def test_a_message_is_named_by_the_call_that_says_it(
     assert answer == {"receipts": dict.fromkeys("ac", "seen before its model call 3")}
     names = {A: "m_s_call_1_a", C: "m_s_call_1_c"}
     assert house.asked == [
-        ("steer", names, "faster", "/editor", 30.0),
-        ("steer", {A: names[A]}, "faster", "/editor", 0),
+        ("steer", names, "faster", "/editor", SteeringOrigin.TASK, 30.0),
+        ("steer", {A: names[A]}, "faster", "/editor", SteeringOrigin.TASK, 0),
     ]
 
 

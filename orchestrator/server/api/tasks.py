@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from agents import MessageId, UserMessage, well_formed
 from delegation import Receipt, SessionRecord, TaskId
+from delegation.events import SteeringOrigin
 from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.read_api import FoundSession
@@ -105,7 +106,11 @@ async def steer_task(call: ApiCall) -> Response:
         return await _send_to_session(call, session, id_, wanted.text)
     house = call.server.orchestrator.services
     receipts = await house.delegator.steer(
-        {task: id_}, well_formed(wanted.text), by=BY, seconds=wanted.seconds
+        {task: id_},
+        well_formed(wanted.text),
+        by=BY,
+        origin=SteeringOrigin.OUTSIDE,
+        seconds=wanted.seconds,
     )
     return await _receipt_response(call, session, id_, receipts[task])
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from delegation import Ending, Outcome, SessionRecord
+from delegation import Cause, Ending, Outcome, SessionRecord
 from orchestrator.server.session_status import failure_reason
 from orchestrator.server.transport.errors import HttpError
 
@@ -15,7 +15,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "quota": "insufficient_quota",
     "context": "invalid_request_error",
 }
-_NOTHING: Final = Outcome(Ending.CANCELLED, error="it was stopped")
+_NOTHING: Final = Outcome(Ending.CANCELLED, error="it was stopped", cause=Cause.ASKED)
 
 
 def session_error(session: SessionRecord) -> HttpError | None:
