@@ -228,8 +228,8 @@ def test_a_message_without_a_name_is_named_by_its_place() -> None:
 
 def test_a_newer_version_is_not_guessed_at() -> None:
     """The same words may mean something else by then."""
-    with pytest.raises(UnreadableFactError, match="'JournalOpened' in version 3"):
-        decode(replace(encode(FACT), version=3))
+    with pytest.raises(UnreadableFactError, match="'JournalOpened' in version 4"):
+        decode(replace(encode(FACT), version=4))
 
 
 def test_an_unknown_kind_is_not_skipped() -> None:

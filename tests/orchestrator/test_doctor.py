@@ -170,7 +170,7 @@ def test_a_file_of_the_first_version_is_healthy(
         journal,
         "DELETE FROM entries WHERE seq > 1",
         *(f"DROP TABLE {table}" for table in ("sessions", "pruned", "payloads")),
-        "DROP INDEX newer_than_2",
+        "DROP INDEX newer_than_3",
         "PRAGMA user_version = 0",
     )
     out = examined(journal, capsys, code=0)

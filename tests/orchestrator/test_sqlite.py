@@ -138,7 +138,7 @@ async def test_a_newer_fact_is_refused_also_in_a_session_at_rest(
     with pytest.raises(JournalError, match="'TurnEnded' in version 99: it was written"):
         await read_sqlite_journal(path)
     plan = ask(path, "EXPLAIN QUERY PLAN SELECT 1 FROM entries WHERE version > 3")
-    assert "newer_than_2" in str(plan)
+    assert "newer_than_3" in str(plan)
     assert run.output == "merged"
 
 
