@@ -168,9 +168,7 @@ class RecordedAgentRegistry(AgentRegistry):
             return ToolResult(answer.text, notices)
         if answer.refused_by is RefusedBy.UNKNOWN_TOOL:
             raise ToolError(f"there is a tool {tool.name!r} now", consumes=notices)
-        raise ToolError(
-            answer.text, consumes=notices, refused_by=answer.refused_by
-        )
+        raise ToolError(answer.text, consumes=notices, refused_by=answer.refused_by)
 
     def _command_notices(self, task: TaskRecord, call: ToolCall) -> Sequence[int]:
         """Return the notices of commands that an answer consumed."""
