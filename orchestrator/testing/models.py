@@ -145,9 +145,12 @@ class CountingModel(_Wrapper):
         self.most_at_once = 0
         self.called_at: list[float] = []
         """When each call came, in seconds of trio's clock."""
+        self.goals: list[str] = []
+        """The first message of each call: the goal of its task."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         self.called_at.append(trio.current_time())
+        self.goals.append(request.transcript[0].text if request.transcript else "")
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
         self._note_call()

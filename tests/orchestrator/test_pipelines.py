@@ -1,8 +1,7 @@
 """Functions that are agents: what they delegate are their children."""
 
-from typing import Any
-
 import re
+from typing import Any
 
 import attrs
 import pytest

@@ -18,24 +18,20 @@ from delegation.events import (
     TaskSettled,
 )
 from orchestrator import MemoryJournal, open_orchestrator
-from tests.kit import facts, hand_on
+from tests.kit import editor, facts, hand_on, last_text, statuses, worker_on
 from tests.orchestrator.slots_kit import (
-    Gauge,
-    editor,
-    gauged,
+    counting,
     goals,
     going_on,
-    last_text,
     paths,
-    run,
-    statuses,
+    run_under,
 )
 
 
 async def test_a_queued_task_that_is_cancelled_settles_at_once_and_never_runs() -> None:
-    gauge = Gauge(100)
+    counter = counting(100)
     lead = editor(
-        hand_on(*goals(3), background=False), last_text, delegates=[gauged(gauge)]
+        hand_on(*goals(3), background=False), last_text, delegates=[worker_on(counter)]
     )
     rules = Rules(live_children=1)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
@@ -60,11 +56,11 @@ async def test_a_queued_task_that_is_cancelled_settles_at_once_and_never_runs() 
 
     results = json.loads(outputs[0])["results"]
     assert [one["status"] for one in results] == ["succeeded", "cancelled", "succeeded"]
-    assert gauge.goals == ["part 1", "part 3"]
+    assert counter.goals == ["part 1", "part 3"]
 
 
 async def test_a_queued_task_in_the_background_is_cancelled_alike_and_told() -> None:
-    gauge = Gauge(100)
+    counter = counting(100)
     told: list[str] = []
 
     def hear(transcript: Transcript) -> str:
@@ -72,7 +68,7 @@ async def test_a_queued_task_in_the_background_is_cancelled_alike_and_told() -> 
         return "heard"
 
     model = ScriptedModel([hand_on(*goals(3), background=True), "ok", *[hear] * 9])
-    lead = Agent("lead", model=model, delegates=[gauged(gauge)])
+    lead = Agent("lead", model=model, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(detached=1)) as orchestrator:
         async with orchestrator.open_session(lead) as session:
             await session.ask("go")
@@ -86,11 +82,11 @@ async def test_a_queued_task_in_the_background_is_cancelled_alike_and_told() -> 
             assert trio.current_time() == pytest.approx(10)
             await session.wait_idle()
 
-    assert gauge.goals == ["part 1", "part 3"]
+    assert counter.goals == ["part 1", "part 3"]
 
 
 async def test_a_model_can_cancel_what_waits_in_line() -> None:
-    gauge = Gauge(100)
+    counter = counting(100)
     read: list[Any] = []
 
     def cancel_the_last(transcript: Transcript) -> ToolCall:
@@ -105,7 +101,7 @@ async def test_a_model_can_cancel_what_waits_in_line() -> None:
     model = ScriptedModel(
         [hand_on(*goals(2), background=True), cancel_the_last, note, *["news"] * 9]
     )
-    lead = Agent("lead", model=model, delegates=[gauged(gauge)])
+    lead = Agent("lead", model=model, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(detached=1)) as orchestrator:
         async with orchestrator.open_session(lead) as session:
             await session.ask("go")
@@ -113,15 +109,15 @@ async def test_a_model_can_cancel_what_waits_in_line() -> None:
             await session.wait_idle()
 
     assert [one["status"] for one in read[0]["results"]] == ["cancelled"]
-    assert gauge.goals == ["part 1"]
+    assert counter.goals == ["part 1"]
 
 
 async def test_cancelling_a_parent_ends_what_it_has_in_line() -> None:
-    gauge = Gauge(100)
+    counter = counting(100)
     middle = Agent(
         "middle",
         model=going_on(hand_on(*goals(5)), then="up"),
-        delegates=[gauged(gauge)],
+        delegates=[worker_on(counter)],
     )
     lead = editor(hand_on("a", "b"), "end", delegates=[middle])
     rules = Rules(live_children=2, live_tasks=2)
@@ -143,11 +139,11 @@ async def test_cancelling_a_parent_ends_what_it_has_in_line() -> None:
 
     # Its place went to the other, who had five to do.
     assert tree.counts() == {"succeeded": 1 + 1 + 5, "cancelled": 6}
-    assert gauge.peak == 2
+    assert counter.most_at_once == 2
 
 
 async def test_cancelling_a_session_with_its_tree_ends_what_waits_in_line() -> None:
-    gauge = Gauge(100)
+    counter = counting(100)
     model = ScriptedModel(
         [
             hand_on(*goals(4), background=True),
@@ -155,7 +151,7 @@ async def test_cancelling_a_session_with_its_tree_ends_what_waits_in_line() -> N
             *["news"] * 9,
         ]
     )
-    lead = Agent("lead", model=model, delegates=[gauged(gauge)])
+    lead = Agent("lead", model=model, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(live_tasks=2)) as orchestrator:
         async with orchestrator.open_session(lead) as session:
             async with trio.open_nursery() as nursery:
@@ -169,43 +165,43 @@ async def test_cancelling_a_session_with_its_tree_ends_what_waits_in_line() -> N
                 }
             await session.wait_idle()
 
-    assert len(gauge.goals) == 2
+    assert len(counter.goals) == 2
 
 
 async def test_who_runs_out_of_time_takes_along_what_waits_in_line() -> None:
-    gauge = Gauge(10)
+    counter = counting(10)
     lead = Agent(
         "editor",
         model=ScriptedModel([hand_on(*goals(4)), "never"]),
-        delegates=[gauged(gauge)],
+        delegates=[worker_on(counter)],
         limits=Limits(seconds=15),
     )
     before = trio.current_time()
 
-    finished = await run(lead, live_children=1)
+    finished = await run_under(lead, live_children=1)
 
     assert trio.current_time() - before == pytest.approx(15)
     assert finished.tree.counts() == {"timed_out": 1, "succeeded": 1, "cancelled": 3}
-    assert gauge.goals == goals(2)
+    assert counter.goals == goals(2)
 
 
 async def test_cancelling_a_run_from_outside_ends_what_waits_in_line() -> None:
-    gauge = Gauge(100)
-    lead = editor(hand_on(*goals(4)), "end", delegates=[gauged(gauge)])
+    counter = counting(100)
+    lead = editor(hand_on(*goals(4)), "end", delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(live_tasks=1)) as orchestrator:
         with trio.move_on_after(10):
             await orchestrator.run(lead, "go")
         tree = orchestrator.tree(orchestrator.runs[-1])
 
     assert tree.counts() == {"cancelled": 5}
-    assert gauge.goals == ["part 1"]
+    assert counter.goals == ["part 1"]
 
 
 @pytest.mark.parametrize("ticks", range(8))
 async def test_cancel_and_room_may_come_together(ticks: int) -> None:
     """Whoever is cancelled in the moment in which it is let in runs or does not; all ends."""
-    gauge = Gauge(10)
-    lead = editor(hand_on(*goals(4)), "end", delegates=[gauged(gauge)])
+    counter = counting(10)
+    lead = editor(hand_on(*goals(4)), "end", delegates=[worker_on(counter)])
     journal = MemoryJournal()
     rules = Rules(live_tasks=1)
     async with open_orchestrator(journal, rules=rules) as orchestrator:

@@ -16,15 +16,13 @@ from agents import (
 )
 from delegation import Rules
 from orchestrator import open_orchestrator
-from tests.kit import hand_on
+from tests.kit import editor, hand_on, worker_on
 from tests.orchestrator.slots_kit import (
-    Gauge,
     bush,
-    editor,
-    gauged,
+    counting,
     going_on,
     growing,
-    run,
+    run_under,
 )
 
 
@@ -39,41 +37,41 @@ from tests.orchestrator.slots_kit import (
 async def test_a_bush_of_five_levels_finishes_in_a_single_place(
     rules: dict[str, int],
 ) -> None:
-    gauge = Gauge(script=growing(3, 5))
+    counter = counting(script=growing(3, 5))
     root = Agent(
         "root",
         model=going_on(hand_on(*(f"/{n}" for n in range(3))), then="end"),
-        delegates=[bush(gauge)],
+        delegates=[bush(counter)],
     )
 
-    finished = await run(root, **rules)
+    finished = await run_under(root, **rules)
 
     assert finished.tree.counts() == {"succeeded": 1 + 3 + 9 + 27 + 81 + 243}
-    assert gauge.peak == rules["live_tasks"]
+    assert counter.most_at_once == rules["live_tasks"]
 
 
 async def test_a_chain_finishes_in_a_single_place() -> None:
-    gauge = Gauge(script=growing(1, 10))
+    counter = counting(script=growing(1, 10))
     root = Agent(
         "root",
         model=going_on(hand_on("/0", background=False), then="end"),
-        delegates=[bush(gauge)],
+        delegates=[bush(counter)],
     )
 
-    finished = await run(root, live_tasks=1, live_children=1, depth=10)
+    finished = await run_under(root, live_tasks=1, live_children=1, depth=10)
 
     assert finished.tree.counts() == {"succeeded": 11}
-    assert gauge.peak == 1
+    assert counter.most_at_once == 1
 
 
 async def test_bushes_in_the_background_finish_in_a_single_place() -> None:
-    gauge = Gauge(script=growing(3, 3))
+    counter = counting(script=growing(3, 3))
     lead = Agent(
         "lead",
         model=going_on(
             hand_on("/0", "/1", "/2", background=True), hand_on("/3", background=False)
         ),
-        delegates=[bush(gauge)],
+        delegates=[bush(counter)],
     )
     rules = Rules(live_tasks=1, detached=1, live_children=1)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
@@ -82,28 +80,28 @@ async def test_bushes_in_the_background_finish_in_a_single_place() -> None:
             await session.wait_idle()
 
             assert session.tree.counts() == {"succeeded": 1 + 4 * (1 + 3 + 9)}
-    assert gauge.peak == 1
+    assert counter.most_at_once == 1
 
 
 async def test_two_calls_of_one_parent_share_the_place_that_it_lends() -> None:
-    gauge = Gauge()
+    counter = counting()
     middle = Agent(
         "middle",
         model=going_on([hand_on("a"), hand_on("b"), hand_on("c")], then="up"),
-        delegates=[gauged(gauge)],
+        delegates=[worker_on(counter)],
     )
 
-    finished = await run(
+    finished = await run_under(
         editor(hand_on("x", "y"), "end", delegates=[middle]), live_tasks=1
     )
 
     assert finished.tree.counts() == {"succeeded": 1 + 2 + 6}
-    assert gauge.peak == 1
+    assert counter.most_at_once == 1
 
 
 async def test_who_fails_or_is_stopped_gives_its_place_back() -> None:
     """A place that is lost would make the rest wait for ever."""
-    gauge = Gauge(10)
+    counter = counting(10)
 
     def fail(_: Transcript) -> str:
         raise ZeroDivisionError
@@ -114,7 +112,7 @@ async def test_who_fails_or_is_stopped_gives_its_place_back() -> None:
         model=going_on(
             [hand_on("a", agent="broken"), hand_on("b", agent="worker")], then="up"
         ),
-        delegates=[broken, gauged(gauge)],
+        delegates=[broken, worker_on(counter)],
     )
     lead = editor(hand_on(*"abcd"), "end", delegates=[middle])
     rules = Rules(live_tasks=1)
@@ -128,22 +126,22 @@ async def test_who_fails_or_is_stopped_gives_its_place_back() -> None:
             await orchestrator.cancel(leaf)
 
     assert tree.counts() == {"succeeded": 1 + 4 + 3, "failed": 4, "cancelled": 1}
-    assert gauge.peak == 1
+    assert counter.most_at_once == 1
 
 
 async def test_a_place_is_free_again_however_its_task_ended() -> None:
     """Whatever was counted in was counted out: at the end there is room for two again."""
-    gauge = Gauge(10)
-    growth = Gauge(script=growing(2, 3))
+    counter = counting(10)
+    growth = counting(script=growing(2, 3))
 
     def fail(_: Transcript) -> str:
         raise ZeroDivisionError
 
     delegates = [
         Agent("broken", model=ScriptedModel.always(fail)),
-        Agent("late", model=Gauge(100), limits=Limits(seconds=5)),
+        Agent("late", model=counting(100), limits=Limits(seconds=5)),
         bush(growth),
-        gauged(gauge),
+        worker_on(counter),
     ]
     model = going_on(
         [
@@ -175,5 +173,5 @@ async def test_a_place_is_free_again_however_its_task_ended() -> None:
             await session.ask("again")
 
             assert trio.current_time() - before == pytest.approx(10)
-    assert growth.peak <= 2
-    assert gauge.peak == 2
+    assert growth.most_at_once <= 2
+    assert counter.most_at_once == 2

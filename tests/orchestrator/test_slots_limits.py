@@ -15,73 +15,75 @@ from agents.models.wrappers.rate_limit import Limiter, limited
 from delegation import Rules
 from orchestrator import open_orchestrator
 from tests.fake_provider import Say, open_provider
-from tests.kit import hand_on
+from tests.kit import editor, hand_on, worker_on
 from tests.orchestrator.slots_kit import (
-    Gauge,
-    editor,
-    gauged,
+    counting,
     goals,
     going_on,
     growing,
-    run,
+    run_under,
 )
 
 
 async def test_of_one_parent_no_more_children_run_at_once_than_the_rules_say() -> None:
-    gauge = Gauge(10)
+    counter = counting(10)
     before = trio.current_time()
 
-    finished = await run(
-        editor(hand_on(*goals(7), background=False), "end", delegates=[gauged(gauge)]),
+    finished = await run_under(
+        editor(
+            hand_on(*goals(7), background=False), "end", delegates=[worker_on(counter)]
+        ),
         live_children=3,
     )
 
     assert finished.tree.counts() == {"succeeded": 8}
-    assert gauge.peak == 3
-    assert sorted(gauge.goals) == goals(7)
+    assert counter.most_at_once == 3
+    assert sorted(counter.goals) == goals(7)
     assert trio.current_time() - before == pytest.approx(30)
 
 
 async def test_each_parent_has_its_own_live_children() -> None:
     """A limit of a parent is not one of the tree: two parents have twice as many."""
-    gauge = Gauge(10)
+    counter = counting(10)
     middle = Agent(
         "middle",
         model=going_on(hand_on(*goals(4)), then="up"),
-        delegates=[gauged(gauge)],
+        delegates=[worker_on(counter)],
     )
 
-    await run(editor(hand_on("a", "b"), "end", delegates=[middle]), live_children=2)
+    await run_under(
+        editor(hand_on("a", "b"), "end", delegates=[middle]), live_children=2
+    )
 
-    assert gauge.peak == 4
+    assert counter.most_at_once == 4
 
 
 async def test_of_one_tree_no_more_tasks_work_at_once_than_the_rules_say() -> None:
-    gauge = Gauge(10)
+    counter = counting(10)
 
     def split(transcript: Transcript) -> Any:
         return "up" if len(transcript) > 1 else hand_on(*goals(3))
 
-    # All children ask the same gauge, those who have children of their own, too.
-    asking = Gauge(1, script=split)
-    middle = Agent("middle", model=asking, delegates=[gauged(gauge)])
-    finished = await run(
+    # All children ask the same counter, those who have children of their own, too.
+    asking = counting(1, script=split)
+    middle = Agent("middle", model=asking, delegates=[worker_on(counter)])
+    finished = await run_under(
         editor(hand_on(*"abcde"), "end", delegates=[middle]), live_tasks=4
     )
 
     assert finished.tree.counts() == {"succeeded": 1 + 5 + 15}
-    assert gauge.peak <= 4
-    assert asking.peak <= 4
+    assert counter.most_at_once <= 4
+    assert asking.most_at_once <= 4
 
 
 async def test_no_more_tasks_of_a_session_run_in_the_background_than_the_rules_say() -> (
     None
 ):
-    gauge = Gauge(10)
+    counter = counting(10)
     agent = Agent(
         "lead",
         model=going_on(hand_on(*goals(6), background=True)),
-        delegates=[gauged(gauge)],
+        delegates=[worker_on(counter)],
     )
     async with open_orchestrator(":memory:", rules=Rules(detached=2)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -90,14 +92,14 @@ async def test_no_more_tasks_of_a_session_run_in_the_background_than_the_rules_s
             assert trio.current_time() == before  # nobody waits for room
             await session.wait_idle()
 
-    assert gauge.peak == 2
-    assert sorted(gauge.goals) == goals(6)
+    assert counter.most_at_once == 2
+    assert sorted(counter.goals) == goals(6)
     assert trio.current_time() - before == pytest.approx(30)
 
 
 async def test_what_waits_within_a_call_does_not_count_as_background() -> None:
     """Each limit is its own number."""
-    apart, within = Gauge(10), Gauge(10)
+    apart, within = counting(10), counting(10)
     model = going_on(
         [
             hand_on(*goals(3), agent="apart", background=True),
@@ -107,27 +109,27 @@ async def test_what_waits_within_a_call_does_not_count_as_background() -> None:
     agent = Agent(
         "lead",
         model=model,
-        delegates=[gauged(apart, "apart"), gauged(within, "within")],
+        delegates=[worker_on(apart, "apart"), worker_on(within, "within")],
     )
     async with open_orchestrator(":memory:", rules=Rules(detached=1)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
             await session.wait_idle()
 
-    assert (apart.peak, within.peak) == (1, 3)
+    assert (apart.most_at_once, within.most_at_once) == (1, 3)
 
 
 async def test_no_limit_is_no_limit() -> None:
-    gauge = Gauge(10)
+    counter = counting(10)
 
-    await run(
-        editor(hand_on(*goals(50)), "end", delegates=[gauged(gauge)]),
+    await run_under(
+        editor(hand_on(*goals(50)), "end", delegates=[worker_on(counter)]),
         live_children=None,
         live_tasks=None,
         detached=None,
     )
 
-    assert gauge.peak == 50
+    assert counter.most_at_once == 50
 
 
 async def test_tools_of_children_are_within_the_limits_too() -> None:
@@ -144,24 +146,24 @@ async def test_tools_of_children_are_within_the_limits_too() -> None:
         return "worked"
 
     busy = Agent("busy", model=going_on(ToolCall("work"), then="done"), tools=[work])
-    await run(editor(hand_on(*goals(9)), "end", delegates=[busy]), live_tasks=2)
+    await run_under(editor(hand_on(*goals(9)), "end", delegates=[busy]), live_tasks=2)
 
     assert peak == 2
 
 
 async def test_live_calls_of_a_model_are_limited_across_a_whole_tree() -> None:
-    gauge = Gauge(script=growing(3, 3))
-    model = limited(gauge, Limiter(in_flight=2))
+    counter = counting(script=growing(3, 3))
+    model = limited(counter, Limiter(in_flight=2))
     root = Agent(
         "root",
         model=going_on(hand_on("/0", "/1", "/2"), then="end"),
         delegates=[Agent("bush", model=model, copies=True)],
     )
 
-    finished = await run(root)
+    finished = await run_under(root)
 
     assert finished.tree.counts() == {"succeeded": 1 + 3 + 9 + 27}
-    assert gauge.peak == 2
+    assert counter.most_at_once == 2
 
 
 @pytest.mark.realtime
@@ -199,8 +201,8 @@ async def test_live_calls_of_a_provider_are_limited_by_its_name() -> None:
 async def test_a_model_with_no_live_calls_at_all_fails_its_task_and_nobody_waits() -> (
     None
 ):
-    closed = Agent("worker", model=limited(Gauge(), Limiter(in_flight=0)))
+    closed = Agent("worker", model=limited(counting(), Limiter(in_flight=0)))
 
-    finished = await run(editor(hand_on("a"), "end", delegates=[closed]))
+    finished = await run_under(editor(hand_on("a"), "end", delegates=[closed]))
 
     assert finished.tree.counts() == {"succeeded": 1, "failed": 1}

@@ -17,16 +17,14 @@ from agents import (
 )
 from delegation import Rules
 from orchestrator import open_orchestrator
-from tests.kit import hand_on, worker
+from orchestrator.testing import CountingModel
+from tests.kit import editor, hand_on, last_text, worker, worker_on
 from tests.orchestrator.slots_kit import (
     LIST,
-    Gauge,
-    editor,
-    gauged,
+    counting,
     goals,
     going_on,
-    last_text,
-    run,
+    run_under,
 )
 
 ANY = ToolCall("task", {"action": "wait", "mode": "any"})
@@ -41,28 +39,28 @@ async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_o
         read.append(last_text(transcript))
         return hand_on(*goals(2))
 
-    gauge = Gauge()
-    agent = editor(hand_on(*goals(3)), fewer, "end", delegates=[gauged(gauge)])
+    counter = counting()
+    agent = editor(hand_on(*goals(3)), fewer, "end", delegates=[worker_on(counter)])
 
-    finished = await run(agent, live_children=2, queue=0)
+    finished = await run_under(agent, live_children=2, queue=0)
 
     assert "there is no room" in read[0]
     assert "none was started" in read[0]
     assert finished.output == "end"
     assert finished.tree.counts() == {"succeeded": 3}
-    assert sorted(gauge.goals) == goals(2)
+    assert sorted(counter.goals) == goals(2)
 
 
 async def test_a_queue_holds_so_many_and_no_more() -> None:
-    gauge = Gauge()
+    counter = counting()
     agent = editor(
-        hand_on(*goals(5)), hand_on(*goals(4)), "end", delegates=[gauged(gauge)]
+        hand_on(*goals(5)), hand_on(*goals(4)), "end", delegates=[worker_on(counter)]
     )
 
-    finished = await run(agent, live_tasks=1, queue=3)
+    finished = await run_under(agent, live_tasks=1, queue=3)
 
     assert finished.tree.counts() == {"succeeded": 5}
-    assert gauge.peak == 1
+    assert counter.most_at_once == 1
 
 
 async def test_of_racing_calls_exactly_those_are_refused_for_which_there_is_no_room() -> (
@@ -75,14 +73,14 @@ async def test_of_racing_calls_exactly_those_are_refused_for_which_there_is_no_r
         answers.extend(m for m in transcript if isinstance(m, ToolMessage))
         return "end"
 
-    gauge = Gauge()
-    finished = await run(
-        editor(calls, count, delegates=[gauged(gauge)]), live_children=3, queue=0
+    counter = counting()
+    finished = await run_under(
+        editor(calls, count, delegates=[worker_on(counter)]), live_children=3, queue=0
     )
 
     assert Counter(answer.failed for answer in answers) == {True: 7, False: 3}
     assert finished.tree.counts() == {"succeeded": 4}
-    assert gauge.peak == 3
+    assert counter.most_at_once == 3
 
 
 async def test_racing_calls_in_the_background_are_refused_alike() -> None:
@@ -93,11 +91,11 @@ async def test_racing_calls_in_the_background_are_refused_alike() -> None:
         answers[:] = [m for m in transcript if isinstance(m, ToolMessage)]
         return "end"
 
-    gauge = Gauge()
+    counter = counting()
     agent = Agent(
         "lead",
         model=ScriptedModel([calls, *[count] * 10]),
-        delegates=[gauged(gauge)],
+        delegates=[worker_on(counter)],
     )
     rules = Rules(detached=4, queue=2)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
@@ -106,28 +104,30 @@ async def test_racing_calls_in_the_background_are_refused_alike() -> None:
             await session.wait_idle()
 
     assert Counter(answer.failed for answer in answers) == {True: 4, False: 6}
-    assert gauge.peak == 4
-    assert len(gauge.goals) == 6
+    assert counter.most_at_once == 4
+    assert len(counter.goals) == 6
 
 
 async def test_racing_calls_never_pass_a_limit() -> None:
     """Thirty tasks of ten calls in one answer, and every one of them runs."""
-    gauge = Gauge()
+    counter = counting()
     calls = [hand_on(*goals(3, 3 * call), background=False) for call in range(10)]
 
-    finished = await run(editor(calls, "end", delegates=[gauged(gauge)]), live_tasks=4)
+    finished = await run_under(
+        editor(calls, "end", delegates=[worker_on(counter)]), live_tasks=4
+    )
 
     assert finished.tree.counts() == {"succeeded": 31}
-    assert gauge.peak == 4
-    assert sorted(gauge.goals) == sorted(goals(30, 0))
+    assert counter.most_at_once == 4
+    assert sorted(counter.goals) == sorted(goals(30, 0))
 
 
 async def test_racing_sessions_have_their_own_room_each() -> None:
-    gauges = [Gauge() for _ in range(5)]
+    counters = [counting() for _ in range(5)]
     rules = Rules(live_tasks=3, detached=2)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
 
-        async def talk(gauge: Gauge) -> None:
+        async def talk(counter: CountingModel) -> None:
             model = going_on(
                 [
                     hand_on(*goals(4), background=True),
@@ -135,17 +135,17 @@ async def test_racing_sessions_have_their_own_room_each() -> None:
                     hand_on(*goals(4, 9), background=True),
                 ]
             )
-            agent = Agent("lead", model=model, delegates=[gauged(gauge)])
+            agent = Agent("lead", model=model, delegates=[worker_on(counter)])
             async with orchestrator.open_session(agent) as session:
                 await session.ask("go")
                 await session.wait_idle()
 
         async with trio.open_nursery() as nursery:
-            for gauge in gauges:
-                nursery.start_soon(talk, gauge)
+            for counter in counters:
+                nursery.start_soon(talk, counter)
 
-    assert {gauge.peak for gauge in gauges} == {3}
-    assert all(sorted(gauge.goals) == sorted(goals(12)) for gauge in gauges)
+    assert {counter.most_at_once for counter in counters} == {3}
+    assert all(sorted(counter.goals) == sorted(goals(12)) for counter in counters)
 
 
 async def test_parents_take_turns() -> None:
@@ -171,7 +171,7 @@ async def test_parents_take_turns() -> None:
 
     greedy, modest = parent("g", 0, 20), parent("m", 0.5, 8)
     calls = [hand_on("x", agent="g"), hand_on("y", agent="m")]
-    await run(editor(calls, "end", delegates=[greedy, modest]), live_tasks=4)
+    await run_under(editor(calls, "end", delegates=[greedy, modest]), live_tasks=4)
 
     # Each holds its own place; of the other two, each gets every second one.
     modest_is_done = max(place for place, name in enumerate(started) if name == "m")
@@ -183,19 +183,19 @@ async def test_parents_take_turns() -> None:
 async def test_what_is_waited_for_takes_turns_with_what_runs_in_the_background() -> (
     None
 ):
-    gauge = Gauge()
+    counter = counting()
     model = going_on(
         hand_on(*goals(8), background=True), hand_on("now", background=False)
     )
-    agent = Agent("lead", model=model, delegates=[gauged(gauge)])
+    agent = Agent("lead", model=model, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(live_tasks=1)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
-            assert gauge.goals.index("now") <= 2
+            assert counter.goals.index("now") <= 2
             await session.wait_idle()
 
-    assert gauge.peak == 1
-    assert len(gauge.goals) == 9
+    assert counter.most_at_once == 1
+    assert len(counter.goals) == 9
 
 
 async def test_a_receipt_shows_the_position_and_a_list_shows_it_shrink() -> None:
@@ -242,7 +242,7 @@ async def test_a_receipt_shows_the_position_and_a_list_shows_it_shrink() -> None
 
 async def test_positions_come_true_between_two_lines() -> None:
     """Who is shown a position starts after just so many others."""
-    gauge = Gauge(10)
+    counter = counting(10)
     look = ToolCall("task", {"action": "wait", "seconds": 1})
     answers: list[Any] = []
 
@@ -262,7 +262,7 @@ async def test_positions_come_true_between_two_lines() -> None:
             *["news"] * 9,
         ]
     )
-    lead = Agent("lead", model=model, delegates=[gauged(gauge)])
+    lead = Agent("lead", model=model, delegates=[worker_on(counter)])
     async with open_orchestrator(":memory:", rules=Rules(live_tasks=1)) as orchestrator:
         async with orchestrator.open_session(lead) as session:
             await session.ask("go")
@@ -276,4 +276,4 @@ async def test_positions_come_true_between_two_lines() -> None:
     }
     assert positions == {"part 2": 1, "part 3": 3, "part 4": 5}
     for goal, position in positions.items():
-        assert gauge.goals[position] == goal
+        assert counter.goals[position] == goal

@@ -11,6 +11,7 @@ import trio.testing
 
 from agents import (
     Agent,
+    Model,
     ScriptedModel,
     ToolMessage,
     Transcript,
@@ -25,30 +26,28 @@ from delegation.events import (
 )
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
-from tests.kit import facts, hand_on, worker
+from orchestrator.testing import CountingModel, GatedModel
+from tests.kit import facts, hand_on, statuses, worker, worker_on
 from tests.orchestrator.slots_kit import (
     LIST,
-    Gated,
-    Gauge,
-    gauged,
+    counting,
     goals,
     going_on,
-    statuses,
 )
 
 
-def in_line(model: Gated, count: int = 5) -> Agent:
+def in_line(model: Model, count: int = 5) -> Agent:
     return Agent(
         "lead",
         model=going_on(hand_on(*goals(count), background=True)),
-        delegates=[gauged(model)],
+        delegates=[worker_on(model)],
     )
 
 
-async def crash_when_one_runs(path: Path, agent: Agent, rules: Rules) -> SessionId:
+async def crash_when_one_runs(path: Path, count: int, rules: Rules) -> SessionId:
     """Ask for tasks, and close everything while the first of them runs."""
-    delegate = agent.delegates[0].model
-    assert isinstance(delegate, Gated)
+    model = GatedModel()
+    agent = in_line(model, count)
     scope = trio.CancelScope()
     ids: list[SessionId] = []
     with scope:
@@ -56,7 +55,7 @@ async def crash_when_one_runs(path: Path, agent: Agent, rules: Rules) -> Session
             async with orchestrator.open_session(agent) as session:
                 ids.append(session.id)
                 await session.ask("go")
-                await delegate.asked.wait()
+                await model.wait_called()
                 scope.cancel()
                 await trio.sleep_forever()
     return ids[0]
@@ -66,9 +65,8 @@ async def crash_when_one_runs(path: Path, agent: Agent, rules: Rules) -> Session
 async def test_queued_tasks_survive_a_crash_and_run_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     rules = Rules(detached=1)
-    session_id = await crash_when_one_runs(path, in_line(Gated()), rules)
-    model = Gated()
-    model.gate.set()
+    session_id = await crash_when_one_runs(path, 5, rules)
+    model = CountingModel()
     async with open_orchestrator(path, rules=rules) as orchestrator:
         async with orchestrator.open_session(
             in_line(model), session=session_id
@@ -77,8 +75,8 @@ async def test_queued_tasks_survive_a_crash_and_run_once(tmp_path: Path) -> None
             tree = session.tree
 
     assert tree.counts() == {"succeeded": 6}
-    assert model.answered == goals(5)
-    assert model.peak == 1
+    assert model.goals == goals(5)
+    assert model.most_at_once == 1
     entries = await read_sqlite_journal(path)
     settled = Counter(fact.task for fact in facts(entries, TaskSettled))
     assert set(settled.values()) == {1}
@@ -90,9 +88,8 @@ async def test_queued_tasks_survive_a_crash_and_run_once(tmp_path: Path) -> None
 @pytest.mark.realtime
 async def test_a_restart_under_tighter_rules_keeps_what_waits(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    session_id = await crash_when_one_runs(path, in_line(Gated(), 9), Rules(detached=4))
-    model = Gated()
-    model.gate.set()
+    session_id = await crash_when_one_runs(path, 9, Rules(detached=4))
+    model = CountingModel()
     tighter = Rules(
         detached=1, live_tasks=1, live_children=1, queue=0, children_per_call=1, depth=1
     )
@@ -104,26 +101,26 @@ async def test_a_restart_under_tighter_rules_keeps_what_waits(tmp_path: Path) ->
             tree = session.tree
 
     assert tree.counts() == {"succeeded": 10}
-    assert sorted(model.answered) == goals(9)
-    assert model.peak == 1
+    assert sorted(model.goals) == goals(9)
+    assert model.most_at_once == 1
 
 
 @pytest.mark.realtime
 async def test_a_restart_under_wider_rules_lets_all_in(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    session_id = await crash_when_one_runs(path, in_line(Gated()), Rules(detached=1))
-    model = Gated()
+    session_id = await crash_when_one_runs(path, 5, Rules(detached=1))
+    gate = GatedModel()
+    model = CountingModel(gate)
     async with open_orchestrator(path) as orchestrator:
         async with orchestrator.open_session(
             in_line(model), session=session_id
         ) as session:
-            await model.asked.wait()
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            model.gate.set()
+            await gate.wait_called(5)
+            gate.release()
             await session.wait_idle()
 
-    assert model.peak == 5
-    assert sorted(model.answered) == goals(5)
+    assert model.most_at_once == 5
+    assert sorted(model.goals) == goals(5)
 
 
 @pytest.mark.parametrize("none", ["detached", "live_tasks", "live_children"])
@@ -131,20 +128,20 @@ async def test_a_restart_under_rules_that_allow_nothing_keeps_tasks_for_the_next
     none: str,
 ) -> None:
     journal = MemoryJournal()
-    model = Gated()
+    gate = GatedModel()
     with trio.move_on_after(10):
         async with open_orchestrator(journal, rules=Rules(detached=1)) as orchestrator:
-            async with orchestrator.open_session(in_line(model)) as session:
+            async with orchestrator.open_session(in_line(gate)) as session:
                 await session.ask("go")
                 await trio.sleep_forever()
     closed: dict[str, Any] = {none: 0}
+    model = CountingModel()
     async with open_orchestrator(journal, rules=Rules(**closed)) as orchestrator:
         async with orchestrator.open_session(
             in_line(model), session=session.id
         ) as session:
-            model.gate.set()
             await trio.testing.wait_all_tasks_blocked()
-            assert model.answered == []
+            assert model.goals == []
             assert "succeeded" not in set(statuses(session.tree).values())
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(
@@ -152,7 +149,7 @@ async def test_a_restart_under_rules_that_allow_nothing_keeps_tasks_for_the_next
         ) as session:
             await session.wait_idle()
 
-    assert sorted(model.answered) == goals(5)
+    assert sorted(model.goals) == goals(5)
 
 
 async def interrupted_in_line(journal: MemoryJournal, rules: Rules) -> SessionId:
@@ -207,9 +204,9 @@ async def test_a_session_opened_again_and_again_waits_in_line_once() -> None:
         is_asked = last.text == "once more"
         return hand_on(*goals(4), background=True) if is_asked else "news"
 
-    gauge = Gauge()
+    counter = counting()
     agent = Agent(
-        "lead", model=ScriptedModel.always(once_more), delegates=[gauged(gauge)]
+        "lead", model=ScriptedModel.always(once_more), delegates=[worker_on(counter)]
     )
     async with open_orchestrator(journal, rules=rules) as orchestrator:
         for _ in range(3):
@@ -221,8 +218,8 @@ async def test_a_session_opened_again_and_again_waits_in_line_once() -> None:
             await session.wait_idle()
 
     assert reply.text.startswith('{"status":"dispatched"')
-    assert gauge.peak == 1
-    assert len(gauge.goals) == 8
+    assert counter.most_at_once == 1
+    assert len(counter.goals) == 8
 
 
 async def joined_under_other_rules(length: int, before: Rules, after: Rules) -> Tree:

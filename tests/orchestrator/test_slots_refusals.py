@@ -16,15 +16,12 @@ from agents import (
 )
 from delegation import Rules
 from orchestrator import open_orchestrator
-from tests.kit import hand_on, worker
+from tests.kit import editor, hand_on, last_text, worker, worker_on
 from tests.orchestrator.slots_kit import (
-    Gauge,
-    editor,
-    gauged,
+    counting,
     goals,
-    last_text,
     paths,
-    run,
+    run_under,
 )
 
 
@@ -46,20 +43,20 @@ async def test_none_at_all_is_honoured_and_the_model_goes_on(
         read.append(last_text(transcript))
         return "did it myself"
 
-    gauge = Gauge()
-    finished = await run(
-        editor(hand_on("part"), alone, delegates=[gauged(gauge)]), **rules
+    counter = counting()
+    finished = await run_under(
+        editor(hand_on("part"), alone, delegates=[worker_on(counter)]), **rules
     )
 
     assert finished.output == "did it myself"
     assert why in read[0]
-    assert (gauge.goals, len(finished.tree)) == ([], 1)
+    assert (counter.goals, len(finished.tree)) == ([], 1)
 
 
 async def test_nothing_in_the_background_means_within_the_call_with_a_note() -> None:
-    gauge = Gauge(10)
+    counter = counting(10)
     agent = editor(
-        hand_on("part", background=True), last_text, delegates=[gauged(gauge)]
+        hand_on("part", background=True), last_text, delegates=[worker_on(counter)]
     )
     async with open_orchestrator(":memory:", rules=Rules(detached=0)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -72,21 +69,21 @@ async def test_nothing_in_the_background_means_within_the_call_with_a_note() -> 
 
 async def test_too_many_in_one_call_are_refused_as_a_whole() -> None:
     """Never truncated in silence."""
-    gauge = Gauge()
+    counter = counting()
     read: list[str] = []
 
     def again(transcript: Transcript) -> ToolCall:
         read.append(last_text(transcript))
         return hand_on(*goals(3))
 
-    agent = editor(hand_on(*goals(4)), again, "end", delegates=[gauged(gauge)])
-    finished = await run(agent, children_per_call=3)
+    agent = editor(hand_on(*goals(4)), again, "end", delegates=[worker_on(counter)])
+    finished = await run_under(agent, children_per_call=3)
 
     assert read == [
         "one call may ask for 3 tasks at most, and this one asks for 4; none was started"
     ]
     assert finished.tree.counts() == {"succeeded": 4}
-    assert sorted(gauge.goals) == goals(3)
+    assert sorted(counter.goals) == goals(3)
 
 
 async def test_the_deepest_level_is_refused_and_the_one_above_is_not() -> None:
@@ -100,7 +97,7 @@ async def test_the_deepest_level_is_refused_and_the_one_above_is_not() -> None:
         return "up"
 
     digger = Agent("digger", model=ScriptedModel.always(dig), copies=True)
-    finished = await run(digger, depth=3)
+    finished = await run_under(digger, depth=3)
 
     assert len(read) == 1
     assert "3 levels deep" in read[0]
@@ -121,7 +118,7 @@ async def test_the_tool_shows_the_limits_that_hold() -> None:
         model=Reading([hand_on("a", background=False), "x"]),
         delegates=[below],
     )
-    await run(
+    await run_under(
         agent, depth=4, children_per_call=9, live_children=5, live_tasks=6, detached=7
     )
 
