@@ -1,15 +1,27 @@
 """Agents, runs and reads of transcripts that many tests share."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from agents import Agent, Model, ScriptedModel, ToolMessage, Transcript
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    Model,
+    ModelRequest,
+    ScriptedModel,
+    ToolMessage,
+    Transcript,
+    Usage,
+)
 from delegation import Tree
 from orchestrator import Run, open_orchestrator
 from orchestrator.testing import facts, hand_on
 
 __all__ = [
+    "FunctionModel",
     "dispatched",
     "editor",
     "facts",
@@ -50,9 +62,11 @@ def last_text(transcript: Transcript) -> str:
 
 
 def tool_answers(transcript: Transcript) -> list[Any]:
-    """Return the answers of tools, read as JSON; refusals are their plain texts."""
+    """Return the answers of tools: documents are read as JSON, others are plain texts."""
     return [
-        message.text if message.failed else json.loads(message.text)
+        json.loads(message.text)
+        if not message.failed and message.text.startswith("{")
+        else message.text
         for message in transcript
         if isinstance(message, ToolMessage)
     ]
@@ -71,3 +85,20 @@ def dispatched(transcript: Transcript) -> list[str]:
 def statuses(tree: Tree) -> dict[str, str]:
     """Return the status of each task by its path."""
     return {tree[task]["path"]: tree[task]["status"] for task in tree.graph}
+
+
+class FunctionModel:
+    """A model that is one function of the request, for what no shipped fake does."""
+
+    def __init__(
+        self, function: Callable[[ModelRequest], Awaitable[str | AssistantMessage]]
+    ) -> None:
+        self.name = getattr(function, "__name__", "function")
+        self._function = function
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        answer = await self._function(request)
+        if isinstance(answer, str):
+            return AssistantMessage(answer, usage=Usage(calls=1), model=self.name)
+        return answer

@@ -1,6 +1,5 @@
 """A lead that calls the tool `task`, and what a test reads of it."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +8,8 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
     ModelRequest,
-    ScriptedModel,
     ToolCall,
-    ToolMessage,
     Transcript,
     UserMessage,
 )
@@ -31,7 +27,8 @@ from orchestrator import (
     Session,
     open_orchestrator,
 )
-from tests.kit import facts, hand_on
+from orchestrator.testing import SpyModel
+from tests.kit import FunctionModel, dispatched, facts, hand_on, tool_answers
 
 
 def control(action: str, *ids: str, **more: Any) -> ToolCall:
@@ -40,47 +37,39 @@ def control(action: str, *ids: str, **more: Any) -> ToolCall:
     return ToolCall("task", {"action": action, **named, **more})
 
 
-def answers(transcript: Transcript) -> list[Any]:
-    """Return what tools have answered; what they refused as plain text."""
-    return [
-        said.text if said.failed else json.loads(said.text)
-        for said in transcript
-        if isinstance(said, ToolMessage)
-    ]
-
-
-def dispatched(transcript: Transcript) -> list[str]:
-    """Return the ids of all tasks that were handed on in the background."""
-    return [
-        task["task_id"]
-        for answer in answers(transcript)
-        if isinstance(answer, dict) and answer.get("status") == "dispatched"
-        for task in answer["tasks"]
-    ]
-
-
-class Lead:
-    """A model that plays a script of functions, and remembers what it has read."""
-
-    name = "lead"
+class Lead(SpyModel):
+    """Follows a script of steps, and shows what it has read by its last call."""
 
     def __init__(self, *steps: Any) -> None:
-        self._model = ScriptedModel([*steps, *["end"] * 5])
-        self.read: list[Any] = []
-        """The answers of its tools."""
-        self.told: list[str] = []
-        """What it was told by anybody but its tools."""
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        self.read = answers(request.transcript)
-        self.told = [
-            said.text for said in request.transcript if isinstance(said, UserMessage)
-        ]
-        return await self._model.answer(request)
+        super().__init__([*steps, *["end"] * 5], name="lead")
 
     @property
-    def news(self) -> list[str]:
-        return [text for text in self.told if text.startswith("A task that you")]
+    def answers(self) -> list[Any]:
+        """The answers of its tools."""
+        return tool_answers(self._transcript)
+
+    @property
+    def notices(self) -> list[str]:
+        """The notices about tasks that have settled."""
+        return [text for text in self.mail if text.startswith("A task that you")]
+
+    @property
+    def mail(self) -> list[str]:
+        """The messages that are no answers of tools."""
+        return [it.text for it in self._transcript if isinstance(it, UserMessage)]
+
+    @property
+    def receipts(self) -> list[list[str]]:
+        """The receipts of each call that steered tasks."""
+        return [
+            list(answer["receipts"].values())
+            for answer in self.answers
+            if isinstance(answer, dict) and "receipts" in answer
+        ]
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self.requests[-1].transcript if self.requests else ()
 
 
 def on_each(action: str, **more: Any) -> Any:
@@ -93,17 +82,15 @@ def on_the(number: int, action: str, **more: Any) -> Any:
     return lambda transcript: control(action, dispatched(transcript)[number], **more)
 
 
-def paused(name: str, *pauses: float, says: str = "done") -> Agent:
-    """Return an agent that takes its time, the longer the later its goal comes."""
+def sleeper(name: str, *, says: str = "done") -> Agent:
+    """Return an agent whose goal is the number of seconds that it takes."""
 
-    class Slow:
-        name = "slow"
+    async def sleeps(request: ModelRequest) -> str:
+        goal = request.transcript[0].text
+        await trio.sleep(float(goal))
+        return f"{says} {goal}"
 
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.sleep(float(request.transcript[0].text))
-            return AssistantMessage(f"{says} {request.transcript[0].text}")
-
-    return Agent(name, model=Slow())
+    return Agent(name, model=FunctionModel(sleeps))
 
 
 async def hold(lead: Agent, journal: MemoryJournal | None = None) -> Session:
@@ -121,7 +108,7 @@ def background(*goals: str, agent: str = "") -> ToolCall:
     return hand_on(*goals, agent=agent, background=True)
 
 
-def told_by(entries: Sequence[Entry]) -> Counter[int]:
+def mail_read(entries: Sequence[Entry]) -> Counter[int]:
     """Return how often each piece of mail was read, be it in a turn or in an answer."""
     return Counter(
         seq

@@ -1,5 +1,7 @@
 """Which agent a delegated task goes to, and what a copy inherits."""
 
+from agents import ModelRequest, AssistantMessage
+from tests.kit import FunctionModel
 import json
 from typing import Any
 
@@ -8,8 +10,6 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -21,14 +21,12 @@ from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import hand_on, worker
+from orchestrator.testing import SpyModel
+from tests.kit import hand_on, last_text, run, worker
 from tests.orchestrator.delegate_task_kit import (
-    Watched,
     answer_to,
     handed,
-    last_text,
     own,
-    run,
 )
 
 
@@ -40,7 +38,7 @@ async def special() -> str:
 
 
 async def test_a_copy_has_the_tools_of_its_parent_and_may_hand_on_too() -> None:
-    model = Watched([hand_on("half", background=False), "leaf", "whole"])
+    model = SpyModel([hand_on("half", background=False), "leaf", "whole"])
     agent = Agent("editor", instructions="Edit.", model=model, tools=[own], copies=True)
 
     finished = await run(agent)
@@ -56,7 +54,7 @@ async def test_a_copy_has_the_tools_of_its_parent_and_may_hand_on_too() -> None:
 
 
 async def test_with_two_to_ask_and_none_named_a_leaf_copy_does_it() -> None:
-    model = Watched([handed("half", background=False), "leaf", last_text])
+    model = SpyModel([handed("half", background=False), "leaf", last_text])
     delegates = [
         Agent("a", model=ScriptedModel([]), tools=[special]),
         Agent("b", model=ScriptedModel([]), tools=[special]),
@@ -78,7 +76,7 @@ async def test_with_one_to_ask_and_none_named_that_one_does_it() -> None:
 
 
 async def test_whoever_has_copies_and_names_none_means_a_copy() -> None:
-    model = Watched([handed("half", background=False), "leaf", last_text])
+    model = SpyModel([handed("half", background=False), "leaf", last_text])
     agent = Agent(
         "editor",
         model=model,
@@ -94,7 +92,7 @@ async def test_whoever_has_copies_and_names_none_means_a_copy() -> None:
 
 
 async def test_a_leaf_that_asks_for_more_is_told_that_there_is_no_such_tool() -> None:
-    model = Watched(
+    model = SpyModel(
         [handed("half", background=False), handed("quarter"), last_text, last_text]
     )
     agent = Agent(
@@ -108,22 +106,27 @@ async def test_a_leaf_that_asks_for_more_is_told_that_there_is_no_such_tool() ->
 
 
 async def test_whoever_may_not_hand_on_has_no_tool_for_it() -> None:
-    model = Watched(["x"])
+    model = SpyModel(["x"])
 
     await run(Agent("solo", model=model, tools=[own]))
 
-    assert model.tools == ["own"]
+    assert [tool.name for tool in model.requests[0].tools] == ["own"]
 
 
 @pytest.mark.parametrize("copies", [True, False])
 async def test_a_child_sees_nothing_of_its_parents_history(copies: bool) -> None:
     """No history, no memory: what it must know is in its goal and its context."""
-    model = Watched(
+    model = SpyModel(
         [ToolCall("own"), handed("part", context="Be brief.", background=False), "x"]
     )
-    child = Watched(["done"])
+    child = SpyModel(["done"])
     if copies:
-        agent = Agent("editor", model=Either(model, child), tools=[own], copies=True)
+    
+    async def either(request: ModelRequest) -> AssistantMessage:
+        is_child = request.transcript[0].text.startswith("part")
+        return await (child if is_child else model).answer(request)
+
+    agent = Agent("editor", model=FunctionModel(either), tools=[own], copies=True)
     else:
         helper = Agent("helper", instructions="Help.", model=child)
         agent = Agent(
@@ -137,23 +140,9 @@ async def test_a_child_sees_nothing_of_its_parents_history(copies: bool) -> None
         await orchestrator.run(agent, "the whole story, with a secret")
 
     (request,) = child.requests
-    assert child.sent == [["part\n\nContext:\nBe brief."]]
+    assert child.texts == [["part\n\nContext:\nBe brief."]]
     assert isinstance(request.transcript[0], UserMessage)
     assert "secret" not in request.instructions
-
-
-class Either:
-    """A model for an agent and its copies: those whose goal is a part have another script."""
-
-    name = "either"
-
-    def __init__(self, parent: ScriptedModel, child: ScriptedModel) -> None:
-        self._parent = parent
-        self._child = child
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        is_child = request.transcript[0].text.startswith("part")
-        return await (self._child if is_child else self._parent).answer(request)
 
 
 async def test_a_copy_is_found_again_after_a_crash() -> None:

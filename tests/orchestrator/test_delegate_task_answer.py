@@ -10,8 +10,6 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     Price,
     ScriptedModel,
     ToolCall,
@@ -21,14 +19,11 @@ from agents import (
 from orchestrator import (
     open_orchestrator,
 )
-from tests.kit import hand_on, worker
+from orchestrator.testing import SpyModel, StreamingModel
+from tests.kit import editor, hand_on, last_text, run, worker
 from tests.orchestrator.delegate_task_kit import (
-    Watched,
     answer_to,
-    editor,
     handed,
-    last_text,
-    run,
 )
 
 FIELDS = [
@@ -162,7 +157,7 @@ async def test_what_makes_no_sense_is_an_error_that_the_model_reads(
 
 
 async def test_what_is_said_once_for_a_batch_holds_for_each_of_its_tasks() -> None:
-    model = Watched(["x", "y"])
+    model = SpyModel(["x", "y"])
     call = handed(
         tasks=[{"goal": "a"}, {"goal": "b", "context": "own"}],
         context="shared",
@@ -171,7 +166,7 @@ async def test_what_is_said_once_for_a_batch_holds_for_each_of_its_tasks() -> No
 
     await answer_to(call, Agent("worker", model=model))
 
-    assert sorted(sent[0] for sent in model.sent) == [
+    assert sorted(texts[0] for texts in model.texts) == [
         "a\n\nContext:\nshared",
         "b\n\nContext:\nown",
     ]
@@ -202,15 +197,9 @@ async def test_tokens_and_costs_are_those_of_a_task_and_all_below_it() -> None:
 
 
 async def test_a_cost_that_nobody_knows_is_not_nothing() -> None:
-    class Unpriced:
-        name = "unpriced"
-
-        async def answer(self, _: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            return AssistantMessage("x", usage=Usage(calls=1, unpriced=1))
-
+    unpriced = StreamingModel.always("x", usage=Usage(calls=1, unpriced=1))
     answer = await answer_to(
-        hand_on("a", background=False), Agent("worker", model=Unpriced())
+        hand_on("a", background=False), Agent("worker", model=unpriced)
     )
 
     assert answer["results"][0]["cost_usd"] is None

@@ -17,11 +17,9 @@ from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import hand_on, worker
+from tests.kit import editor, hand_on, last_text, worker
 from tests.orchestrator.delegate_task_kit import (
-    editor,
     handed,
-    last_text,
     wait,
 )
 

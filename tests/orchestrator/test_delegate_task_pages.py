@@ -8,9 +8,7 @@ import pytest
 
 from agents import (
     Agent,
-    AssistantMessage,
     Compaction,
-    ModelRequest,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -22,10 +20,9 @@ from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import facts, hand_on, worker
+from tests.kit import editor, facts, hand_on, worker
 from tests.orchestrator.delegate_task_kit import (
     answer_to,
-    editor,
     long,
 )
 
@@ -46,19 +43,17 @@ def whole_of(page: str) -> tuple[str, int | None]:
 
 
 class Reader:
-    """A model that hands on, and then reads the whole output of the first task, page by page."""
-
-    name = "reader"
+    """Delegates, and then reads the whole output of the first task, page by page."""
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
         self.pages: list[str] = []
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        said = self._say(request.transcript)
-        return await ScriptedModel([said]).answer(request)
+    @property
+    def model(self) -> ScriptedModel:
+        return ScriptedModel.always(self._step)
 
-    def _say(self, transcript: Transcript) -> Any:
+    def _step(self, transcript: Transcript) -> Any:
         last = transcript[-1]
         if isinstance(last, UserMessage) and not last.text.startswith("A task"):
             return self._call
@@ -87,7 +82,7 @@ async def test_a_long_output_is_read_in_pages_and_nothing_is_lost(
     text = long(characters)
     assert len(text) == characters
     reader = Reader(hand_on("a", background=background))
-    agent = Agent("editor", model=reader, delegates=[worker(says=text)])
+    agent = Agent("editor", model=reader.model, delegates=[worker(says=text)])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -102,7 +97,7 @@ async def test_a_long_output_is_read_on_after_a_restart() -> None:
     journal = MemoryJournal()
     agent = Agent(
         "editor",
-        model=Reader(hand_on("a", background=True)),
+        model=Reader(hand_on("a", background=True)).model,
         delegates=[worker(says=text)],
     )
     async with open_orchestrator(journal) as orchestrator:

@@ -19,14 +19,11 @@ from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import facts, worker
+from orchestrator.testing import SpyModel
+from tests.kit import editor, facts, last_text, run, worker
 from tests.orchestrator.delegate_task_kit import (
-    Watched,
     answer_to,
-    editor,
     handed,
-    last_text,
-    run,
 )
 
 SCHEMA = {
@@ -38,7 +35,7 @@ SCHEMA = {
 
 
 async def test_an_answer_that_fits_at_once_is_not_asked_for_again() -> None:
-    model = Watched(['{"pages": 3}'])
+    model = SpyModel(['{"pages": 3}'])
 
     answer = await answer_to(
         handed("count", output_schema=SCHEMA, background=False),
@@ -53,7 +50,7 @@ async def test_an_answer_that_fits_at_once_is_not_asked_for_again() -> None:
 
 
 async def test_an_answer_that_does_not_fit_is_repaired_once() -> None:
-    model = Watched(['{"pages": 0}', '{"pages": 3}'])
+    model = SpyModel(['{"pages": 0}', '{"pages": 3}'])
 
     answer = await answer_to(
         handed("count", output_schema=SCHEMA, background=False),
@@ -63,13 +60,13 @@ async def test_an_answer_that_does_not_fit_is_repaired_once() -> None:
     (result,) = answer["results"]
     assert (result["status"], result["output"]) == ("succeeded", '{"pages": 3}')
     assert result["schema_errors"] == []
-    complaint = model.sent[1][-1]
+    complaint = model.texts[1][-1]
     assert "could not be read" in complaint
     assert "pages" in complaint
 
 
 async def test_an_answer_that_never_fits_is_a_failure_with_the_errors() -> None:
-    model = Watched(['{"pages": 0}', '{"leaves": 3}', "never asked"])
+    model = SpyModel(['{"pages": 0}', '{"leaves": 3}', "never asked"])
 
     answer = await answer_to(
         handed("count", output_schema=SCHEMA, background=False),
@@ -85,7 +82,7 @@ async def test_an_answer_that_never_fits_is_a_failure_with_the_errors() -> None:
 
 
 async def test_what_is_no_json_at_all_is_repaired_too() -> None:
-    model = Watched(["three pages", '{"pages": 3}'])
+    model = SpyModel(["three pages", '{"pages": 3}'])
 
     answer = await answer_to(
         handed("count", output_schema=SCHEMA, background=False),
@@ -96,7 +93,7 @@ async def test_what_is_no_json_at_all_is_repaired_too() -> None:
 
 
 async def test_a_provider_that_fails_in_the_repair_fails_the_task() -> None:
-    model = Watched(["three pages", ModelError("HTTP 500")])
+    model = SpyModel(["three pages", ModelError("HTTP 500")])
 
     answer = await answer_to(
         handed("count", output_schema=SCHEMA, background=False),
@@ -109,7 +106,7 @@ async def test_a_provider_that_fails_in_the_repair_fails_the_task() -> None:
 
 
 async def test_a_child_that_failed_for_another_reason_has_no_schema_errors() -> None:
-    model = Watched([ModelError("HTTP 500")])
+    model = SpyModel([ModelError("HTTP 500")])
 
     answer = await answer_to(
         handed("count", output_schema=SCHEMA, background=False),
@@ -169,7 +166,7 @@ class Book:
 async def test_an_agent_that_promises_a_type_keeps_the_schema_as_well() -> None:
     """What the agent promises and what is asked for both hold."""
     schema = {"properties": {"pages": {"minimum": 100}}}
-    model = Watched(
+    model = SpyModel(
         ['{"title": "Trio", "pages": 3}', '{"title": "Trio", "pages": 300}']
     )
 
@@ -185,7 +182,7 @@ async def test_an_agent_that_promises_a_type_keeps_the_schema_as_well() -> None:
 
 
 async def test_an_agent_that_promises_a_type_breaks_it_whatever_the_schema() -> None:
-    model = Watched(['{"title": "Trio"}', '{"title": "Trio"}'])
+    model = SpyModel(['{"title": "Trio"}', '{"title": "Trio"}'])
 
     answer = await answer_to(
         handed("write", output_schema={"type": "object"}, background=False),

@@ -1,7 +1,5 @@
 """A parent that waits lends its slot to its child, and gets it back."""
 
-from typing import Any
-
 import pytest
 import trio
 
@@ -16,7 +14,7 @@ from agents import (
 )
 from delegation import Rules
 from orchestrator import open_orchestrator
-from tests.kit import editor, hand_on, worker_on
+from tests.kit import FunctionModel, editor, hand_on, worker_on
 from tests.orchestrator.slots_kit import (
     bush,
     counting,
@@ -155,16 +153,11 @@ async def test_a_place_is_free_again_however_its_task_ended() -> None:
     )
     last = ScriptedModel([hand_on("a", "b", agent="worker", background=False), "end"])
 
-    def say(transcript: Transcript) -> Any:
-        is_last = any(message.text == "again" for message in transcript)
-        return last if is_last else model
+    async def either(request: ModelRequest) -> AssistantMessage:
+        is_last = any(message.text == "again" for message in request.transcript)
+        return await (last if is_last else model).answer(request)
 
-    class Either(ScriptedModel):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            chosen: ScriptedModel = say(request.transcript)
-            return await chosen.answer(request)
-
-    lead = Agent("lead", model=Either([]), delegates=delegates)
+    lead = Agent("lead", model=FunctionModel(either), delegates=delegates)
     async with open_orchestrator(":memory:", rules=Rules(live_tasks=2)) as orchestrator:
         async with orchestrator.open_session(lead) as session:
             await session.ask("go")

@@ -8,8 +8,6 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -150,15 +148,8 @@ async def test_racing_sessions_have_their_own_room_each() -> None:
 
 async def test_parents_take_turns() -> None:
     """Who asked for a hundred first does not keep the others waiting for all of them."""
-    started: list[str] = []
-
-    class Noting(ScriptedModel):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            started.append(request.transcript[0].text[0])
-            await trio.sleep(1)
-            return await super().answer(request)
-
-    leaf = Agent("leaf", model=Noting.always("done"))
+    counter = counting(1)
+    leaf = Agent("leaf", model=counter)
 
     def parent(name: str, seconds: float, count: int) -> Agent:
         tasks = hand_on(*(f"{name}{number}" for number in range(count)))
@@ -174,6 +165,7 @@ async def test_parents_take_turns() -> None:
     await run_under(editor(calls, "end", delegates=[greedy, modest]), live_tasks=4)
 
     # Each holds its own place; of the other two, each gets every second one.
+    started = [goal[0] for goal in counter.goals]
     modest_is_done = max(place for place, name in enumerate(started) if name == "m")
     before_it = started[:modest_is_done].count("g")
     assert started.count("m") == 8

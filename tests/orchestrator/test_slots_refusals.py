@@ -8,14 +8,13 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     ScriptedModel,
     ToolCall,
     Transcript,
 )
 from delegation import Rules
 from orchestrator import open_orchestrator
+from orchestrator.testing import SpyModel
 from tests.kit import editor, hand_on, last_text, worker, worker_on
 from tests.orchestrator.slots_kit import (
     counting,
@@ -105,24 +104,18 @@ async def test_the_deepest_level_is_refused_and_the_one_above_is_not() -> None:
 
 
 async def test_the_tool_shows_the_limits_that_hold() -> None:
-    shown: list[str] = []
-
-    class Reading(ScriptedModel):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            shown.append(request.tools[0].description)
-            return await super().answer(request)
-
-    below = Agent("below", model=Reading(["x"]), delegates=[worker()])
+    lower, upper = SpyModel("x"), SpyModel([hand_on("a", background=False), "x"])
+    below = Agent("below", model=lower, delegates=[worker()])
     agent = Agent(
         "editor",
-        model=Reading([hand_on("a", background=False), "x"]),
+        model=upper,
         delegates=[below],
     )
     await run_under(
         agent, depth=4, children_per_call=9, live_children=5, live_tasks=6, detached=7
     )
 
-    above, under, _ = shown
+    above, under = (it.requests[0].tools[0].description for it in (upper, lower))
     assert "at most 9 in one call" in above
     assert "there may be 4 more levels" in above
     assert "there may be 3 more levels" in under

@@ -8,8 +8,6 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     ToolCall,
     Transcript,
 )
@@ -19,26 +17,25 @@ from orchestrator import (
     budget,
     open_orchestrator,
 )
-from tests.kit import worker
+from orchestrator.testing import SpyModel
+from tests.kit import dispatched, tool_answers, worker
 from tests.orchestrator.task_control_kit import (
     Lead,
-    answers,
     background,
     control,
-    dispatched,
     hold,
     mail_in,
+    mail_read,
     on_each,
     on_the,
-    paused,
-    told_by,
+    sleeper,
 )
 
 
 async def test_a_list_says_what_each_task_does() -> None:
     lead = Lead(background("10", "20"), control("list"))
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
-    listed = lead.read[1]["tasks"]
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
+    listed = lead.answers[1]["tasks"]
 
     assert [task["path"] for task in listed] == ["/lead/worker[1]", "/lead/worker[2]"]
     assert [task["goal"] for task in listed] == ["10", "20"]
@@ -51,8 +48,8 @@ async def test_a_list_shows_what_runs_first_and_then_what_has_ended() -> None:
     lead = Lead(
         background("10", "50"), control("wait", mode="any"), control("list"), "on it"
     )
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
-    listed = lead.read[2]["tasks"]
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
+    listed = lead.answers[2]["tasks"]
 
     assert [(task["goal"], task["status"]) for task in listed] == [
         ("50", "running"),
@@ -64,27 +61,27 @@ async def test_a_list_of_nothing_is_empty() -> None:
     lead = Lead(control("list"))
     await hold(Agent("lead", model=lead, delegates=[worker()]))
 
-    assert lead.read == [{"tasks": []}]
+    assert lead.answers == [{"tasks": []}]
 
 
 async def test_a_list_shows_a_hundred_and_says_how_many_more_there_are() -> None:
     goals = ["10"] * 60
     lead = Lead([background(*goals), background(*goals)], control("list"))
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 
-    assert len(lead.read[2]["tasks"]) == 100
-    assert lead.read[2]["note"] == "20 more are not shown."
+    assert len(lead.answers[2]["tasks"]) == 100
+    assert lead.answers[2]["note"] == "20 more are not shown."
 
 
 async def test_waiting_for_all_brings_every_result_in_order() -> None:
     lead = Lead(background("20", "10"), on_each("wait"))
-    session = await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
-    answer = lead.read[1]
+    session = await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
+    answer = lead.answers[1]
 
     assert answer["status"] == "completed"
     assert [result["output"] for result in answer["results"]] == ["done 20", "done 10"]
     assert "running" not in answer
-    assert lead.news == []
+    assert lead.notices == []
     assert session.tree.counts() == {"succeeded": 3}
     assert trio.current_time() == pytest.approx(20)
 
@@ -92,37 +89,37 @@ async def test_waiting_for_all_brings_every_result_in_order() -> None:
 async def test_waiting_for_any_brings_the_first_and_says_what_still_runs() -> None:
     journal = MemoryJournal()
     lead = Lead(background("20", "10"), on_each("wait", mode="any"), "one is there")
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]), journal)
-    answer = lead.read[1]
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
+    answer = lead.answers[1]
 
     assert answer["status"] == "still_running"
     assert [result["output"] for result in answer["results"]] == ["done 10"]
     assert [task["goal"] for task in answer["running"]] == ["20"]
     # What was not waited for still wakes the session, and only that.
-    assert len(lead.news) == 1
-    assert "done 20" in lead.news[0]
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert len(lead.notices) == 1
+    assert "done 20" in lead.notices[0]
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_waiting_takes_no_longer_than_it_says() -> None:
     lead = Lead(background("100"), on_each("wait", seconds=7), "later then")
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
             assert trio.current_time() == pytest.approx(7)
             await session.wait_idle()
 
-    assert lead.read[1]["status"] == "still_running"
-    assert lead.read[1]["results"] == []
-    assert len(lead.news) == 1
+    assert lead.answers[1]["status"] == "still_running"
+    assert lead.answers[1]["results"] == []
+    assert len(lead.notices) == 1
 
 
 async def test_waiting_without_a_name_is_for_all_that_run() -> None:
     lead = Lead(background("20", "10", "5"), control("wait"))
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 
-    assert [result["output"] for result in lead.read[1]["results"]] == [
+    assert [result["output"] for result in lead.answers[1]["results"]] == [
         "done 20",
         "done 10",
         "done 5",
@@ -138,16 +135,16 @@ async def test_waiting_for_nothing_is_over_at_once(mode: str) -> None:
             with trio.fail_after(1000):
                 await session.ask("go")
 
-    assert lead.read == [{"status": "completed", "results": []}]
+    assert lead.answers == [{"status": "completed", "results": []}]
     assert trio.current_time() == 0
 
 
 @pytest.mark.parametrize("mode", ["any", "all"])
 async def test_waiting_for_what_has_ended_is_over_at_once(mode: str) -> None:
     lead = Lead(background("10"), on_each("wait"), on_each("wait", mode=mode))
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 
-    assert lead.read[2] == lead.read[1]
+    assert lead.answers[2] == lead.answers[1]
     assert trio.current_time() == pytest.approx(10)
 
 
@@ -155,7 +152,7 @@ async def test_a_result_is_read_on_page_by_page_without_loss() -> None:
     text = "".join(f"line {number}\n" for number in range(15_000))
 
     def next_page(transcript: Transcript) -> Any:
-        shown = answers(transcript)[1:]
+        shown = tool_answers(transcript)[1:]
         output = shown[-1]["results"][0]["output"]
         if "[" not in output:
             return "end"
@@ -166,19 +163,20 @@ async def test_a_result_is_read_on_page_by_page_without_loss() -> None:
     helper = worker(says=text)
     await hold(Agent("lead", model=lead, delegates=[helper]))
     pages = [
-        answer["results"][0]["output"].partition("\n[")[0] for answer in lead.read[1:]
+        answer["results"][0]["output"].partition("\n[")[0]
+        for answer in lead.answers[1:]
     ]
 
     assert len(pages) == -(-len(text) // 50_000)
     assert "".join(pages) == text
-    assert f"of {len(text)} characters are left out here" in json.dumps(lead.read[1])
+    assert f"of {len(text)} characters are left out here" in json.dumps(lead.answers[1])
 
 
 async def test_reading_behind_the_end_of_a_result_gives_nothing() -> None:
     lead = Lead(background("a"), on_each("wait"), on_each("result", offset=999))
     await hold(Agent("lead", model=lead, delegates=[worker()]))
 
-    assert lead.read[2]["results"][0]["output"] == ""
+    assert lead.answers[2]["results"][0]["output"] == ""
 
 
 async def test_waiting_for_what_never_begins_is_over_when_that_is_known() -> None:
@@ -193,13 +191,13 @@ async def test_waiting_for_what_never_begins_is_over_when_that_is_known() -> Non
         },
     )
     lead = Lead(batch, on_each("wait"))
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
-    results = {result["label"]: result for result in lead.read[1]["results"]}
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
+    results = {result["label"]: result for result in lead.answers[1]["results"]}
 
     assert results["one"]["status"] == "failed"
     assert results["two"]["status"] == "refused"
     assert "it needs 'one'" in results["two"]["error"]
-    assert lead.news == []
+    assert lead.notices == []
 
 
 async def test_looking_after_tasks_counts_as_no_task_and_needs_no_room() -> None:
@@ -210,7 +208,7 @@ async def test_looking_after_tasks_counts_as_no_task_and_needs_no_room() -> None
         on_the(0, "wait"),
         on_the(1, "cancel"),
     )
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     rules = Rules(live_tasks=1, live_children=1, detached=1, queue=1)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
         with budget(tasks=2):
@@ -218,50 +216,50 @@ async def test_looking_after_tasks_counts_as_no_task_and_needs_no_room() -> None
                 await session.ask("go")
                 await session.wait_idle()
 
-    assert "allows 2 tasks" in lead.read[1]
-    assert len(lead.read[2]["tasks"]) == 2
-    assert lead.read[3]["results"][0]["output"] == "done 10"
-    assert lead.read[4]["results"][0]["status"] == "cancelled"
+    assert "allows 2 tasks" in lead.answers[1]
+    assert len(lead.answers[2]["tasks"]) == 2
+    assert lead.answers[3]["results"][0]["output"] == "done 10"
+    assert lead.answers[4]["results"][0]["status"] == "cancelled"
 
 
 async def test_the_result_of_what_runs_is_that_it_runs() -> None:
     lead = Lead(background("10"), on_each("result"), "later then")
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 
-    assert lead.read[1]["status"] == "still_running"
-    assert lead.read[1]["results"] == []
-    assert [task["goal"] for task in lead.read[1]["running"]] == ["10"]
-    assert len(lead.news) == 1
+    assert lead.answers[1]["status"] == "still_running"
+    assert lead.answers[1]["results"] == []
+    assert [task["goal"] for task in lead.answers[1]["running"]] == ["10"]
+    assert len(lead.notices) == 1
 
 
 async def test_a_result_can_be_read_as_often_as_one_likes() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10"), on_each("wait"), *[on_each("result")] * 3)
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     await hold(agent, journal)
 
-    assert lead.read[1:] == [lead.read[1]] * 4
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert lead.answers[1:] == [lead.answers[1]] * 4
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_a_result_of_a_turn_long_ago_can_still_be_read() -> None:
     lead = Lead(background("10"), "later", "news", on_each("result"))
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
             await session.wait_idle()
             await session.ask("what was it?")
 
-    assert lead.read[-1]["results"][0]["output"] == "done 10"
+    assert lead.answers[-1]["results"][0]["output"] == "done 10"
 
 
 @pytest.mark.parametrize("action", ["result", "steer", "cancel"])
 async def test_who_is_meant_must_be_said(action: str) -> None:
     lead = Lead(background("10"), control(action, message="hello"), "sorry")
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]))
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 
-    assert lead.read[1] == f"{action}: say which tasks are meant, in `ids`"
+    assert lead.answers[1] == f"{action}: say which tasks are meant, in `ids`"
 
 
 @pytest.mark.parametrize(
@@ -282,24 +280,16 @@ async def test_what_makes_no_sense_is_answered_and_harms_nobody(
     lead = Lead(ToolCall("task", arguments))
     session = await hold(Agent("lead", model=lead, delegates=[worker()]))
 
-    assert isinstance(lead.read[0], str)
+    assert isinstance(lead.answers[0], str)
     assert session.tree.counts() == {"succeeded": 1}
 
 
 async def test_who_hands_nothing_on_has_nothing_to_look_after() -> None:
-    names: list[list[str]] = []
-
-    class Curious:
-        name = "curious"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            names.append([tool.name for tool in request.tools])
-            return AssistantMessage("ok")
-
+    spy = SpyModel("ok")
     async with open_orchestrator(":memory:") as orchestrator:
-        await orchestrator.run(Agent("alone", model=Curious()), "go")
-        team = Agent("lead", model=Curious(), delegates=[worker()])
+        await orchestrator.run(Agent("alone", model=spy), "go")
+        team = Agent("lead", model=spy, delegates=[worker()])
         await orchestrator.run(team, "go")
 
+    names = [[tool.name for tool in it.tools] for it in spy.requests]
     assert names == [[], ["delegate_task", "task"]]

@@ -7,12 +7,11 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     Price,
     ScriptedModel,
     Tool,
     ToolCall,
+    Usage,
     tool,
 )
 from delegation import Ending, Rules
@@ -26,18 +25,18 @@ from orchestrator import (
     Run,
     open_orchestrator,
 )
-from tests.kit import facts, hand_on, worker
+from orchestrator.testing import StreamingModel
+from tests.kit import facts, hand_on, tool_answers, worker
 from tests.orchestrator.task_control_kit import (
     Lead,
-    answers,
     background,
     control,
     hold,
     mail_in,
+    mail_read,
     on_each,
     on_the,
-    paused,
-    told_by,
+    sleeper,
 )
 
 
@@ -64,7 +63,7 @@ def untidy(seconds: float, log: list[str], name: str = "tidy") -> Tool:
 
 async def test_cancelling_a_turn_ends_what_it_waits_for_and_nothing_else() -> None:
     lead = Lead(background("50"), hand_on("100", background=False), "news")
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             async with trio.open_nursery() as nursery:
@@ -81,8 +80,8 @@ async def test_cancelling_a_turn_ends_what_it_waits_for_and_nothing_else() -> No
             await session.wait_idle()
 
             assert session.replies.receive_nowait().text == "news"
-    assert len(lead.news) == 1
-    assert "done 50" in lead.news[0]
+    assert len(lead.notices) == 1
+    assert "done 50" in lead.notices[0]
 
 
 async def test_cancelling_a_turn_leaves_its_detached_tasks_free_to_act_meanwhile() -> (
@@ -137,7 +136,7 @@ async def test_cancelling_a_turn_lets_its_detached_tasks_begin_meanwhile() -> No
         "news",
         "more news",
     )
-    agent = Agent("lead", model=lead, delegates=[joined, paused("detached")])
+    agent = Agent("lead", model=lead, delegates=[joined, sleeper("detached")])
     rules = Rules(detached=1)
     async with open_orchestrator(":memory:", rules=rules) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -181,7 +180,7 @@ async def test_cancelling_the_tree_of_a_session_ends_everything() -> None:
     middle = Agent(
         "middle",
         model=ScriptedModel.always(hand_on("100", "200")),
-        delegates=[paused("leaf")],
+        delegates=[sleeper("leaf")],
     )
     lead = Lead(background("a", "b"), hand_on("c", background=False), "news")
     agent = Agent("lead", model=lead, delegates=[middle])
@@ -199,13 +198,13 @@ async def test_cancelling_the_tree_of_a_session_ends_everything() -> None:
             await session.wait_idle()
 
     # It is told what became of them all, once.
-    assert len(lead.news) == 2
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert len(lead.notices) == 2
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_cancelling_the_tree_of_a_session_between_two_turns() -> None:
     lead = Lead(background("100", "200"), "later", "news")
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -215,7 +214,7 @@ async def test_cancelling_the_tree_of_a_session_between_two_turns() -> None:
             await session.wait_idle()
 
     assert session.tree.counts() == {"succeeded": 1, "cancelled": 2}
-    assert len(lead.news) == 2
+    assert len(lead.notices) == 2
 
 
 async def test_cancel_returns_when_the_cleanup_of_every_descendant_is_over() -> None:
@@ -257,14 +256,8 @@ async def test_a_model_that_cancels_reads_what_was_said_and_spent_by_then() -> N
         await trio.sleep_forever()
         return "never"
 
-    class Talkative(ScriptedModel):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            answer = await super().answer(request)
-            return AssistantMessage(
-                "half of it", answer.calls, answer.usage, answer.model
-            )
-
-    half = Talkative([ToolCall("wait")], price=Price(output=1_000))
+    used = Usage(calls=1, input_tokens=1, output_tokens=2, cost=2_000)
+    half = StreamingModel.always("half of it", ToolCall("wait"), usage=used)
     helper = Agent("helper", model=half, tools=[wait])
     lead = Lead(
         [background("a", agent="helper"), background("50", agent="other")],
@@ -273,16 +266,16 @@ async def test_a_model_that_cancels_reads_what_was_said_and_spent_by_then() -> N
             "cancel",
             *(
                 task["task_id"]
-                for task in answers(transcript)[-1]["running"]
+                for task in tool_answers(transcript)[-1]["running"]
                 if "/helper" in task["path"]
             ),
         ),
         "stopped it",
     )
     journal = MemoryJournal()
-    agent = Agent("lead", model=lead, delegates=[helper, paused("other")])
+    agent = Agent("lead", model=lead, delegates=[helper, sleeper("other")])
     session = await hold(agent, journal)
-    (result,) = lead.read[3]["results"]
+    (result,) = lead.answers[3]["results"]
 
     assert result["status"] == "cancelled"
     assert result["output"] == "half of it"
@@ -290,9 +283,9 @@ async def test_a_model_that_cancels_reads_what_was_said_and_spent_by_then() -> N
     assert result["cost_usd"] > 0
     # Its sibling lives on, and is the only one that the session is told of.
     assert session.tree.counts() == {"succeeded": 2, "cancelled": 1}
-    assert len(lead.news) == 1
-    assert "done 50" in lead.news[0]
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert len(lead.notices) == 1
+    assert "done 50" in lead.notices[0]
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_a_model_that_cancels_waits_for_the_cleanup_too() -> None:
@@ -306,23 +299,23 @@ async def test_a_model_that_cancels_waits_for_the_cleanup_too() -> None:
     await hold(Agent("lead", model=lead, delegates=[helper]))
 
     assert log == ["tidy"]
-    assert lead.read[2]["results"][0]["status"] == "cancelled"
+    assert lead.answers[2]["results"][0]["status"] == "cancelled"
     assert trio.current_time() == pytest.approx(12)
 
 
 async def test_cancelling_what_has_ended_changes_nothing() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10"), on_each("wait"), on_each("cancel"))
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]), journal)
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
 
-    assert lead.read[2]["results"][0]["status"] == "succeeded"
+    assert lead.answers[2]["results"][0]["status"] == "succeeded"
     assert facts(journal.entries, CancelRequested) == []
 
 
 async def test_a_run_that_is_cancelled_returns_with_what_it_has() -> None:
     runs: list[Run[str]] = []
     model = ScriptedModel([hand_on("100"), "never"], price=Price(output=1_000))
-    agent = Agent("lead", model=model, delegates=[paused("worker")])
+    agent = Agent("lead", model=model, delegates=[sleeper("worker")])
     async with open_orchestrator(":memory:") as orchestrator:
 
         async def run() -> None:
@@ -343,7 +336,7 @@ async def test_cancelling_a_parent_ends_its_children_that_wait_in_line() -> None
     middle = Agent(
         "middle",
         model=ScriptedModel.always(hand_on("100", "100", "100")),
-        delegates=[paused("leaf")],
+        delegates=[sleeper("leaf")],
     )
     lead = Lead(background("a"), control("wait", seconds=5), on_each("cancel"))
     agent = Agent("lead", model=lead, delegates=[middle])
@@ -359,7 +352,7 @@ async def test_cancelling_a_parent_ends_its_children_that_wait_in_line() -> None
 
 async def test_what_waits_in_line_can_be_cancelled_and_never_begins() -> None:
     lead = Lead(background("50", "60", "70"), on_the(1, "cancel"), on_each("wait"))
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     journal = MemoryJournal()
     rules = Rules(detached=1)
     async with open_orchestrator(journal, rules=rules) as orchestrator:
@@ -367,14 +360,14 @@ async def test_what_waits_in_line_can_be_cancelled_and_never_begins() -> None:
             await session.ask("go")
             await session.wait_idle()
 
-    assert lead.read[1]["results"][0]["status"] == "cancelled"
-    assert [result["status"] for result in lead.read[2]["results"]] == [
+    assert lead.answers[1]["results"][0]["status"] == "cancelled"
+    assert [result["status"] for result in lead.answers[2]["results"]] == [
         "succeeded",
         "cancelled",
         "succeeded",
     ]
     assert trio.current_time() == pytest.approx(120)
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 @pytest.mark.realtime
@@ -401,7 +394,7 @@ async def test_a_cancel_and_an_end_in_the_same_moment_make_one_settlement(
 ) -> None:
     journal = MemoryJournal()
     lead = Lead(background("10"), "later", "news")
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -413,5 +406,5 @@ async def test_a_cancel_and_an_end_in_the_same_moment_make_one_settlement(
             await session.wait_idle()
 
     assert len(facts(journal.entries, TaskSettled)) == 1
-    assert len(lead.news) == 1
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert len(lead.notices) == 1
+    assert mail_read(journal.entries) == mail_in(journal.entries)

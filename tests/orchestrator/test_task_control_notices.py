@@ -9,8 +9,6 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -33,31 +31,29 @@ from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import facts
+from tests.kit import dispatched, facts, tool_answers
 from tests.orchestrator.task_control_kit import (
     Lead,
-    answers,
     background,
     control,
-    dispatched,
     hold,
     mail_in,
+    mail_read,
     on_each,
     on_the,
-    paused,
-    told_by,
+    sleeper,
 )
 
 
 async def test_what_a_wait_has_told_is_not_told_again() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10", "20"), on_each("wait"))
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     await hold(agent, journal)
 
     assert len(facts(journal.entries, TurnStarted)) == 1
-    assert lead.news == []
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert lead.notices == []
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again() -> (
@@ -70,44 +66,13 @@ async def test_what_ended_meanwhile_and_was_read_as_a_result_is_not_told_again()
 
     journal = MemoryJournal()
     lead = Lead(background("10", "20"), ToolCall("think"), on_the(0, "result"))
-    lead_agent = Agent(
-        "lead", model=Readable(lead), delegates=[paused("worker")], tools=[think]
-    )
+    lead_agent = Agent("lead", model=lead, delegates=[sleeper("worker")], tools=[think])
     await hold(lead_agent, journal)
 
     # The other one was not read, and wakes the session.
-    assert len(lead.news) == 1
-    assert "done 20" in lead.news[0]
-    assert told_by(journal.entries) == mail_in(journal.entries)
-
-
-class Readable:
-    """A model that reads answers of tools which are no JSON."""
-
-    name = "readable"
-
-    def __init__(self, lead: Lead) -> None:
-        self._lead = lead
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        lead = self._lead
-        lead.told = [
-            said.text for said in request.transcript if isinstance(said, UserMessage)
-        ]
-        shown = [
-            said
-            for said in request.transcript
-            if not isinstance(said, ToolMessage) or said.text.startswith("{")
-        ]
-        lead.read = answers(shown)
-        return await lead._model.answer(
-            ModelRequest(
-                instructions=request.instructions,
-                transcript=shown,
-                tools=request.tools,
-                tell=request.tell,
-            )
-        )
+    assert len(lead.notices) == 1
+    assert "done 20" in lead.notices[0]
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_what_is_only_listed_is_still_told() -> None:
@@ -118,13 +83,13 @@ async def test_what_is_only_listed_is_still_told() -> None:
         control("list"),
         "seen the list",
     )
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]), journal)
-    listed = {task["goal"]: task["status"] for task in lead.read[2]["tasks"]}
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
+    listed = {task["goal"]: task["status"] for task in lead.answers[2]["tasks"]}
 
     assert listed == {"10": "succeeded", "20": "succeeded"}
-    assert len(lead.news) == 1
-    assert "done 10" in lead.news[0]
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert len(lead.notices) == 1
+    assert "done 10" in lead.notices[0]
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_two_calls_at_once_may_ask_for_the_same_result() -> None:
@@ -135,21 +100,21 @@ async def test_two_calls_at_once_may_ask_for_the_same_result() -> None:
         return [control("wait", *ids), control("wait", *ids), control("result", *ids)]
 
     lead = Lead(background("10"), both)
-    await hold(Agent("lead", model=lead, delegates=[paused("worker")]), journal)
+    await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]), journal)
 
-    assert sorted(str(answer["status"]) for answer in lead.read[1:]) == [
+    assert sorted(str(answer["status"]) for answer in lead.answers[1:]) == [
         "completed",
         "completed",
         "still_running",
     ]
-    assert lead.news == []
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert lead.notices == []
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_a_wait_that_is_cancelled_has_told_nothing() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10", "100"), on_each("wait"), "news")
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             async with trio.open_nursery() as nursery:
@@ -158,14 +123,14 @@ async def test_a_wait_that_is_cancelled_has_told_nothing() -> None:
                 await orchestrator.cancel(session.id)
             await session.wait_idle()
 
-    assert len(lead.news) == 2
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert len(lead.notices) == 2
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 async def test_what_is_said_during_a_wait_makes_the_next_turn() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10"), on_each("wait"), "there it is", "and hello")
-    agent = Agent("lead", model=lead, delegates=[paused("worker")])
+    agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     replies: list[str] = []
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -179,7 +144,7 @@ async def test_what_is_said_during_a_wait_makes_the_next_turn() -> None:
                 nursery.start_soon(ask, "hello?")
 
     assert replies == ["there it is", "and hello"]
-    assert told_by(journal.entries) == mail_in(journal.entries)
+    assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
 def careful_team() -> Agent:
@@ -192,7 +157,7 @@ def careful_team() -> Agent:
         last = transcript[-1]
         if isinstance(last, UserMessage) and last.text != "go":
             return "woken"
-        done = answers(transcript)
+        done = tool_answers(transcript)
         ids = dispatched(transcript)
         steps: list[Callable[[], Any]] = [
             lambda: background("2", "4", "1000", "9"),
@@ -205,7 +170,7 @@ def careful_team() -> Agent:
         ]
         return steps[len(done)]()
 
-    middle = paused("middle")
+    middle = sleeper("middle")
     return Agent("lead", model=ScriptedModel.always(lead, 0.5), delegates=[middle])
 
 
@@ -232,7 +197,7 @@ async def test_a_crash_after_any_entry_tells_each_end_exactly_once() -> None:
     for length in range(1, len(whole)):
         entries = await finish(whole[:length], careful_team())
 
-        assert told_by(entries) == mail_in(entries), length
+        assert mail_read(entries) == mail_in(entries), length
         settled = Counter(fact.task for fact in facts(entries, TaskSettled))
         asked = Counter(fact.request.id for fact in facts(entries, TaskRequested))
         assert settled == asked, length
@@ -249,7 +214,7 @@ async def test_crash_upon_crash_tells_each_end_exactly_once() -> None:
         cut = await finish(entries[:length], careful_team())
         entries = await finish(cut[: length + 4], careful_team())
 
-        assert told_by(entries) == mail_in(entries), length
+        assert mail_read(entries) == mail_in(entries), length
 
 
 async def test_a_turn_that_begins_anew_is_told_anew() -> None:
@@ -260,14 +225,14 @@ async def test_a_turn_that_begins_anew_is_told_anew() -> None:
             shown.append("".join(said.text for said in transcript))
             if not isinstance(transcript[-1], ToolMessage):
                 return "woken" if len(transcript) > 1 else background("2")
-            if len(answers(transcript)) == 2:
+            if len(tool_answers(transcript)) == 2:
                 return "done"
             return on_each("wait")(transcript)
 
         return Agent(
             "lead",
             model=ScriptedModel.always(say, 1),
-            delegates=[paused("worker")],
+            delegates=[sleeper("worker")],
             on_restart="restart",
         )
 

@@ -8,8 +8,6 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     ScriptedModel,
     ToolCall,
     Transcript,
@@ -23,16 +21,15 @@ from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import facts, hand_on, worker
+from orchestrator.testing import GatedModel
+from tests.kit import dispatched, facts, hand_on, tool_answers, worker
 from tests.orchestrator.task_control_kit import (
     Lead,
-    answers,
     background,
     control,
-    dispatched,
     hold,
     on_each,
-    paused,
+    sleeper,
 )
 
 VERBS: list[dict[str, Any]] = [
@@ -48,7 +45,7 @@ VERBS: list[dict[str, Any]] = [
 async def test_the_task_of_another_session_is_no_task(verb: dict[str, Any]) -> None:
     journal = MemoryJournal()
     victim = Agent(
-        "lead", model=Lead(background("100")), delegates=[paused("worker", says="ok")]
+        "lead", model=Lead(background("100")), delegates=[sleeper("worker", says="ok")]
     )
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(victim) as theirs:
@@ -61,12 +58,12 @@ async def test_the_task_of_another_session_is_no_task(verb: dict[str, Any]) -> N
                         "task", verb | {"ids": [*dispatched(transcript), foreign]}
                     ),
                 )
-                agent = Agent("lead", model=lead, delegates=[paused("worker")])
+                agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
                 async with orchestrator.open_session(agent) as mine:
                     await mine.ask("go")
                     await mine.wait_idle()
 
-                    assert lead.read[1] == (
+                    assert lead.answers[1] == (
                         f"there is no such task: {foreign!r}; nothing was done"
                     )
                     # Not even to the one that is its own.
@@ -88,7 +85,7 @@ async def test_a_child_reaches_neither_its_parent_nor_its_siblings_nor_itself(
     read: list[str] = []
 
     def meddle(transcript: Transcript) -> Any:
-        tried = answers(transcript)
+        tried = tool_answers(transcript)
         read[:] = tried
         if len(tried) == len(ids):
             return "gave up"
@@ -98,7 +95,7 @@ async def test_a_child_reaches_neither_its_parent_nor_its_siblings_nor_itself(
         "meddler", model=ScriptedModel.always(meddle, 5), delegates=[worker("leaf")]
     )
     lead = Lead([background("a", agent="meddler"), background("100", agent="other")])
-    agent = Agent("lead", model=lead, delegates=[meddler, paused("other")])
+    agent = Agent("lead", model=lead, delegates=[meddler, sleeper("other")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
@@ -116,7 +113,7 @@ async def test_a_child_looks_after_its_own_descendants_only() -> None:
     listed: list[Any] = []
 
     def look(transcript: Transcript) -> Any:
-        done = answers(transcript)
+        done = tool_answers(transcript)
         if len(done) == 2:
             listed.extend(task["path"] for task in done[1]["tasks"])
             return "done"
@@ -126,7 +123,7 @@ async def test_a_child_looks_after_its_own_descendants_only() -> None:
         "middle", model=ScriptedModel.always(look), delegates=[worker("leaf")]
     )
     lead = Lead([background("a", agent="middle"), background("50", agent="other")])
-    agent = Agent("lead", model=lead, delegates=[middle, paused("other")])
+    agent = Agent("lead", model=lead, delegates=[middle, sleeper("other")])
     session = await hold(agent)
 
     mine = next(
@@ -141,11 +138,11 @@ async def test_a_session_reaches_its_grandchildren() -> None:
     middle = Agent(
         "middle",
         model=ScriptedModel([hand_on("100", "20"), "both have ended"]),
-        delegates=[paused("leaf")],
+        delegates=[sleeper("leaf")],
     )
 
     def cancel_first_leaf(transcript: Transcript) -> Any:
-        tasks = answers(transcript)[-1]["tasks"]
+        tasks = tool_answers(transcript)[-1]["tasks"]
         (leaf,) = (task for task in tasks if task["goal"] == "100")
         return control("cancel", leaf["task_id"])
 
@@ -158,8 +155,8 @@ async def test_a_session_reaches_its_grandchildren() -> None:
     )
     session = await hold(Agent("lead", model=lead, delegates=[middle]))
 
-    assert lead.read[3]["results"][0]["status"] == "cancelled"
-    assert lead.read[4]["results"][0]["output"] == "both have ended"
+    assert lead.answers[3]["results"][0]["status"] == "cancelled"
+    assert lead.answers[4]["results"][0]["output"] == "both have ended"
     assert trio.current_time() == pytest.approx(20)
     assert session.tree.counts() == {"succeeded": 3, "cancelled": 1}
 
@@ -167,7 +164,7 @@ async def test_a_session_reaches_its_grandchildren() -> None:
 @pytest.mark.realtime
 async def test_after_a_restart_everybody_reaches_the_same_tasks(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    helper = Agent("worker", model=Forever())
+    helper = Agent("worker", model=GatedModel())
 
     def agent(model: Any) -> Agent:
         return Agent("lead", model=model, delegates=[helper])
@@ -188,21 +185,11 @@ async def test_after_a_restart_everybody_reaches_the_same_tasks(tmp_path: Path) 
             await again.wait_idle()
         now = orchestrator.tree(theirs.id)[TaskId(foreign)]["status"]
 
-    assert [task["task_id"] for task in lead.read[1]["tasks"]] == [own]
-    assert lead.read[2] == f"there is no such task: {foreign!r}; nothing was done"
-    assert lead.read[3]["results"][0]["status"] == "cancelled"
-    assert lead.news == []
+    assert [task["task_id"] for task in lead.answers[1]["tasks"]] == [own]
+    assert lead.answers[2] == f"there is no such task: {foreign!r}; nothing was done"
+    assert lead.answers[3]["results"][0]["status"] == "cancelled"
+    assert lead.notices == []
     assert now == "interrupted"
-
-
-class Forever:
-    """A model that never answers."""
-
-    name = "forever"
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        await trio.sleep_forever()
-        return AssistantMessage("never")
 
 
 @pytest.mark.realtime
@@ -210,7 +197,7 @@ async def test_a_wait_that_a_restart_interrupted_goes_on(tmp_path: Path) -> None
     path = tmp_path / "journal.db"
 
     def say(transcript: Transcript) -> Any:
-        done = answers(transcript)
+        done = tool_answers(transcript)
         if len(done) == 2:
             return done[1]["results"][0]["output"]
         return on_each("wait")(transcript) if done else background("a")
@@ -220,7 +207,7 @@ async def test_a_wait_that_a_restart_interrupted_goes_on(tmp_path: Path) -> None
 
     with trio.move_on_after(0.3):
         async with open_orchestrator(path) as orchestrator:
-            stuck = agent(Agent("worker", model=Forever()))
+            stuck = agent(Agent("worker", model=GatedModel()))
             async with orchestrator.open_session(stuck) as session:
                 await session.ask("go")
     async with open_orchestrator(path) as orchestrator:
