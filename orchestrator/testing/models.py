@@ -21,7 +21,6 @@ from agents import (
     ModelError,
     ModelEvent,
     ModelRequest,
-    Price,
     Queued,
     ReasoningDelta,
     Retrying,
@@ -34,6 +33,7 @@ from agents import (
     Usage,
 )
 from agents.models.http.provider_errors import status_error
+from agents.models.wrappers.wrapper import ModelWrapper
 
 StepResult: TypeAlias = str | ToolCall | list[ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
@@ -65,23 +65,16 @@ def model_of(script: Script) -> Model:
     return script
 
 
-class _Wrapper:
-    """Has the name, the price and the token count of the model that it wraps."""
+class _Wrapper(ModelWrapper):
+    """Counts the calls of the model that it wraps."""
 
     def __init__(self, script: Script = "done", *, name: str | None = None) -> None:
-        self._model = model_of(script)
-        self.name = self._model.name if name is None else name
+        super().__init__(model_of(script))
+        if name is not None:
+            self.name = name
         self.calls = 0
         """How often it was called."""
         self._called = trio.Event()
-
-    @property
-    def price(self) -> Price | None:
-        return getattr(self._model, "price", None)
-
-    def count_tokens(self, request: ModelRequest) -> int | None:
-        count = getattr(self._model, "count_tokens", None)
-        return None if count is None else count(request)
 
     async def wait_called(self, times: int = 1) -> None:
         """Wait until it was called that often."""
