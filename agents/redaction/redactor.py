@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
+from agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES, KeyShape
 from agents.redaction.named_values import (
     ANY_CASE,
     ENDS_IN_SECRET_NAME,
@@ -34,11 +35,11 @@ MIN_DECLARED_SECRET_LENGTH: Final = 4
 
 # A text may itself be JSON, or JSON in JSON: then quotes and new lines have backslashes.
 # It may be a part of an address, or coloured for a terminal.
-_STARTS: Final = (
+_WORD_STARTS: Final = (
     *(r"(?<![A-Za-z0-9])", r"(?<=\\[nrt])", r"(?<=%[0-9A-Fa-f]{2})"),
     *(r"(?<=[\[;][0-9]m)", r"(?<=[\[;][0-9]{2}m)"),
 )
-_START: Final = f"(?:{'|'.join(_STARTS)})"
+_WORD_START: Final = f"(?:{'|'.join(_WORD_STARTS)})"
 _PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 _END_OF_KEY: Final = re.compile(rf"-----END {_PEM}")
 LONGEST_LINE: Final = 200
@@ -53,6 +54,10 @@ _LOGIN_IN_URL: Final = re.compile(
 )
 
 
+def _is_always_secret(_value: str) -> bool:
+    return True
+
+
 @attrs.frozen
 class _Rule:
     """A kind of secret that can be told by its looks."""
@@ -61,7 +66,7 @@ class _Rule:
     """In small letters: where none of them is, there is no such secret."""
     pattern: re.Pattern[str]
     """What goes, but for the group `kept`."""
-    is_secret: Callable[[str], bool] = lambda _value: True
+    is_secret: Callable[[str], bool] = _is_always_secret
 
     def apply(self, text: str) -> str:
         return self.pattern.sub(self._replacement, text)
@@ -93,12 +98,16 @@ def _is_basic(text: str) -> bool:
     return b":" in decoded
 
 
-def _shape(start: str, rest: str, *marks: str) -> _Rule:
-    """Return the rule for what starts so, but not in the middle of a word."""
-    # What starts with a letter is found much faster than what starts with a condition.
-    is_start = "|".join(f"{it[:-1]}{start})" for it in _STARTS)
-    pattern = re.compile(f"{start}(?:{is_start}){rest}")
-    return _Rule(marks or (start.replace("\\", "").lower(),), pattern)
+def _rule_for_shape(shape: KeyShape) -> _Rule:
+    """Return the rule for keys of this shape, except in the middle of a word."""
+    start = f"(?:{'|'.join(map(re.escape, shape.prefixes))})"
+    # A pattern that starts with letters is found much faster than one with a look-behind.
+    begins_word = "|".join(f"{behind[:-1]}{start})" for behind in _WORD_STARTS)
+    return _Rule(
+        tuple(map(str.lower, shape.prefixes)),
+        re.compile(f"{start}(?:{begins_word}){shape.rest}"),
+        _is_key if shape.is_like_words else _is_always_secret,
+    )
 
 
 _RULES: Final = (
@@ -109,31 +118,15 @@ _RULES: Final = (
             rf"(?:{_GAP}-----END {_PEM})?"
         ),
     ),
-    # OpenAI, Anthropic and others; with the longer beginning it is one wherever it stands.
+    # With the longer beginning it is a key wherever it stands.
     _Rule(("sk-",), re.compile(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
-    attrs.evolve(_shape("sk-", "[A-Za-z0-9_-]{16,}"), is_secret=_is_key),
-    _shape("gh[opsur]_", "[A-Za-z0-9]{20,}", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
-    _shape("github_pat_", "[A-Za-z0-9_]{20,}"),
-    _shape("glpat-", "[A-Za-z0-9_.-]{16,}"),
-    _shape("xox[abeprs]-", "[A-Za-z0-9-]{10,}", "xox"),
-    _shape("xapp-", "[0-9]-[A-Za-z0-9-]{10,}"),
-    _shape("[sr]k_live_", "[A-Za-z0-9]{10,}", "k_live_"),
-    _shape("hf_", "[A-Za-z0-9]{20,}"),
-    _shape("gsk_", "[A-Za-z0-9]{20,}"),
-    _shape("npm_", "[A-Za-z0-9]{30,}"),
-    _shape("xai-", "[A-Za-z0-9]{20,}"),
-    _shape("pypi-", "Ag[A-Za-z0-9_-]{30,}"),
-    _shape("A[KS]IA", "[A-Z0-9]{16}(?![A-Za-z0-9])", "akia", "asia"),
-    _shape("AIza", "[A-Za-z0-9_-]{30,}"),
-    _shape(r"SG\.", r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
-    # A JWT, with or without its signature.
-    _shape("eyJ", r"[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*)?"),
+    *map(_rule_for_shape, KEY_SHAPES),
     # Telegram
-    _Rule((":aa",), re.compile(_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}")),
+    _Rule((":aa",), re.compile(_WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}")),
     _Rule(
         ("bearer",),
         re.compile(
-            rf"(?P<kept>{_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})",
+            rf"(?P<kept>{_WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})",
             ANY_CASE,
         ),
         _is_bearer,
@@ -141,7 +134,7 @@ _RULES: Final = (
     _Rule(
         ("basic",),
         re.compile(
-            rf"(?P<kept>{_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})",
+            rf"(?P<kept>{_WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})",
             ANY_CASE,
         ),
         _is_basic,
@@ -164,19 +157,31 @@ _RULES: Final = (
         is_not_placeholder,
     ),
 )
-# What every fact is looked through for, so it has to be cheap: a letter is found many times as
-# fast as a word, and a pattern that begins with a rare one is tried nowhere else.
-# The letters before it are looked at together first: ids and the names of fields have others.
-_UNDERSCORED: Final = re.compile(
-    "_(?<=[ahpsv][efkmoprstu]_)"
-    "(?:(?<=hf_)|(?<=gh[opsur]_)|(?<=npm_)|(?<=gsk_)|(?<=_pat_)|(?<=k_live_))"
+
+
+def _prefixes_ending_in(last: str) -> str:
+    """Return a look-behind for every prefix of a key that ends in this character.
+
+    The two characters before it are tested first: ids and names of fields have others.
+    """
+    prefixes = [prefix.lower() for prefix in KEY_PREFIXES if prefix[-1] == last]
+    third, second = ("".join({prefix[at] for prefix in prefixes}) for at in (-3, -2))
+    each = "|".join(f"(?<={re.escape(prefix)})" for prefix in prefixes)
+    return f"(?<=[{third}][{second}]{last})(?:{each})"
+
+
+# Every fact is searched for these. A pattern that starts with one rare character is tried
+# nowhere else, which makes it many times as fast as one that starts with a word.
+_UNDERSCORED_KEY: Final = re.compile(f"_{_prefixes_ending_in('_')}")
+_HYPHENED_KEY: Final = re.compile(f"-(?:{_prefixes_ending_in('-')}|(?<=[ t]-)-?u)")
+_OTHER_PREFIXES: Final = tuple(
+    (shape.rare_letter, prefix)
+    for shape in KEY_SHAPES
+    for prefix in shape.prefixes
+    if prefix[-1] not in "_-"
 )
-_HYPHENED: Final = re.compile(
-    "-(?:(?<=sk-)|(?<=xai-)|(?<=xapp-)|(?<=glpat-)|(?<=pypi-)|(?<=xox[abeprs]-)"
-    "|(?<=[ t]-)-?u)"
-)
-# All facts speak of tokens, in the plural.
-_WITH_A_K: Final = re.compile(
+# Every fact counts tokens, in the plural.
+_KEY_OR_TOKEN: Final = re.compile(
     "k(?:ey(?![a-z])(?:(?<=[_-]key)|(?<=(?:api|ret|ate|te |ess|unt)key)"
     "|(?<=(?:uth|ion|ing|ter|ice)key))|en(?!s)(?<=token))"
 )
@@ -289,11 +294,11 @@ def _without_ends_of_keys(text: str) -> str:
 
 
 def _has_secret_mark(raw: str, low: str) -> bool:
+    for letter, prefix in _OTHER_PREFIXES:
+        if letter in raw and prefix in raw:
+            return True
     return (
-        ("I" in raw and ("AKIA" in raw or "ASIA" in raw or "AIza" in raw))
-        or ("J" in raw and "eyJ" in raw)
-        or ("G" in raw and "SG." in raw)
-        or ("A" in raw and ":AA" in raw)
+        ("A" in raw and ":AA" in raw)
         or "@" in raw
         or ("=" in low and "pwd=" in low)
         or ("z" in low and "authorization" in low)
@@ -303,9 +308,9 @@ def _has_secret_mark(raw: str, low: str) -> bool:
         or "credential" in low
         or "bearer" in low
         or "basic" in low
-        or ("-" in low and _HYPHENED.search(low) is not None)
-        or _WITH_A_K.search(low) is not None
-        or _UNDERSCORED.search(low) is not None
+        or ("-" in low and _HYPHENED_KEY.search(low) is not None)
+        or _KEY_OR_TOKEN.search(low) is not None
+        or _UNDERSCORED_KEY.search(low) is not None
     )
 
 

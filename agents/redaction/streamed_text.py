@@ -8,6 +8,7 @@ import re
 from itertools import chain
 from typing import Final
 
+from agents.redaction.key_shapes import KEY_PREFIXES
 from agents.redaction.named_values import ANY_CASE, SECRET_NAME, SECRET_NAME_WORDS
 from agents.redaction.redactor import Redactor
 
@@ -18,22 +19,16 @@ LONGEST: Final = 4000
 PART: Final = 1000
 LOOKS: Final = 10
 """How often a text is looked at before all of it is held back."""
-_KEY_PREFIXES: Final = (
-    *("sk-", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox"),
-    *("xapp-", "sk_live_", "rk_live_", "hf_", "gsk_", "npm_", "xai-", "pypi-"),
-    *("AKIA", "ASIA", "AIza", "SG.", "eyJ", "-----BEGIN "),
-)
-"""How secrets begin that can be told by their looks."""
+_PREFIXES: Final = (*KEY_PREFIXES, "-----BEGIN ")
 _PARTIAL_PREFIXES: Final = frozenset(
-    start[:length] for start in _KEY_PREFIXES for length in range(1, len(start))
+    prefix[:length] for prefix in _PREFIXES for length in range(1, len(prefix))
 )
 _LAST_WORD: Final = re.compile(
     r"(?:(?<=\\[nrt])|(?<![A-Za-z0-9\\]))[A-Za-z_.-]{1,11}\Z"
 )
 _LONGEST_WORD: Final = 12
-_SHAPE: Final = re.compile(
-    r"sk-|gh[opsur]_|github_pat_|glpat-|xox|xapp-|k_live_|hf_|gsk_|npm_|xai-|pypi-"
-    r"|A[KS]IA|AIza|SG\.|eyJ|:/|:\\|[a-z][A-Z]|[0-9+/=]"
+_MAY_BE_KEY: Final = re.compile(
+    "|".join(map(re.escape, KEY_PREFIXES)) + r"|:/|:\\|[a-z][A-Z]|[0-9+/=]"
 )
 _DELIMITERS: Final = " \n\t\r\"'<>"
 _UNFINISHED: Final = (
@@ -137,7 +132,7 @@ class StreamRedactor:
         if word is not None and word[0] in _PARTIAL_PREFIXES:
             end = min(end, word.start())
         run = _word_start(said, len(said))
-        if _SHAPE.search(said, run):
+        if _MAY_BE_KEY.search(said, run):
             end = min(end, run)
         low = said.lower()
         for marks, pattern in _UNFINISHED:
