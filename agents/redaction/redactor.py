@@ -201,8 +201,6 @@ class Redactor:
         # The longest first: a part that is taken out early would leave the rest of the whole.
         self._known = sorted(forms, key=lambda form: (-len(form), form))
         self._marks = tuple({_mark(form) for form in forms})
-        self.last_clean = ""
-        """The last text that was found to hold no secret: it may be said again at once."""
         self._beginnings = frozenset(
             form[:length] for form in forms for length in range(1, len(form))
         )

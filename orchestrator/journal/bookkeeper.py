@@ -42,7 +42,7 @@ from delegation.events import (
     TurnEnded,
 )
 from orchestrator.errors import ClosedError, JournalError
-from orchestrator.journal.fact_redaction import EventT, redact_and_encode
+from orchestrator.journal.fact_redaction import EventT, FactRedactor
 from orchestrator.journal.journal import Journal, fold_entries
 from orchestrator.journal.subscriptions import FactSubscribers
 
@@ -112,6 +112,7 @@ class Bookkeeper:
         self.stopping = False
         """Nothing new is begun: what runs may finish, and all else is for the next process."""
         self.redactor = Redactor() if redactor is None else redactor
+        self._fact_redactor = FactRedactor(self.redactor)
         self.subscribers = FactSubscribers()
         self._journal = journal
         self._fact_stamp = fact_stamp
@@ -145,7 +146,7 @@ class Bookkeeper:
         else:
             event, at = self._fact_stamp.stamp(event)
         # What cannot be written down must not become true.
-        event, encoded = redact_and_encode(event, self.redactor)
+        event, encoded = self._fact_redactor.encode(event)
         entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
         ledger.fold(entry)
         self._journal.append(entry, encoded, self._idle_changes(entry))

@@ -48,27 +48,37 @@ UNREDACTED_FIELDS: Final = frozenset(
 """The fields of facts that name something in the house, or are words of our own."""
 
 
-def redact_and_encode(event: EventT, redactor: Redactor) -> tuple[EventT, Encoded]:
-    """Return a fact as it may be kept, and as it is stored."""
-    encoded = encode(event)
-    if type(event) in WITHOUT_TEXT or _repeats_clean_answer(event, redactor.last_clean):
-        return event, encoded
-    if not (redactor.may_hold_secret(encoded.body) or _has_files(event)):
-        if isinstance(event, ModelAnswered):
-            redactor.last_clean = event.message.text
-        return event, encoded
-    kept = cast("EventT", _redacted(event, redactor))
-    again = encode(kept)
-    return (event, encoded) if again.body == encoded.body else (kept, again)
+class FactRedactor:
+    """Encodes facts for the journal, without the secrets in their texts."""
 
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._clean_answer = ""
+        """The last answer of a model in which no secret was found: outcomes mostly repeat it."""
 
-def _repeats_clean_answer(event: Event, answer: str) -> bool:
-    """Tell whether a fact says nothing but an answer that was looked through just before."""
-    return (
-        isinstance(event, TaskSettled)
-        and event.outcome.output is answer
-        and event.outcome == Outcome(event.outcome.ending, answer)
-    )
+    def encode(self, event: EventT) -> tuple[EventT, Encoded]:
+        """Return a fact as it may be written down, and its bytes."""
+        encoded = encode(event)
+        if type(event) in WITHOUT_TEXT or self._repeats_clean_answer(event):
+            return event, encoded
+        if not (self._redactor.may_hold_secret(encoded.body) or _has_files(event)):
+            if isinstance(event, ModelAnswered):
+                self._clean_answer = event.message.text
+            return event, encoded
+        redacted = cast("EventT", _redacted(event, self._redactor))
+        encoded_again = encode(redacted)
+        if encoded_again.body == encoded.body:
+            return event, encoded
+        return redacted, encoded_again
+
+    def _repeats_clean_answer(self, event: Event) -> bool:
+        """Return whether a fact has no text but the answer that was searched just before.
+
+        The search is the dearest part of posting a fact.
+        """
+        return isinstance(event, TaskSettled) and event.outcome == Outcome(
+            event.outcome.ending, self._clean_answer
+        )
 
 
 def _has_files(event: Event) -> bool:

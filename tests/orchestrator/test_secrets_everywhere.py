@@ -59,7 +59,7 @@ from delegation.events import (
 from delegation.session_context import bind_session
 from delegation.task import Ending
 from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
-from orchestrator.journal.fact_redaction import redact_and_encode
+from orchestrator.journal.fact_redaction import FactRedactor
 from orchestrator.replay.run import replay
 from tests.kit import hand_on
 from tests.orchestrator.commands_kit import pipe
@@ -732,7 +732,7 @@ def test_a_short_secret_does_not_tear_facts_apart(secret: str, event: Event) -> 
     redactor = Redactor([secret])
     assert redactor.may_hold_secret(encode(event).body)
 
-    kept, encoded = redact_and_encode(event, redactor)
+    kept, encoded = FactRedactor(redactor).encode(event)
 
     assert kept == event
     assert encoded == encode(event)
@@ -744,7 +744,7 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
         Mode.DETACHED,
         Reason.ASKED_TO_WAIT,
     )
-    kept, encoded = redact_and_encode(event, Redactor(["1234"]))
+    kept, encoded = FactRedactor(Redactor(["1234"])).encode(event)
 
     cleaned = replace(
         event.request, goal="the pin is ***", label="***", context="t_***"
@@ -756,7 +756,7 @@ def test_what_is_said_around_them_is_cleaned_all_the_same() -> None:
 def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
     """It is no part of equality, and what refers to a message refers to that."""
     said = AssistantMessage("password=hunter2X9zQ")
-    kept, _ = redact_and_encode(ModelAnswered(TaskId("t_1"), said), Redactor())
+    kept, _ = FactRedactor(Redactor()).encode(ModelAnswered(TaskId("t_1"), said))
 
     assert kept.message.text == "password=***"
     assert kept.message.id == said.id
@@ -765,16 +765,16 @@ def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
 @pytest.mark.parametrize("field", ["error", "note", "schema_errors"])
 def test_an_answer_that_is_said_again_hides_nothing_beside_it(field: str) -> None:
     """What was looked through a moment ago is not looked through again; all else is."""
-    redactor = Redactor()
+    facts = FactRedactor(Redactor())
     answer = AssistantMessage("all is well")
-    redact_and_encode(ModelAnswered(TaskId("t_1"), answer), redactor)
+    facts.encode(ModelAnswered(TaskId("t_1"), answer))
     secret = "password=hunter2X9zQ"
     besides: Any = {field: (secret,) if field == "schema_errors" else secret}
     plain = TaskSettled(TaskId("t_1"), Outcome(Ending.SUCCEEDED, answer.text))
     more = TaskSettled(TaskId("t_1"), replace(plain.outcome, **besides))
 
-    assert redact_and_encode(plain, redactor) == (plain, encode(plain))
-    kept, encoded = redact_and_encode(more, redactor)
+    assert facts.encode(plain) == (plain, encode(plain))
+    kept, encoded = facts.encode(more)
 
     assert "hunter2" not in encoded.body.decode()
     assert kept.outcome.output == answer.text
@@ -791,7 +791,7 @@ def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
     call = ToolCall("tell", cast("Any", arguments))
     event = ModelAnswered(TaskId("t_1"), AssistantMessage(calls=(call,)))
 
-    kept, encoded = redact_and_encode(event, Redactor())
+    kept, encoded = FactRedactor(Redactor()).encode(event)
 
     assert b"hunter" not in encoded.body
     assert encoded.body.count(b"password=***") == 4
@@ -802,7 +802,7 @@ def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
 def test_a_fact_without_secrets_is_the_very_same() -> None:
     """Most facts are: nobody pays for a copy of them."""
     event = ModelAnswered(TaskId("t_1"), AssistantMessage("a secret is a secret"))
-    kept, _ = redact_and_encode(event, Redactor())
+    kept, _ = FactRedactor(Redactor()).encode(event)
 
     assert kept is event
 
@@ -813,7 +813,7 @@ def test_a_fact_without_secrets_is_the_very_same() -> None:
 def test_a_file_that_is_no_text_is_not_touched(data: bytes) -> None:
     """Whatever was cut out of it, it would be an image no more."""
     event = MessageReceived(SessionId("r_1"), "look", (Part("image/png", data=data),))
-    kept, _ = redact_and_encode(event, Redactor())
+    kept, _ = FactRedactor(Redactor()).encode(event)
 
     assert kept is event
 
