@@ -4,7 +4,7 @@
   x OverBudgetError        a model call would go beyond a budget; see `budget.py`
   x ImpossibleEventError   a fact contradicts the facts before it: a bug of ours
   x UnreadableFactError    a stored fact is damaged, or newer than we are
-  x UnwritableFactError    a fact holds what JSON cannot carry: whoever said it has to say better
+  x UnwritableFactError    a fact holds what JSON cannot carry: its author must change it
 """
 
 
@@ -15,10 +15,15 @@ class DelegationError(Exception):
 class ImpossibleEventError(DelegationError):
     """A fact contradicts the facts before it."""
 
-    def __init__(self, event: object, because: str) -> None:
-        super().__init__(f"{event!r} is impossible: {because}")
+    def __init__(
+        self, event: object, because: str, history: tuple[str, ...] = ()
+    ) -> None:
+        states = f"; the states of its task: {', '.join(history)}" if history else ""
+        super().__init__(f"{event!r} is impossible: {because}{states}")
         self.event = event
         self.because = because
+        self.history = history
+        """The states of the task that the fact is about, oldest first."""
 
 
 class UnwritableFactError(DelegationError):
@@ -27,9 +32,3 @@ class UnwritableFactError(DelegationError):
 
 class UnreadableFactError(DelegationError):
     """A stored fact is damaged, or newer than we are."""
-
-
-def require(condition: bool, event: object, otherwise: str) -> None:
-    """Refuse a fact that contradicts those before it."""
-    if not condition:
-        raise ImpossibleEventError(event, otherwise)

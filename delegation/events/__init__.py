@@ -354,9 +354,8 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
 
 
-Event: TypeAlias = (
-    JournalOpened
-    | SessionOpened
+SessionEvent: TypeAlias = (
+    SessionOpened
     | DoorOpened
     | DoorClosed
     | SessionClosed
@@ -366,11 +365,15 @@ Event: TypeAlias = (
     | TurnEnded
     | ReplyDelivered
     | DeliveryFailed
-    | TaskRequested
-    | TaskStarted
-    | ModelAnswered
-    | ModelFailed
+)
+"""The facts that name their session."""
+TaskEvent: TypeAlias = (
+    ModelAnswered
     | ToolAnswered
+    | TaskStarted
+    | TaskSettled
+    | ModelFailed
+    | CancelRequested
     | Steered
     | SteeringSeen
     | QuietChanged
@@ -379,9 +382,9 @@ Event: TypeAlias = (
     | ProcessStarted
     | ProcessMatched
     | ProcessEnded
-    | CancelRequested
-    | TaskSettled
 )
+"""The facts that name their task, the most frequent first."""
+Event: TypeAlias = JournalOpened | SessionEvent | TaskRequested | TaskEvent
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

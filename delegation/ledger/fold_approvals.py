@@ -1,152 +1,96 @@
-"""How the facts of what touches the machine change what is true: approvals, and commands."""
+"""The fold of approvals: questions about calls, and the verdicts on them."""
 
 from typing import TYPE_CHECKING
 
 import attrs
 
-from delegation.errors import require
-from delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    Entry,
-    ProcessEnded,
-    ProcessMatched,
-    ProcessStarted,
-)
+from agents import CallId
+from delegation.events import ApprovalAnswered, ApprovalAsked
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from delegation.events.processes import ProcessNotice, ProcessRecord
-from delegation.ledger.fold_tasks import live_task, running_task, working_status
-from delegation.ledger.records import Envelope, SessionRecord, TaskRecord
-from delegation.task import DeliveryCapability, Mode
+from delegation.ledger.records import NO_QUESTIONS, TaskRecord
+from delegation.ledger.task_state import RUNNING
+from delegation.ledger.transitions import (
+    refresh_session,
+    require,
+    running_task,
+    unsettled_task,
+    update_state,
+)
 
 if TYPE_CHECKING:
     from delegation.ledger.ledger import Ledger
 
 
-def approval_asked(
-    ledger: "Ledger", event: ApprovalAsked, entry: Entry
-) -> SessionRecord:
-    record = running_task(ledger, event)
-    require(
-        event.id not in ledger.open_questions,
-        event,
-        "there is such an approval already",
-    )
-    require(event.call not in record.questions, event, "it was asked for already")
-    ask = ApprovalQuestion(
+def approval_asked(ledger: "Ledger", event: ApprovalAsked, at: float) -> None:
+    task = running_task(ledger, event)
+    is_new = event.id not in ledger.open_questions
+    require(is_new, event, "there is such an approval already", task)
+    require(event.call not in task.questions, event, "it was asked for already", task)
+    question = ApprovalQuestion(
         id=event.id,
         task=event.task,
-        path=record.path,
+        path=task.path,
         call=event.call,
         tool=event.tool,
         subject=event.subject,
         details=event.details,
-        asked_at=entry.at,
+        asked_at=at,
         deadline=event.deadline,
     )
-    record.questions = {**record.questions, event.call: ask}
-    ledger.open_questions[event.id] = ask
-    return _update_status(ledger, record)
+    task.questions = {**task.questions, event.call: question}
+    ledger.open_questions[event.id] = question
+    _refresh_status(ledger, task)
 
 
-def approval_answered(ledger: "Ledger", event: ApprovalAnswered) -> SessionRecord:
-    record = live_task(ledger, event)
+def approval_answered(ledger: "Ledger", event: ApprovalAnswered) -> None:
+    task = unsettled_task(ledger, event)
     is_open = (
         event.id in ledger.open_questions
         and ledger.open_questions[event.id].task == event.task
     )
-    require(is_open, event, "nobody asks for it, or it was answered already")
-    ask = attrs.evolve(
+    require(is_open, event, "no such question of the task is open", task)
+    question = attrs.evolve(
         ledger.open_questions.pop(event.id),
         answer=event.answer,
         reason=event.reason,
         by=event.by,
-        answered_while_not_running=not record.is_running,
+        answered_while_not_running=not task.is_running,
     )
-    record.questions = {**record.questions, ask.call: ask}
-    session = ledger.sessions[record.session]
+    task.questions = {**task.questions, question.call: question}
     if event.answer is ApprovalVerdict.TASK:
-        record.approved |= {(ask.tool, ask.subject)}
+        task.approved |= {(question.tool, question.subject)}
     elif event.answer is ApprovalVerdict.SESSION:
-        session.approved |= {(ask.tool, ask.subject)}
-    return _update_status(ledger, record)
+        session = ledger.sessions[task.session]
+        session.approved |= {(question.tool, question.subject)}
+    _refresh_status(ledger, task)
 
 
-def assume_answers_received(record: TaskRecord) -> None:
-    """Let a crash come to a task: whoever worked on it may have run what was approved."""
-    if record.is_running and record.questions:
-        record.questions = {
-            call: attrs.evolve(ask, answered_while_not_running=False)
-            for call, ask in record.questions.items()
+def _refresh_status(ledger: "Ledger", task: TaskRecord) -> None:
+    session = ledger.sessions[task.session]
+    if task.is_running:
+        update_state(session, task, RUNNING)
+    refresh_session(ledger, session)
+
+
+def assume_answers_received(task: TaskRecord) -> None:
+    """Assume of a task that crashed that it had run all calls that were approved."""
+    if task.questions:
+        task.questions = {
+            call: attrs.evolve(question, answered_while_not_running=False)
+            for call, question in task.questions.items()
         }
 
 
-def _update_status(ledger: "Ledger", record: TaskRecord) -> SessionRecord:
-    session = ledger.sessions[record.session]
-    if record.is_running and record.mode is not Mode.ROOT:
-        session.tree.mark(record.id, status=working_status(record))
-    return session
+def drop_question(ledger: "Ledger", task: TaskRecord, call: CallId) -> None:
+    """Close the question about a call that has its result."""
+    questions = dict(task.questions)
+    ledger.open_questions.pop(questions.pop(call).id, None)
+    task.questions = questions
+    update_state(ledger.sessions[task.session], task, RUNNING)
 
 
-def process_started(ledger: "Ledger", event: ProcessStarted) -> SessionRecord:
-    record = running_task(ledger, event)
-    session = ledger.sessions[record.session]
-    require(event.id not in session.processes, event, "there is such a command already")
-    turn = session.turn if record is session.root else None
-    can_be_told = turn is not None and turn.capability is not DeliveryCapability.NONE
-    is_kept = can_be_told or not event.notify
-    require(is_kept, event, "only a session can be told later")
-    session.processes[event.id] = ProcessRecord(
-        event.id, event.task, event.command, event.notify
-    )
-    return session
-
-
-def process_matched(
-    ledger: "Ledger", event: ProcessMatched, entry: Entry
-) -> SessionRecord:
-    session, process = _running(ledger, event)
-    require(process.notify, event, "nobody wants to be told of it")
-    news = ProcessNotice(
-        process=process.id,
-        command=process.command,
-        output="\n".join(event.lines),
-        left_out=event.left_out,
-    )
-    _add_process_notice(session, ledger.tasks[event.task], entry, news)
-    return session
-
-
-def process_ended(ledger: "Ledger", event: ProcessEnded, entry: Entry) -> SessionRecord:
-    session, process = _running(ledger, event)
-    del session.processes[process.id]
-    if process.notify:
-        news = ProcessNotice(
-            process=process.id,
-            command=process.command,
-            ended=event.how,
-            output=event.output,
-            left_out=event.left_out,
-        )
-        _add_process_notice(session, ledger.tasks[event.task], entry, news)
-    return session
-
-
-def _running(
-    ledger: "Ledger", event: ProcessMatched | ProcessEnded
-) -> tuple[SessionRecord, ProcessRecord]:
-    require(event.task in ledger.tasks, event, "there is no such task")
-    session = ledger.sessions[ledger.tasks[event.task].session]
-    process = session.processes.get(event.id)
-    require(process is not None, event, "there is no such command, or it has ended")
-    assert process is not None, "that was required"
-    require(process.task == event.task, event, "it is another's command")
-    return session, process
-
-
-def _add_process_notice(
-    session: SessionRecord, record: TaskRecord, entry: Entry, news: ProcessNotice
-) -> None:
-    if not session.closed:
-        session.mail[entry.seq] = news
-        session.envelopes[entry.seq] = Envelope(record.context, ())
+def drop_questions(ledger: "Ledger", task: TaskRecord) -> None:
+    """Close all questions about the calls of a task that ends or begins anew."""
+    for question in task.questions.values():
+        ledger.open_questions.pop(question.id, None)
+    task.questions = NO_QUESTIONS

@@ -1,21 +1,18 @@
-"""How the facts of a task's life change what is true."""
+"""The fold of a task's facts: from its request to its outcome."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import attrs
 
-from agents import AssistantMessage, CallId, MessageId, UserMessage
+from agents import AssistantMessage, MessageId, UserMessage
 from delegation import notices
-from delegation.errors import ImpossibleEventError, require
+from delegation.errors import ImpossibleEventError
 from delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
     CancelRequested,
     Entry,
     ModelAnswered,
     ModelFailed,
-    ProcessStarted,
     QuietChanged,
     Steered,
     SteeringSeen,
@@ -25,9 +22,10 @@ from delegation.events import (
     ToolAnswered,
 )
 from delegation.ledger.fold_accounts import book, open_accounts
+from delegation.ledger.fold_approvals import drop_question, drop_questions
+from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.records import (
     NO_CHILDREN,
-    NO_QUESTIONS,
     Children,
     Envelope,
     Mail,
@@ -35,57 +33,40 @@ from delegation.ledger.records import (
     Steering,
     TaskRecord,
 )
+from delegation.ledger.task_state import (
+    QUEUED,
+    QUIET,
+    READY,
+    READY_TO_RESUME,
+    RUNNING,
+    Ended,
+    Idle,
+    Interrupted,
+    Queued,
+    Running,
+)
+from delegation.ledger.transitions import (
+    change_state,
+    refresh_session,
+    require,
+    require_transition,
+    running_task,
+    unsettled_task,
+    update_state,
+)
 from delegation.notices import TaskNotice
-from delegation.task import Mode, Status, TaskId, TaskRequest
+from delegation.task import Mode, TaskId, TaskRequest
 
 if TYPE_CHECKING:
     from delegation.ledger.ledger import Ledger
 
-TaskEvent: TypeAlias = (
-    TaskStarted
-    | ModelAnswered
-    | ModelFailed
-    | ToolAnswered
-    | Steered
-    | SteeringSeen
-    | QuietChanged
-    | ApprovalAsked
-    | ApprovalAnswered
-    | ProcessStarted
-    | CancelRequested
-    | TaskSettled
-)
 
-
-def live_task(ledger: "Ledger", event: TaskEvent) -> TaskRecord:
-    record = ledger.tasks.get(event.task)
-    if record is None:
-        raise ImpossibleEventError(event, "there is no such task")
-    if record.outcome is not None:
-        raise ImpossibleEventError(event, "the task has ended already")
-    return record
-
-
-def running_task(
-    ledger: "Ledger",
-    event: ModelAnswered
-    | ModelFailed
-    | ToolAnswered
-    | SteeringSeen
-    | QuietChanged
-    | ApprovalAsked
-    | ProcessStarted,
-) -> TaskRecord:
-    record = live_task(ledger, event)
-    require(record.is_running, event, "nobody works on it now")
-    return record
-
-
-def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
+def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     request = event.request
     parent = ledger.tasks.get(request.parent)
-    if parent is None or not parent.is_running:
-        raise ImpossibleEventError(event, "nobody works on the task that asks")
+    if parent is None:
+        raise ImpossibleEventError(event, "there is no such parent")
+    require(parent.is_running, event, "its parent does not run", parent)
     if problem := _problem_with(ledger, event, parent):
         raise ImpossibleEventError(event, problem)
     if parent.children is NO_CHILDREN:
@@ -94,7 +75,7 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     number = children.counts_by_agent[request.agent] = (
         children.counts_by_agent.get(request.agent, 0) + 1
     )
-    record = TaskRecord(
+    task = TaskRecord(
         request.id,
         session=parent.session,
         agent=request.agent,
@@ -104,14 +85,14 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         request=request,
     )
     children.by_call[request.call] = request.id
-    children.unsettled[request.id] = record
-    ledger.tasks[request.id] = record
+    children.unsettled[request.id] = task
+    ledger.tasks[request.id] = task
     session = ledger.sessions[parent.session]
     session.tree.add(
         request.id,
         parent=parent.id,
         agent=request.agent,
-        path=record.path,
+        path=task.path,
         mode=event.mode,
         at=at,
         goal=request.goal,
@@ -120,16 +101,13 @@ def requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         needs=request.needs,
     )
     if event.mode is Mode.DETACHED:
-        session.unsettled_detached[request.id] = record
+        session.unsettled_detached[request.id] = task
     if parent.accounts or request.grants or request.budget is not None:
-        open_accounts(ledger, record, parent, request, at)
+        open_accounts(ledger, task, parent, request, at)
     if request.needs:
-        _set_dependencies(ledger, record, request)
-    if not record.pending_dependencies:
-        record.transcript.append(
-            _user_message(_first_message(ledger, request), request.id)
-        )
-        queue_for_slot(ledger, session, record)
+        _set_dependencies(ledger, session, task, request)
+    if not task.pending_dependencies:
+        _make_due(ledger, session, task, request)
 
 
 def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) -> str:
@@ -137,47 +115,59 @@ def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) ->
     if request.id in ledger.tasks:
         return "there is such a task already"
     if request.call in parent.children.by_call:
-        return "it was asked for already"
+        return "its call has requested it already"
     if request.origin.session != parent.session:
-        return "it is another's child"
+        return "its parent is in another session"
     if event.mode is Mode.ROOT:
-        return "a session is opened, not asked for"
-    for need in request.needs:
-        if need not in ledger.tasks or ledger.tasks[need].parent is not parent:
-            return f"{need} is none of its siblings"
+        return "a root is opened with its session"
+    for dependency in request.needs:
+        if (
+            dependency not in ledger.tasks
+            or ledger.tasks[dependency].parent is not parent
+        ):
+            return f"{dependency} is none of its siblings"
     return ""
 
 
 def _set_dependencies(
-    ledger: "Ledger", record: TaskRecord, request: TaskRequest
+    ledger: "Ledger", session: SessionRecord, task: TaskRecord, request: TaskRequest
 ) -> None:
     pending: set[TaskId] = set()
     for id_ in dict.fromkeys(request.needs):
-        need = ledger.tasks[id_]
-        if need.outcome is None:
-            need.dependents = [*need.dependents, record]
-        elif need.outcome.succeeded:
+        dependency = ledger.tasks[id_]
+        if dependency.outcome is None:
+            dependency.dependents = [*dependency.dependents, task]
+        elif dependency.outcome.succeeded:
             continue
         else:
-            ledger.unstartable[record.id] = need
+            ledger.unstartable[task.id] = dependency
         pending.add(id_)
-    record.pending_dependencies = pending
+    update_state(session, task, Queued(frozenset(pending)))
+
+
+def _make_due(
+    ledger: "Ledger", session: SessionRecord, task: TaskRecord, request: TaskRequest
+) -> None:
+    """Queue a task that has all that it depends on."""
+    text = _first_message(ledger, request)
+    task.transcript.append(_user_message(text, request.id))
+    queue_for_slot(ledger, session, task)
 
 
 def _first_message(ledger: "Ledger", request: TaskRequest) -> str:
     if not request.needs:
         return notices.first_message(request)
-    needs: list[tuple[str, str]] = []
+    dependencies: list[tuple[str, str]] = []
     for id_ in dict.fromkeys(request.needs):
-        need = ledger.tasks[id_]
-        assert need.outcome is not None, "what it needs has succeeded"
-        label = need.request.label if need.request is not None else ""
-        needs.append((label or need.path, need.outcome.output))
-    return notices.first_message(request, needs)
+        dependency = ledger.tasks[id_]
+        assert dependency.outcome is not None, "a dependency has succeeded"
+        label = "" if dependency.request is None else dependency.request.label
+        dependencies.append((label or dependency.path, dependency.outcome.output))
+    return notices.first_message(request, dependencies)
 
 
 def _user_message(text: str, about: TaskId | int) -> UserMessage:
-    # Named by the fact that says it, so that whoever folds it again finds the same name.
+    # Named by its fact, so that another fold gives it the same name.
     return UserMessage(text, id=MessageId(f"m_{about}"))
 
 
@@ -189,14 +179,19 @@ def as_message(mail: Mail, seq: int, share: int) -> UserMessage:
 
 
 def queue_for_slot(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -> None:
-    """Let a task that is due wait for room, or have it at once."""
-    _mark_ready(ledger, session.slots.enter(task))
-    if task.interrupted and not task.has_slot:
-        session.tree.mark(task.id, status=Status.QUEUED)
+    """Queue a task that is due; it gets its slot at once if one is free."""
+    _mark_ready(ledger, session, session.slots.enter(task))
+    if task.is_interrupted:
+        change_state(session, task, QUEUED)
 
 
-def _mark_ready(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
+def _mark_ready(
+    ledger: "Ledger", session: SessionRecord, tasks: Iterable[TaskRecord]
+) -> None:
+    """Note that tasks have got a slot, for those who start them."""
     for task in tasks:
+        state = READY_TO_RESUME if task.is_interrupted else READY
+        change_state(session, task, state)
         if task.mode is Mode.DETACHED:
             ledger.startable[task.id] = task
         else:
@@ -204,42 +199,41 @@ def _mark_ready(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
 
 
 def requeue_joined_children(ledger: "Ledger", parent: TaskRecord) -> None:
-    """Let the joined children of a task that goes on after a crash wait for room again."""
+    """Queue the joined children of a task that goes on after a crash."""
     for child in parent.children.unsettled.values():
-        if child.mode is Mode.JOINED and child.is_ready:
+        is_due = child.is_interrupted and not child.pending_dependencies
+        if child.mode is Mode.JOINED and is_due:
             queue_for_slot(ledger, ledger.sessions[parent.session], child)
 
 
-def started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
-    record = live_task(ledger, event)
-    require(record.mode is not Mode.ROOT, event, "a session takes turns instead")
-    require(not record.is_running, event, "somebody works on it already")
-    require(
-        not record.pending_dependencies, event, "a task that it needs has not succeeded"
-    )
-    is_clear = not (event.afresh and record.children.unsettled)
-    require(is_clear, event, "tasks of its first beginning have not ended")
-    session = ledger.sessions[record.session]
+def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
+    task = unsettled_task(ledger, event)
+    require(not task.is_root, event, "a root takes turns instead", task)
+    require_transition(task, Running, event)
+    has_all = not task.pending_dependencies
+    require(has_all, event, "a task that it depends on has not succeeded", task)
+    is_clear = not (event.afresh and task.children.unsettled)
+    require(is_clear, event, "tasks of its first beginning have not ended", task)
+    session = ledger.sessions[task.session]
     if event.afresh:
-        drop_questions(ledger, record)
-        record.rewind(1)
-    if not record.has_slot:
-        # Written under other rules than these.
-        session.slots.take(record)
-    session.tree.start(event.task, at, working_status(record))
-    record.is_running = True
+        drop_questions(ledger, task)
+        task.rewind(1)
+    if not task.has_slot:
+        # The fact was written under other rules.
+        session.slots.take(task)
+    session.tree.start(event.task, at)
+    change_state(session, task, RUNNING)
     ledger.startable.pop(event.task, None)
     ledger.joinable.pop(event.task, None)
-    if record.interrupted:
-        record.interrupted = False
-        requeue_joined_children(ledger, record)
+    if task.children.unsettled:
+        requeue_joined_children(ledger, task)
 
 
 def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
-    record = running_task(ledger, event)
-    record.transcript.append(event.message)
+    task = running_task(ledger, event)
+    task.transcript.append(event.message)
     if not event.copied:
-        book(ledger, record, event.message.usage)
+        book(ledger, task, event.message.usage)
 
 
 def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
@@ -247,143 +241,106 @@ def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
 
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
-    record = running_task(ledger, event)
+    task = running_task(ledger, event)
     if event.mail:
-        session = ledger.sessions[record.session]
-        news = {seq for seq, _ in session.task_notices()}
-        news |= {seq for seq, _ in session.process_notices()}
-        is_there = record is session.root and news >= {*event.mail}
+        session = ledger.sessions[task.session]
+        readable = {seq for seq, _ in session.task_notices()}
+        readable |= {seq for seq, _ in session.process_notices()}
+        is_there = task.is_root and readable >= {*event.mail}
         is_there = is_there and len({*event.mail}) == len(event.mail)
-        require(is_there, event, f"the news it can be told is {sorted(news)}")
+        require(is_there, event, f"its notices are {sorted(readable)}", task)
         for seq in event.mail:
-            session.told[seq] = session.mail.pop(seq)
+            session.consumed[seq] = session.mail.pop(seq)
             del session.envelopes[seq]
-    if event.message.call in record.questions:
-        _drop_question(ledger, record, event.message.call)
-    record.transcript.append(event.message)
-
-
-def _drop_question(ledger: "Ledger", record: TaskRecord, call: CallId) -> None:
-    """Ask nobody any more about a call that has been answered."""
-    asks = dict(record.questions)
-    ledger.open_questions.pop(asks.pop(call).id, None)
-    record.questions = asks
-    tree = ledger.sessions[record.session].tree
-    tree.mark(record.id, status=working_status(record))
+    if event.message.call in task.questions:
+        drop_question(ledger, task, event.message.call)
+    task.transcript.append(event.message)
 
 
 def steered(ledger: "Ledger", event: Steered) -> None:
-    record = live_task(ledger, event)
-    session = ledger.sessions[record.session]
-    is_reachable = record.mode is not Mode.ROOT or session.turn is not None
-    require(is_reachable, event, "a session between two turns is told by mail")
-    require(event.id not in record.steering, event, "it was said already")
-    record.steering = {**record.steering, event.id: Steering(event.text, event.by)}
+    task = unsettled_task(ledger, event)
+    is_reachable = not isinstance(task.state, Idle)
+    require(is_reachable, event, "an idle session gets mail instead", task)
+    require(event.id not in task.steering, event, "it was sent already", task)
+    task.steering = {**task.steering, event.id: Steering(event.text, event.by)}
 
 
 def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
-    record = running_task(ledger, event)
-    unseen = {id_ for id_, said in record.steering.items() if said.is_unseen}
+    task = running_task(ledger, event)
+    unseen = {id_ for id_, message in task.steering.items() if message.is_unseen}
     is_unseen = unseen >= {*event.ids} and len({*event.ids}) == len(event.ids)
-    require(is_unseen, event, f"what it has not seen is {sorted(unseen)}")
-    at = 1 + sum(isinstance(said, AssistantMessage) for said in record.transcript)
-    steering = dict(record.steering)
+    require(is_unseen, event, f"what it has not seen is {sorted(unseen)}", task)
+    calls = sum(isinstance(message, AssistantMessage) for message in task.transcript)
+    steering = dict(task.steering)
     for id_ in event.ids:
-        said = steering[id_]
-        steering[id_] = attrs.evolve(said, seen_at=at)
-        text = notices.steering_text(said.text, said.by)
-        record.transcript.append(UserMessage(text, aside=True, id=id_))
-    record.steering = steering
+        message = steering[id_]
+        steering[id_] = attrs.evolve(message, seen_at=calls + 1)
+        text = notices.steering_text(message.text, message.by)
+        task.transcript.append(UserMessage(text, aside=True, id=id_))
+    task.steering = steering
 
 
 def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
-    record = running_task(ledger, event)
-    require(record.mode is not Mode.ROOT, event, "a session is not watched")
-    status = Status.QUIET if event.quiet else working_status(record)
-    ledger.sessions[record.session].tree.mark(record.id, status=status)
-
-
-def working_status(record: TaskRecord) -> Status:
-    """Return what a task is doing that somebody works on."""
-    return Status.WAITING if record.awaits_approval else Status.RUNNING
+    task = running_task(ledger, event)
+    require(not task.is_root, event, "a session is not watched", task)
+    session = ledger.sessions[task.session]
+    update_state(session, task, QUIET if event.quiet else RUNNING)
 
 
 def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
-    record = live_task(ledger, event)
-    is_under_way = record.mode is not Mode.ROOT or record.is_running
-    require(is_under_way, event, "a session between two turns has nothing to end")
-    record.cancel_requested = True
+    task = unsettled_task(ledger, event)
+    is_under_way = not task.is_root or task.is_running
+    require(is_under_way, event, "its session runs no turn", task)
+    task.cancel_requested = True
 
 
-def settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> SessionRecord | None:
-    """End a task, and return its session if that has something new by it."""
-    record = live_task(ledger, event)
-    if record.parent is None or record.request is None:
-        raise ImpossibleEventError(event, "a session ends its turns, and goes on")
-    require(not record.children.unsettled, event, "tasks below it have not ended")
-    session = ledger.sessions[record.session]
-    outcome = event.outcome
-    record.outcome = outcome
-    record.is_running = False
-    # The journal keeps what was said; a task that has ended needs it no more.
-    record.transcript.clear()
-    record.children = NO_CHILDREN
-    del record.parent.children.unsettled[event.task]
+def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
+    task = unsettled_task(ledger, event)
+    if task.parent is None or task.request is None:
+        raise ImpossibleEventError(event, "a root ends its turns, and goes on")
+    require(not task.children.unsettled, event, "tasks below it have not ended", task)
+    session = ledger.sessions[task.session]
+    admitted = session.slots.leave(task)
+    change_state(session, task, Ended(event.outcome))
+    session.tree.end(event.task, entry.at, event.outcome.error)
+    # The journal has the transcript; a task that has ended needs it no more.
+    task.transcript.clear()
+    task.children = NO_CHILDREN
+    del task.parent.children.unsettled[event.task]
     ledger.startable.pop(event.task, None)
     ledger.joinable.pop(event.task, None)
     ledger.unstartable.pop(event.task, None)
-    session.tree.mark(
-        event.task,
-        status=outcome.ending,
-        ended=entry.at,
-        error=outcome.error,
-    )
-    if record.questions:
-        drop_questions(ledger, record)
-    _mark_ready(ledger, session.slots.leave(record))
-    if record.dependents:
-        for waiting in record.dependents:
-            _resolve_dependency(ledger, session, waiting, record)
-        record.dependents = ()
-    if record.mode is Mode.DETACHED:
+    if task.questions:
+        drop_questions(ledger, task)
+    _mark_ready(ledger, session, admitted)
+    if task.dependents:
+        for dependent in task.dependents:
+            _resolve_dependency(ledger, session, dependent, task.id, event)
+        task.dependents = ()
+    if task.mode is Mode.DETACHED:
         del session.unsettled_detached[event.task]
         if not session.closed:
-            _add_task_notice(session, record.request, record, entry)
+            _add_task_notice(session, task, task.request, entry, event)
     elif not session.processes:
-        return None
-    drop_processes(session, record)
-    return session
-
-
-def drop_questions(ledger: "Ledger", record: TaskRecord) -> None:
-    """Ask nobody any more about the calls of a task that has ended."""
-    for ask in record.questions.values():
-        ledger.open_questions.pop(ask.id, None)
-    record.questions = NO_QUESTIONS
-
-
-def drop_processes(session: SessionRecord, record: TaskRecord) -> None:
-    """Take the commands of a task that has ended for ended, too.
-
-    Whoever runs it says so before, unless it had no time to.
-    """
-    if session.processes:
-        session.processes = {
-            id_: it for id_, it in session.processes.items() if it.task != record.id
-        }
+        return
+    drop_processes(session, task)
+    refresh_session(ledger, session)
 
 
 def _add_task_notice(
-    session: SessionRecord, request: TaskRequest, record: TaskRecord, entry: Entry
+    session: SessionRecord,
+    task: TaskRecord,
+    request: TaskRequest,
+    entry: Entry,
+    event: TaskSettled,
 ) -> None:
-    assert record.outcome is not None, "it has just ended"
-    node = session.tree[record.id]
-    # Whoever is told is where the message came from that the task was asked for.
-    session.envelopes[entry.seq] = Envelope(record.context, ())
+    node = session.tree[task.id]
+    # The notice goes where the message came from that the task works for.
+    session.envelopes[entry.seq] = Envelope(task.context, ())
     session.mail[entry.seq] = TaskNotice(
         request=request,
-        outcome=record.outcome,
-        path=record.path,
+        outcome=event.outcome,
+        path=task.path,
         asked_at=node["requested"],
         settled_at=entry.at,
         total=node["total"],
@@ -391,20 +348,21 @@ def _add_task_notice(
 
 
 def _resolve_dependency(
-    ledger: "Ledger", session: SessionRecord, waiting: TaskRecord, need: TaskRecord
+    ledger: "Ledger",
+    session: SessionRecord,
+    task: TaskRecord,
+    dependency: TaskId,
+    event: TaskSettled,
 ) -> None:
-    """Let a task that needs one that has ended go on, or see that it never will."""
-    if waiting.outcome is not None:
+    """Queue a task whose last dependency has succeeded, or note that it never starts."""
+    state = task.state
+    if not isinstance(state, (Queued, Interrupted)):
         return
-    assert need.outcome is not None, "it has just ended"
-    assert waiting.request is not None, "only what was asked for can need something"
-    if not need.outcome.succeeded:
-        ledger.unstartable[waiting.id] = need
+    if not event.outcome.succeeded:
+        ledger.unstartable[task.id] = ledger.tasks[dependency]
         return
-    waiting.pending_dependencies = set(waiting.pending_dependencies) - {need.id}
-    if waiting.pending_dependencies:
-        return
-    waiting.transcript.append(
-        _user_message(_first_message(ledger, waiting.request), waiting.id)
-    )
-    queue_for_slot(ledger, session, waiting)
+    pending = state.dependencies - {dependency}
+    update_state(session, task, type(state)(pending))
+    if not pending:
+        assert task.request is not None, "a root depends on no task"
+        _make_due(ledger, session, task, task.request)

@@ -1,9 +1,9 @@
-"""What the ledger remembers of a task and of a session.
+"""The records of the ledger: tasks, sessions, turns and replies.
 
-Only the ledger writes these; everybody else reads.
+Only the fold writes them.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -13,6 +13,17 @@ from delegation.budget import Account
 from delegation.events.approvals import ApprovalQuestion
 from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
 from delegation.ledger.slots import Slots
+from delegation.ledger.task_state import (
+    IDLE,
+    NO_DEPENDENCIES,
+    QUEUED,
+    Ended,
+    Interrupted,
+    Queued,
+    Ready,
+    Running,
+    TaskState,
+)
 from delegation.notices import TaskNotice
 from delegation.rules import Rules
 from delegation.task import (
@@ -29,7 +40,7 @@ from delegation.tree.tree import Tree
 
 
 class Children:
-    """The tasks that one task asked for."""
+    """The tasks that one task has requested."""
 
     __slots__ = (
         "by_call",
@@ -41,32 +52,32 @@ class Children:
 
     def __init__(self) -> None:
         self.by_call: dict[str, TaskId] = {}
-        """All of them, by the call that asked."""
+        """All of them, by the call that requested them."""
         self.unsettled: dict[TaskId, TaskRecord] = {}
         """Those that have not ended, oldest first."""
         self.counts_by_agent: dict[str, int] = {}
-        """How often each agent was asked for: that numbers them."""
+        """How many tasks each agent has got: numbers their paths."""
         self.slots_used = 0
-        """How many have a place to run in."""
+        """How many have a slot."""
         self.joined_slots_used = 0
-        """How many of these it waits for."""
+        """How many of these are joined."""
 
 
-# Most tasks never have any; this one is theirs, and is never written.
+# Shared by all tasks without children, which are most; never written.
 NO_CHILDREN: Final = Children()
 
 
 @attrs.frozen
 class Steering:
-    """Something that was said to a task while it ran."""
+    """A message to a running task."""
 
     text: str
     by: str
-    """The path of whoever said it."""
+    """The path of the sender."""
     seen_at: int | None = None
-    """Before which of its model calls the task saw it."""
+    """The number of the model call before which the task has read it."""
     too_late: bool = False
-    """The turn had ended before it could see it."""
+    """The turn ended before the task could read it."""
 
     @property
     def is_unseen(self) -> bool:
@@ -76,12 +87,12 @@ class Steering:
 NO_STEERING: Final[Mapping[MessageId, Steering]] = {}
 NO_QUESTIONS: Final[Mapping[CallId, ApprovalQuestion]] = {}
 Approved: TypeAlias = frozenset[tuple[str, str]]
-"""Tools, and what each of them may be used for without asking again."""
+"""Tools, each with the subject that it may be used for without another question."""
 NOTHING_APPROVED: Final[Approved] = frozenset()
 
 
 class TaskRecord:
-    """One node of a tree: a session's root, or a task somebody asked for."""
+    """One node of a tree: the root of a session, or a delegated task."""
 
     __slots__ = (
         "accounts",
@@ -92,20 +103,17 @@ class TaskRecord:
         "context",
         "dependents",
         "depth",
-        "has_slot",
+        "history",
         "id",
         "instructions",
-        "interrupted",
-        "is_running",
         "mode",
-        "outcome",
         "parent",
         "path",
-        "pending_dependencies",
         "questions",
         "request",
         "restarts",
         "session",
+        "state",
         "steering",
         "transcript",
     )
@@ -130,69 +138,88 @@ class TaskRecord:
         self.request = request
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.transcript: list[Message] = []
-        self.outcome: Outcome | None = None
-        """Never set for a root: a session goes on."""
-        self.is_running = False
-        """An agent works on it now: it says things, and asks for tasks."""
+        self.state: TaskState = IDLE if parent is None else QUEUED
+        self.history: tuple[TaskState, ...] = (self.state,)
+        """Its states so far, oldest first, without changes of their data."""
         self.cancel_requested = False
-        self.interrupted = False
-        """The process that ran it is gone."""
+        """A request from outside, in whatever state it is."""
         self.restarts = 0
-        """How often a restart made it begin anew."""
-        self.has_slot = False
-        """It has a place to run in, and runs or is about to."""
+        """How often it began anew after a crash."""
         self.children = NO_CHILDREN
         self.context: Mapping[str, str] = {} if parent is None else parent.context
-        """Where the message came from that it works for: `delegation.session_context`."""
+        """The origin of the message that it works for: `delegation.session_context`."""
         self.instructions = ""
-        """What it is told for this turn, besides what its agent is told always."""
+        """The instructions of this turn, besides those of its agent."""
         self.accounts: tuple[Account, ...] = ()
-        """The budgets that all it uses is booked on, its own last."""
-        self.pending_dependencies: Collection[TaskId] = ()
-        """The tasks that must have succeeded before it starts, and have not."""
+        """The budgets that its usage is booked on, its own last."""
         self.dependents: Sequence[TaskRecord] = ()
+        """The tasks that start when it has succeeded."""
         self.steering: Mapping[MessageId, Steering] = NO_STEERING
-        """What was said to it while it ran."""
+        """The messages to it while it ran."""
         self.questions: Mapping[CallId, ApprovalQuestion] = NO_QUESTIONS
-        """Its calls that somebody was asked about, and that have not been answered."""
+        """The questions about its calls that have no result yet."""
         self.approved = NOTHING_APPROVED
 
     def rewind(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
         self.restarts += 1
         self.approved = NOTHING_APPROVED
-        forgotten = {said.id for said in self.transcript[length:]}
+        removed = {message.id for message in self.transcript[length:]}
         del self.transcript[length:]
-        # It is told again what it was told meanwhile.
+        # It reads the removed steering messages once more.
         self.steering = {
-            id_: attrs.evolve(said, seen_at=None) if id_ in forgotten else said
-            for id_, said in self.steering.items()
+            id_: attrs.evolve(message, seen_at=None) if id_ in removed else message
+            for id_, message in self.steering.items()
         }
         if self.children is not NO_CHILDREN:
             # A call of the same name will be another call.
-            asked = self.children.by_call
-            self.children.by_call = {f"{call}~": task for call, task in asked.items()}
+            by_call = self.children.by_call
+            self.children.by_call = {f"{call}~": task for call, task in by_call.items()}
+
+    @property
+    def is_root(self) -> bool:
+        """It is the root of its session, which takes turns and never ends."""
+        return self.parent is None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; never set for a root."""
+        state = self.state
+        return state.outcome if isinstance(state, Ended) else None
+
+    @property
+    def is_running(self) -> bool:
+        """An agent works on it now."""
+        return isinstance(self.state, Running)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Its process is gone, and it has not been queued again."""
+        return isinstance(self.state, Interrupted)
+
+    @property
+    def has_slot(self) -> bool:
+        """It runs or may start; a root needs no slot."""
+        return isinstance(self.state, (Running, Ready)) and self.parent is not None
+
+    @property
+    def pending_dependencies(self) -> frozenset[TaskId]:
+        """The tasks that must succeed before it starts, and have not."""
+        state = self.state
+        if isinstance(state, (Queued, Interrupted)):
+            return state.dependencies
+        return NO_DEPENDENCIES
 
     @property
     def call_prefix(self) -> str:
-        """What the keys of its calls begin with: another one whenever it begins anew."""
+        """The prefix of its call keys, another one after each restart."""
         return f"{self.id}~{self.restarts}" if self.restarts else self.id
 
     @property
     def awaits_approval(self) -> bool:
-        """It waits until somebody has said whether a call may be run."""
+        """A question about one of its calls is open."""
         return bool(self.questions) and any(
-            ask.is_open for ask in self.questions.values()
-        )
-
-    @property
-    def is_ready(self) -> bool:
-        """It has not ended, nobody runs it, and it waits for nothing but room."""
-        return not (
-            self.outcome
-            or self.is_running
-            or self.has_slot
-            or self.pending_dependencies
+            question.is_open for question in self.questions.values()
         )
 
 
@@ -204,25 +231,23 @@ class Turn:
     capability: DeliveryCapability
     read: tuple[int, ...]
     """The mail it has read, by sequence number."""
-    interrupted: bool = False
-    """The process that took it is gone."""
     transcript_start: int = 0
-    """How long the transcript was when it had read its mail."""
+    """The length of the transcript when it had read its mail."""
 
 
 @attrs.frozen
 class Reply:
-    """What a session says at the end of a turn."""
+    """The result of a turn."""
 
     session: SessionId
     turn: int
     read: tuple[int, ...]
-    """The mail that the turn had read, by sequence number: what this answers."""
+    """The mail that it answers, by sequence number."""
     outcome: Outcome
 
     @property
     def text(self) -> str:
-        """What it says; of a turn that did not succeed, what went wrong."""
+        """The output; of a turn that did not succeed, its ending and error."""
         if self.outcome.succeeded:
             return self.outcome.output
         return f"{self.outcome.ending}: {self.outcome.error}"
@@ -230,7 +255,7 @@ class Reply:
 
 @attrs.frozen
 class Envelope:
-    """What is written on a message, and is not for the agent to read."""
+    """What comes with mail and is not for the agent to read."""
 
     context: Mapping[str, str]
     grants: tuple[Grant, ...]
@@ -239,8 +264,7 @@ class Envelope:
 
 
 Mail: TypeAlias = UserMessage | TaskNotice | ProcessNotice
-"""What a session will read: something that somebody said, how a task of it ended, or what a command
-of it did."""
+"""Unread input of a session: a message, or a notice about a task or a command of it."""
 
 
 class SessionRecord:
@@ -251,6 +275,7 @@ class SessionRecord:
         "approved",
         "attended",
         "closed",
+        "consumed",
         "deleted",
         "door",
         "envelopes",
@@ -263,7 +288,6 @@ class SessionRecord:
         "processes",
         "root",
         "slots",
-        "told",
         "tree",
         "turn",
         "turns",
@@ -276,61 +300,66 @@ class SessionRecord:
         self.root = root
         self.slots = Slots(rules)
         self.accounts: tuple[Account, ...] = ()
-        """The budgets that hold for all its turns."""
+        """The budgets of all its turns."""
         self.own_accounts: dict[str, Account] = {}
-        """What it has used itself of each budget."""
-        self.told: dict[int, Mail] = {}
-        """The mail that tools have told in the turn that is under way."""
+        """Its own share of what is used of each budget."""
+        self.consumed: dict[int, Mail] = {}
+        """The mail that tool results of this turn have handed over."""
         self.envelopes: dict[int, Envelope] = {}
-        """What is written on its unread mail."""
+        """The envelopes of its unread mail."""
         self.tree = Tree(root_of(id))
         self.forked_from = ""
-        """The run and the task that it goes on from: RUN/TASK."""
+        """The run and the task that it was forked from: RUN/TASK."""
         self.closed = False
-        """Whoever talked to it has ended it for good."""
+        """It takes no more messages and has no more doors."""
         self.deleted = False
-        """Whoever owned it wants it shown to nobody any more."""
+        """It is listed nowhere any more."""
         self.labels: Mapping[str, str] = {}
-        """What whoever opened it wrote on it."""
+        """The labels that its opener gave it."""
         self.door: DeliveryCapability | None = None
-        """What the door that is open now can do."""
+        """The capability of the open door, if one is open."""
         self.mail: dict[int, Mail] = {}
-        """What it has not read yet, by the sequence number of the fact that says it."""
+        """Its unread input, by the sequence number of the fact that brought it."""
         self.unsettled_detached: dict[TaskId, TaskRecord] = {}
-        """The detached tasks that it still has to be told about, oldest first."""
+        """Its detached tasks that have not ended, oldest first."""
         self.processes: dict[ProcessId, ProcessRecord] = {}
-        """The commands that run in the background, for any task of it."""
+        """The background commands of all its tasks."""
         self.approved = NOTHING_APPROVED
         self.attended = False
-        """Somebody is there to be asked, also where nobody can be told anything later."""
+        """People can be asked for approval, also where no reply can be delivered later."""
         self.turns = 0
         self.turn: Turn | None = None
         self.last_outcome: Outcome | None = None
         self.undelivered: dict[int, Reply] = {}
-        """What no door has taken yet, by turn."""
+        """The replies that no door has taken yet, by turn."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """The process that took its turn is gone."""
+        return self.root.is_interrupted
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of it is due, nobody talks to it, and nothing runs for it."""
-        is_left = self.door is None and not self.undelivered
-        return self.has_nothing_pending and is_left and not self.processes
+        """Nothing of it is due, no door is open, and nothing runs for it."""
+        is_unattended = self.door is None and not self.undelivered
+        return self.has_nothing_pending and is_unattended and not self.processes
 
     def own_account(self, account: Account) -> Account:
-        """Return its own part of what is used under a budget."""
+        """Return its own share of what is used of a budget."""
         if account.id not in self.own_accounts:
             self.own_accounts[account.id] = account.without_use()
         return self.own_accounts[account.id]
 
     def task_notices(self) -> Iterator[tuple[int, TaskId]]:
-        """Yield the unread news of tasks that have ended: its number, and which task."""
+        """Yield the unread notices of tasks: sequence number and task."""
         for seq, mail in self.mail.items():
             if isinstance(mail, TaskNotice):
                 yield seq, mail.request.id
 
     def process_notices(self) -> Iterator[tuple[int, ProcessId]]:
-        """Yield the unread news of commands that have ended: its number, and which command.
+        """Yield the unread notices of commands that have ended: sequence number and command.
 
-        Whoever knows how one ended is not woken for a line that it printed before.
+        With the end of a command its earlier notices are read, too.
         """
         for seq, mail in self.mail.items():
             if isinstance(mail, ProcessNotice) and mail.process not in self.processes:
@@ -338,12 +367,12 @@ class SessionRecord:
 
     @property
     def has_nothing_pending(self) -> bool:
-        """Nothing runs that it will be told of, and nothing waits to be read."""
+        """No turn runs, no mail is unread, and no notice will come."""
         return not (self.turn or self.mail or self.awaits_notices)
 
     @property
     def awaits_notices(self) -> bool:
-        """It will be told how something ended."""
+        """A detached task or a command of it will send a notice."""
         return bool(self.unsettled_detached) or any(
             process.notify for process in self.processes.values()
         )

@@ -1,8 +1,8 @@
-"""Who of one tree may run now, and who waits for room.
+"""The slots of one tree: which tasks may run now, and which wait for a slot.
 
-A task that waits for its joined children lends them its place: the first of them runs in it, so
-nobody holds the place that its own child needs. Parents take turns, and each has its tasks in
-order. Work per change is O(1).
+A task that waits for its joined children lends them its slot: the first of them runs in it, so no
+task holds the slot that its own child needs. Parents take turns, and the tasks of each keep their
+order. Work per change is O(1). The fold changes the states of the tasks that got a slot.
 """
 
 import math
@@ -20,33 +20,32 @@ QueueKey: TypeAlias = tuple[TaskId, Mode]
 
 
 class Slots:
-    """The places of one tree."""
+    """Counts the slots of a tree, and queues its tasks."""
 
     __slots__ = ("_eligible", "_queues", "_rules", "detached", "in_use", "queued")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.in_use = 0
-        """How many tasks hold a place. One whose joined child runs has lent it."""
+        """How many slots are in use. A task whose joined child runs has lent its slot."""
         self.detached = 0
-        """How many of them run in the background."""
+        """How many of them detached tasks use."""
         self.queued = 0
         self._queues: dict[QueueKey, Queue] = {}
-        """Who waits, by parent and mode, oldest first."""
+        """The waiting tasks, by parent and mode, oldest first."""
         self._eligible: dict[QueueKey, None] = {}
-        """The lines whose parent could have one more, in the order of their turns."""
+        """The queues whose parent may have one more running task, next first."""
 
     def free(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more tasks of a parent could start now."""
         left = self._parent_allowance(parent, mode)
         if (most := self._rules.live_tasks) is not None:
-            places = max(0, most - self.in_use)
             lent = mode is Mode.JOINED and _can_lend(parent)
-            left = min(left, places + lent)
+            left = min(left, max(0, most - self.in_use) + lent)
         return max(0, left)
 
     def enter(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
-        """Take a task that is due into its line, and return those that have room now."""
+        """Queue a task that is due, and return the tasks that got a slot by that."""
         if not self._queues and self.free(_parent(task), task.mode):
             self.take(task)
             return (task,)
@@ -56,11 +55,10 @@ class Slots:
         return self._admit_next(_key(task))
 
     def leave(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
-        """Let go of a task that has ended, and return those that have room now."""
+        """Take back the slot of a task that ends, and return the tasks that got one by that."""
         if not task.has_slot:
             self._dequeue(task)
             return ()
-        task.has_slot = False
         parent = _parent(task)
         parent.children.slots_used -= 1
         if task.mode is Mode.DETACHED:
@@ -68,7 +66,7 @@ class Slots:
             self.in_use -= 1
         else:
             parent.children.joined_slots_used -= 1
-            # The last one gives the place back to its parent.
+            # The last one gives the slot back to its parent.
             if not _can_lend(parent):
                 self.in_use -= 1
         if not self._queues:
@@ -76,10 +74,9 @@ class Slots:
         return self._admit_next((parent.id, Mode.JOINED), (parent.id, Mode.DETACHED))
 
     def take(self, task: "TaskRecord") -> None:
-        """Give a task a place, whether there is one or not: what has happened is true."""
+        """Give a task a slot, whether one is free or not: a fact says that it has one."""
         if self._queues:
             self._dequeue(task)
-        task.has_slot = True
         parent = _parent(task)
         parent.children.slots_used += 1
         if task.mode is Mode.DETACHED:
@@ -94,37 +91,37 @@ class Slots:
         return task.id in self._queues.get(_key(task), ())
 
     def position(self, task: "TaskRecord") -> int:
-        """Return how many tasks start before a waiting one does, itself included."""
+        """Return how many tasks start until a waiting one has started."""
         return self.positions([task])[task.id]
 
     def positions(self, tasks: "Iterable[TaskRecord]") -> dict[TaskId, int]:
-        """Return the positions of those who wait, looking along each line once."""
-        places: dict[QueueKey, dict[TaskId, int]] = {}
+        """Return the positions of the waiting tasks among these, in one pass over each queue."""
+        indexes: dict[QueueKey, dict[TaskId, int]] = {}
         positions: dict[TaskId, int] = {}
         for task in tasks:
             if self.is_waiting(task):
                 key = _key(task)
-                if key not in places:
-                    places[key] = {id_: it for it, id_ in enumerate(self._queues[key])}
-                place = places[key][task.id]
-                positions[task.id] = place + 1 + self._before(key, place)
+                if key not in indexes:
+                    indexes[key] = {id_: at for at, id_ in enumerate(self._queues[key])}
+                index = indexes[key][task.id]
+                positions[task.id] = index + 1 + self._count_before(key, index)
         return positions
 
-    def _before(self, key: QueueKey, place: int) -> int:
-        """Return how many of other lines start before this place in a line comes to its turn."""
+    def _count_before(self, key: QueueKey, index: int) -> int:
+        """Return how many tasks of other queues start before one of this queue."""
         if key not in self._eligible:
             return 0
-        turns, before = place + 1, 0
+        rounds, before = index + 1, 0
         for other in self._eligible:
             if other == key:
-                # Those behind it in the round are one turn short.
-                turns = place
+                # The queues behind it in the round have one turn less.
+                rounds = index
             else:
-                before += min(turns, len(self._queues[other]))
+                before += min(rounds, len(self._queues[other]))
         return before
 
     def _parent_allowance(self, parent: "TaskRecord", mode: Mode) -> float:
-        """Return how many more a parent could have if the tree had room."""
+        """Return how many more tasks of a parent could start if the tree had slots enough."""
         rules = self._rules
         left = math.inf
         if rules.live_children is not None:
@@ -134,28 +131,28 @@ class Slots:
         return left
 
     def _admit_next(self, *changed: QueueKey) -> "list[TaskRecord]":
-        """Return who has room now that something has changed for these lines."""
-        moved: list[TaskRecord] = []
+        """Return the tasks that get a slot after a change to these queues."""
+        admitted: list[TaskRecord] = []
         for key in changed:
             if self._is_eligible(key):
                 self._eligible[key] = None
                 if key[1] is Mode.JOINED and _can_lend(_parent(self._first(key))):
-                    moved.append(self._admit_first(key))
-        while self._eligible and self._has_place():
+                    admitted.append(self._admit_first(key))
+        while self._eligible and self._has_free_slot():
             key = next(iter(self._eligible))
             if self._is_eligible(key):
-                moved.append(self._admit_first(key))
+                admitted.append(self._admit_first(key))
             else:
-                # Its parent has got one more in its other line.
+                # Its parent has used its allowance for its other queue.
                 del self._eligible[key]
-        return moved
+        return admitted
 
-    def _has_place(self) -> bool:
+    def _has_free_slot(self) -> bool:
         most = self._rules.live_tasks
         return most is None or self.in_use < most
 
     def _admit_first(self, key: QueueKey) -> "TaskRecord":
-        """Give the first in a line a place, and put the line behind the others."""
+        """Give the first task of a queue a slot, and put the queue behind the others."""
         task = self._first(key)
         self.take(task)
         self._eligible.pop(key, None)
@@ -172,12 +169,12 @@ class Slots:
         return next(iter(self._queues[key].values()))
 
     def _dequeue(self, task: "TaskRecord") -> None:
-        """Take a task out of its line, if it is in one."""
-        line = self._queues.get(key := _key(task))
-        if line is None or line.pop(task.id, None) is None:
+        """Remove a task from its queue, if it is in one."""
+        queue = self._queues.get(key := _key(task))
+        if queue is None or queue.pop(task.id, None) is None:
             return
         self.queued -= 1
-        if not line:
+        if not queue:
             del self._queues[key]
             self._eligible.pop(key, None)
 
@@ -187,10 +184,10 @@ def _key(task: "TaskRecord") -> QueueKey:
 
 
 def _parent(task: "TaskRecord") -> "TaskRecord":
-    assert task.parent is not None, "a session waits for no room"
+    assert task.parent is not None, "a root needs no slot"
     return task.parent
 
 
 def _can_lend(parent: "TaskRecord") -> bool:
-    """Tell whether a task holds a place in which a joined child of it could run."""
+    """Tell whether a joined child could run in the slot of a task."""
     return parent.has_slot and not parent.children.joined_slots_used

@@ -324,30 +324,45 @@ class Tree:
         if self._rollups is not None:
             self._rollups.changed[task] = None
 
+    def set_status(self, task: TaskId, status: str) -> None:
+        """Show another status of a task: the ledger derives it from the task's state."""
+        node = self._nodes[task]
+        if node["status"] != status:
+            node["status"] = status
+            if self._rollups is not None:
+                self._rollups.changed[task] = None
+
+    def set_first_goal(self, goal: str) -> None:
+        """Give the root its goal, unless it has one: the first message of its session."""
+        node = self._nodes[self.root]
+        node["goal"] = node["goal"] or goal
+
+    def start(self, task: TaskId, at: float) -> None:
+        """Note when a task started, the first time."""
+        if self._nodes[task]["started"] is None:
+            self.mark(task, started=at)
+
+    def end(self, task: TaskId, at: float, error: str) -> None:
+        """Note when a task ended, and its error."""
+        self.mark(task, ended=at, error=error)
+
+    def begin_turn(self, at: float) -> None:
+        """Note that the session begins a turn."""
+        self.start(self.root, at)
+        self.mark(self.root, ended=None, error="")
+        self.turns.append((at, None))
+
+    def end_turn(self, at: float, error: str) -> None:
+        """Note that the turn of the session has ended."""
+        self.end(self.root, at, error)
+        began, _ = self.turns[-1]
+        self.turns[-1] = (began, at)
+
     def mark(self, task: TaskId, **attributes: object) -> None:
         """Change attributes of a node."""
         self._nodes[task].update(attributes)
         if self._rollups is not None:
             self._rollups.changed[task] = None
-
-    def start(self, task: TaskId, at: float, status: Status) -> None:
-        """Let somebody work on a task, for the first time or again."""
-        node = self._nodes[task]
-        first = at if node["started"] is None else node["started"]
-        self.mark(task, status=status, started=first)
-
-    def begin_turn(self, at: float) -> None:
-        """Let the session take another turn."""
-        node = self._nodes[self.root]
-        first = at if node["started"] is None else node["started"]
-        self.mark(self.root, started=first, ended=None, error="")
-        self.turns.append((at, None))
-
-    def end_turn(self, at: float, error: str) -> None:
-        """Let the turn end that is under way."""
-        self.mark(self.root, ended=at, error=error)
-        began, _ = self.turns[-1]
-        self.turns[-1] = (began, at)
 
     def add_usage(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""

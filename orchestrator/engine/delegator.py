@@ -167,7 +167,7 @@ class OrchestratorDelegator:
     def start(self, task: TaskRecord) -> bool:
         """Post that a task starts; after a crash, tell whether it does at all."""
         node = self._book.ledger.sessions[task.session].tree[task.id]
-        was_begun = task.interrupted and node["started"] is not None
+        was_begun = node["started"] is not None
         on_restart = self._executor.on_restart(task) if was_begun else "resume"
         if on_restart == "lose":
             lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)

@@ -54,7 +54,7 @@ def test_a_restart_interrupts_all_that_has_not_ended(
     assert session.tree[C]["status"] == "succeeded"
     assert session.door is None
     assert session.turn is not None
-    assert session.turn.interrupted
+    assert session.is_interrupted
     assert not ledger.startable
     assert not ledger.wakeable
 

@@ -340,7 +340,7 @@ class TestToldByATool:
         assert list(session.process_notices()) == []
         for seq in session.mail:
             why = refuses(ToolAnswered(ROOT, LOOKED, (seq,)))
-            assert why == "the news it can be told is []"
+            assert why == "its notices are []"
 
 
 @pytest.fixture
@@ -378,7 +378,7 @@ def starts(task: TaskId, process: ProcessId = UNKNOWN, notify: bool = False) -> 
 IMPOSSIBLE: dict[str, tuple[Event, str]] = {
     "nobody starts one": (starts(NOBODY), "no such task"),
     "one who has ended starts one": (starts(ENDED), "has ended already"),
-    "one who has not begun starts one": (starts(QUEUED), "nobody works on it"),
+    "one who has not begun starts one": (starts(QUEUED), "the task does not run"),
     "two have one id": (starts(ROOT, P), "such a command already"),
     "two of different tasks have one id": (
         starts(CHILD, P),
@@ -416,7 +416,7 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
     ),
     "one prints that nobody watches": (
         ProcessMatched(CHILD, OF_CHILD, ("a",)),
-        "nobody wants to be told",
+        "its task wants no notices",
     ),
 }
 

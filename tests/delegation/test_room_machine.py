@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from delegation import Children, Mode, Rules, SessionId, Slots, TaskId, TaskRecord
+from delegation.ledger.task_state import READY
 
 Key: TypeAlias = tuple[TaskId, Mode]
 
@@ -131,6 +132,7 @@ class Places:
 
     def force(self, task: TaskRecord) -> None:
         self.room.take(task)
+        task.state = READY
         self.drop(task)
         self.running.add(task.id)
 
@@ -145,7 +147,7 @@ class Places:
         self.note_whose_turn_it_is()
         for task in tasks:
             key = key_of(task)
-            assert task.has_slot
+            task.state = READY
             assert self.waiting[key][0] == task.id, "in the order they came"
             assert not self.must_wait(task), "there is room for it"
             if not self.could_borrow(task):

@@ -1,0 +1,287 @@
+"""The fold of a session's facts: its doors, its mail, its turns and their replies."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from agents import MessageId, UserMessage
+from delegation.errors import ImpossibleEventError
+from delegation.events import (
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
+    MessageReceived,
+    ReplyDelivered,
+    SessionClosed,
+    SessionEvent,
+    SessionOpened,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from delegation.ledger.fold_accounts import accounts_under
+from delegation.ledger.fold_approvals import assume_answers_received, drop_questions
+from delegation.ledger.fold_processes import drop_processes
+from delegation.ledger.fold_tasks import (
+    as_message,
+    queue_for_slot,
+    requeue_joined_children,
+)
+from delegation.ledger.records import (
+    NOTHING_APPROVED,
+    Envelope,
+    Reply,
+    SessionRecord,
+    TaskRecord,
+    Turn,
+)
+from delegation.ledger.slots import Slots
+from delegation.ledger.task_state import (
+    IDLE,
+    INTERRUPTED,
+    RUNNING,
+    Ended,
+    Idle,
+    Interrupted,
+    Queued,
+    Ready,
+    Running,
+)
+from delegation.ledger.transitions import (
+    change_state,
+    refresh_session,
+    require,
+    require_transition,
+)
+from delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
+from delegation.task import DeliveryCapability, Grant, Mode, root_of
+
+if TYPE_CHECKING:
+    from delegation.ledger.ledger import Ledger
+
+
+def _known_session(ledger: "Ledger", event: SessionEvent) -> SessionRecord:
+    require(event.session in ledger.sessions, event, "there is no such session")
+    return ledger.sessions[event.session]
+
+
+def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
+    free = root_of(event.session) not in ledger.tasks
+    require(free, event, "there is such a session or task already")
+    root = TaskRecord(
+        root_of(event.session),
+        session=event.session,
+        agent=event.agent,
+        path=f"/{event.agent}",
+        mode=Mode.ROOT,
+    )
+    session = SessionRecord(event.session, root, ledger.rules)
+    session.forked_from = event.forked_from
+    session.attended = event.attended
+    session.labels = event.labels
+    root.transcript += [said.message(at) for at, said in enumerate(event.history)]
+    session.tree.add(
+        root.id,
+        parent=None,
+        agent=event.agent,
+        path=root.path,
+        mode=Mode.ROOT,
+        at=at,
+    )
+    ledger.tasks[root.id] = root
+    ledger.sessions[event.session] = session
+    ledger.all_sessions[event.session] = None
+    grants = event.grants
+    if event.budget is not None:
+        grants = (*grants, Grant(event.session, event.budget))
+    root.accounts = session.accounts = accounts_under(ledger, root, grants, at)
+
+
+def door_opened(ledger: "Ledger", event: DoorOpened) -> None:
+    session = _known_session(ledger, event)
+    require(session.door is None, event, "a door is open already")
+    require(not session.closed, event, "it was closed for good")
+    session.door = event.capability
+    # Interrupted tasks go on now that their session is open: with it come their agents.
+    for task in session.unsettled_detached.values():
+        if task.is_interrupted and not task.pending_dependencies:
+            queue_for_slot(ledger, session, task)
+    refresh_session(ledger, session)
+
+
+def door_closed(ledger: "Ledger", event: DoorClosed) -> None:
+    session = _known_session(ledger, event)
+    require(session.door is not None, event, "no door is open")
+    session.door = None
+    refresh_session(ledger, session)
+
+
+def session_closed(ledger: "Ledger", event: SessionClosed) -> None:
+    session = _known_session(ledger, event)
+    is_new = event.deleted and not session.deleted
+    require(is_new or not session.closed, event, "it was closed already")
+    is_all = event.dropped == tuple(session.mail)
+    require(is_all, event, f"the mail is {list(session.mail)}")
+    session.closed = True
+    session.deleted = event.deleted
+    session.mail.clear()
+    session.envelopes.clear()
+    session.undelivered.clear()
+    refresh_session(ledger, session)
+
+
+def message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None:
+    session = _known_session(ledger, event)
+    require(not session.closed, event, "it was closed for good")
+    message = UserMessage(event.text, event.parts, id=event.id or MessageId(f"m_{seq}"))
+    session.mail[seq] = message
+    session.envelopes[seq] = Envelope(
+        event.context, event.grants, event.instructions, event.silent
+    )
+    session.tree.set_first_goal(event.text)
+    refresh_session(ledger, session)
+
+
+def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
+    session = _known_session(ledger, event)
+    is_next = session.turn is None and event.turn == session.turns + 1
+    require(is_next, event, f"turn {session.turns} is the last one so far")
+    is_there = len(set(event.mail)) == len(event.mail) and session.mail.keys() >= {
+        *event.mail
+    }
+    require(is_there, event, f"the mail is {list(session.mail)}")
+    _read_mail(ledger, session, event, at)
+    session.turns = event.turn
+    session.turn = Turn(
+        event.turn,
+        event.capability,
+        event.mail,
+        transcript_start=len(session.root.transcript),
+    )
+    change_state(session, session.root, RUNNING)
+    session.tree.begin_turn(at)
+    refresh_session(ledger, session)
+
+
+def _read_mail(
+    ledger: "Ledger", session: SessionRecord, event: TurnStarted, at: float
+) -> None:
+    root = session.root
+    notices = sum(not isinstance(session.mail[seq], UserMessage) for seq in event.mail)
+    share = share_per_result(notices, event.characters or MAX_RESULT_CHARACTERS)
+    # The context of a message is preferred to that of a notice.
+    contexts: dict[bool, Mapping[str, str]] = {}
+    instructions: list[str] = []
+    for seq in event.mail:
+        mail, envelope = session.mail.pop(seq), session.envelopes.pop(seq)
+        if not envelope.silent:
+            root.transcript.append(as_message(mail, seq, share))
+        contexts[not isinstance(mail, UserMessage)] = envelope.context
+        root.accounts = accounts_under(ledger, root, envelope.grants, at)
+        if envelope.instructions:
+            instructions.append(envelope.instructions)
+    root.instructions = "\n\n".join(instructions)
+    root.context = contexts.get(False, contexts.get(True, root.context))
+
+
+def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
+    session = _known_session(ledger, event)
+    turn, root = session.turn, session.root
+    if turn is None or not root.is_interrupted or turn.number != event.turn:
+        raise ImpossibleEventError(event, "that turn was not interrupted")
+    if event.afresh:
+        _require_joined_ended(session, event)
+        drop_questions(ledger, root)
+        root.rewind(turn.transcript_start)
+        session.mail |= session.consumed
+        session.envelopes |= dict.fromkeys(session.consumed, Envelope(root.context, ()))
+        session.consumed.clear()
+    session.turn = attrs.evolve(turn, capability=event.capability)
+    change_state(session, root, RUNNING)
+    requeue_joined_children(ledger, root)
+    refresh_session(ledger, session)
+
+
+def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
+    session = _known_session(ledger, event)
+    turn, root = session.turn, session.root
+    if turn is None or turn.number != event.turn:
+        raise ImpossibleEventError(event, "that turn is not under way")
+    require_transition(root, Idle, event)
+    _require_joined_ended(session, event)
+    session.turn = None
+    session.consumed.clear()
+    if root.steering:
+        root.steering = {
+            id_: attrs.evolve(message, too_late=True) if message.is_unseen else message
+            for id_, message in root.steering.items()
+        }
+    root.cancel_requested = False
+    root.accounts = session.accounts
+    root.instructions = ""
+    root.approved = NOTHING_APPROVED
+    drop_questions(ledger, root)
+    if turn.capability is DeliveryCapability.NONE:
+        drop_processes(session, root)
+    session.last_outcome = event.outcome
+    # The caller of a turn without delivery gets the outcome as its result.
+    if turn.capability is not DeliveryCapability.NONE and not session.closed:
+        session.undelivered[event.turn] = Reply(
+            session.id, event.turn, turn.read, event.outcome
+        )
+    change_state(session, root, IDLE)
+    session.tree.end_turn(at, event.outcome.error)
+    refresh_session(ledger, session)
+
+
+def _require_joined_ended(
+    session: SessionRecord, event: TurnResumed | TurnEnded
+) -> None:
+    joined = session.root.children.unsettled.keys() - session.unsettled_detached.keys()
+    require(not joined, event, "tasks joined to it have not ended", session.root)
+
+
+def reply_delivered(ledger: "Ledger", event: ReplyDelivered) -> None:
+    session = _known_session(ledger, event)
+    require(event.turn in session.undelivered, event, "it has no such reply to deliver")
+    del session.undelivered[event.turn]
+
+
+def delivery_failed(ledger: "Ledger", event: DeliveryFailed) -> None:
+    session = _known_session(ledger, event)
+    require(event.turn in session.undelivered, event, "it has no such reply to deliver")
+
+
+def journal_opened(ledger: "Ledger") -> None:
+    ledger.startable.clear()
+    ledger.joinable.clear()
+    for session in ledger.sessions.values():
+        session.door = None
+        session.slots = Slots(ledger.rules)
+        _interrupt(session, session.root)
+        for task in _unsettled_below(session.root):
+            _interrupt(session, task)
+        refresh_session(ledger, session)
+
+
+def _interrupt(session: SessionRecord, task: TaskRecord) -> None:
+    """Take a task for one whose process is gone."""
+    if task.children.unsettled:
+        task.children.slots_used = task.children.joined_slots_used = 0
+    match state := task.state:
+        case Running():
+            assume_answers_received(task)
+            change_state(session, task, INTERRUPTED)
+        case Ready():
+            change_state(session, task, INTERRUPTED)
+        case Queued():
+            change_state(session, task, Interrupted(state.dependencies))
+        case Idle() | Interrupted() | Ended():
+            pass
+
+
+def _unsettled_below(task: TaskRecord) -> Iterator[TaskRecord]:
+    for child in task.children.unsettled.values():
+        yield child
+        yield from _unsettled_below(child)

@@ -1,0 +1,131 @@
+"""The change of a task's state: checked by the table, remembered, and shown in the tree.
+
+Nothing else writes `TaskRecord.state` or the status of a node, so the two cannot differ.
+"""
+
+from typing import TYPE_CHECKING, assert_never
+
+from delegation.errors import ImpossibleEventError
+from delegation.events import (
+    ApprovalAsked,
+    Event,
+    ModelAnswered,
+    ModelFailed,
+    ProcessStarted,
+    QuietChanged,
+    SteeringSeen,
+    TaskEvent,
+    ToolAnswered,
+)
+from delegation.ledger.records import SessionRecord, TaskRecord
+from delegation.ledger.task_state import (
+    TRANSITIONS,
+    Ended,
+    Idle,
+    Interrupted,
+    Queued,
+    Ready,
+    Running,
+    TaskState,
+    state_name,
+)
+from delegation.task import Status
+
+if TYPE_CHECKING:
+    from delegation.ledger.ledger import Ledger
+
+
+def require(
+    condition: bool, event: Event, otherwise: str, task: TaskRecord | None = None
+) -> None:
+    """Refuse a fact that contradicts those before it."""
+    if not condition:
+        raise ImpossibleEventError(event, otherwise, _history(task))
+
+
+def require_transition(task: TaskRecord, to: type[TaskState], event: Event) -> None:
+    """Refuse a fact by which a task would enter a state that cannot follow its own."""
+    if to not in TRANSITIONS[type(task.state)]:
+        now, then = state_name(task.state), to.__name__.lower()
+        problem = f"a task that is {now} does not become {then}"
+        raise ImpossibleEventError(event, problem, _history(task))
+
+
+def _history(task: TaskRecord | None) -> tuple[str, ...]:
+    return () if task is None else tuple(map(state_name, task.history))
+
+
+def unsettled_task(ledger: "Ledger", event: TaskEvent) -> TaskRecord:
+    """Return the task of a fact, which must not have ended."""
+    task = ledger.tasks.get(event.task)
+    if task is None:
+        raise ImpossibleEventError(event, "there is no such task")
+    if isinstance(task.state, Ended):
+        problem = "the task has ended already"
+        raise ImpossibleEventError(event, problem, _history(task))
+    return task
+
+
+def running_task(
+    ledger: "Ledger",
+    event: ModelAnswered
+    | ModelFailed
+    | ToolAnswered
+    | SteeringSeen
+    | QuietChanged
+    | ApprovalAsked
+    | ProcessStarted,
+) -> TaskRecord:
+    """Return the task of a fact, which must be running."""
+    task = unsettled_task(ledger, event)
+    if not isinstance(task.state, Running):
+        raise ImpossibleEventError(event, "the task does not run", _history(task))
+    return task
+
+
+def change_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:
+    """Let a task enter another kind of state."""
+    assert type(state) in TRANSITIONS[type(task.state)], "facts are checked before"
+    task.history = (*task.history, state)
+    update_state(session, task, state)
+
+
+def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:
+    """Change the data of a task's state, or what else its status depends on."""
+    task.state = state
+    session.tree.set_status(task.id, status_of(session, task))
+
+
+def status_of(session: SessionRecord, task: TaskRecord) -> str:  # noqa: PLR0911 (a case a state)
+    """Return what the tree shows of a task."""
+    match state := task.state:
+        case Running():
+            if state.quiet:
+                return Status.QUIET
+            return Status.WAITING if task.awaits_approval else Status.RUNNING
+        case Ended():
+            return state.outcome.ending
+        case Queued():
+            return Status.QUEUED
+        case Ready():
+            return Status.INTERRUPTED if state.resumes else Status.QUEUED
+        case Interrupted():
+            return Status.INTERRUPTED
+        case Idle():
+            if session.awaits_notices:
+                return Status.WAITING
+            if session.last_outcome is not None:
+                return session.last_outcome.ending
+            return Status.QUEUED
+        case _:
+            assert_never(state)
+
+
+def refresh_session(ledger: "Ledger", session: SessionRecord) -> None:
+    """Bring the index of sessions to wake, and the root's status, up to date."""
+    is_due = session.is_interrupted or (session.turn is None and bool(session.mail))
+    if session.door is not None and is_due:
+        ledger.wakeable[session.id] = session
+    else:
+        ledger.wakeable.pop(session.id, None)
+    session.tree.set_status(session.root.id, status_of(session, session.root))
