@@ -1,7 +1,5 @@
 """Which agent a delegated task goes to, and what a copy inherits."""
 
-from agents import ModelRequest, AssistantMessage
-from tests.kit import FunctionModel
 import json
 from typing import Any
 
@@ -10,6 +8,8 @@ import trio
 
 from agents import (
     Agent,
+    AssistantMessage,
+    ModelRequest,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -22,7 +22,7 @@ from orchestrator import (
     open_orchestrator,
 )
 from orchestrator.testing import SpyModel
-from tests.kit import hand_on, last_text, run, worker
+from tests.kit import FunctionModel, hand_on, last_text, run, worker
 from tests.orchestrator.delegate_task_kit import (
     answer_to,
     handed,
@@ -120,13 +120,14 @@ async def test_a_child_sees_nothing_of_its_parents_history(copies: bool) -> None
         [ToolCall("own"), handed("part", context="Be brief.", background=False), "x"]
     )
     child = SpyModel(["done"])
-    if copies:
-    
+
     async def either(request: ModelRequest) -> AssistantMessage:
         is_child = request.transcript[0].text.startswith("part")
         return await (child if is_child else model).answer(request)
 
-    agent = Agent("editor", model=FunctionModel(either), tools=[own], copies=True)
+    if copies:
+        both = FunctionModel(either)
+        agent = Agent("editor", model=both, tools=[own], copies=True)
     else:
         helper = Agent("helper", instructions="Help.", model=child)
         agent = Agent(

@@ -16,8 +16,8 @@ from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import facts, hand_on, worker
-from tests.orchestrator.delegate_task_kit import editor, handed, last_text, long
+from tests.kit import editor, facts, hand_on, last_text, worker
+from tests.orchestrator.delegate_task_kit import handed, long
 
 
 async def test_news_can_be_understood_without_any_history() -> None:
