@@ -1,0 +1,37 @@
+"""The stores that the contract is tested on. A new backend adds a line to `BACKENDS`."""
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from orchestrator.journal.memory import MemoryStore
+from orchestrator.journal.sqlite.store import SQLiteStore
+from orchestrator.journal.store import JournalStore
+
+NewStore: TypeAlias = Callable[[], JournalStore]
+
+BACKENDS: Final[dict[str, Callable[[Path], JournalStore]]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda folder: SQLiteStore(folder / "journal.db"),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
+    """Return a function that makes a store with no journal in it."""
+    numbers = count()
+
+    def make() -> JournalStore:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        return BACKENDS[request.param](folder)
+
+    return make
+
+
+@pytest.fixture
+def store(new_store: NewStore) -> JournalStore:
+    return new_store()
