@@ -53,18 +53,17 @@ from delegation.task import (
     root_of,
 )
 from delegation.tools.delegate_task import (
-    Assignment,
-    Delegator,
     call_key,
     delegate_tool,
 )
+from delegation.tools.delegator import Assignment, Delegator, Receipt
 from delegation.tools.results import (
     dispatched_answer,
     joined_answer,
     readable_characters,
     unmet_dependency,
 )
-from delegation.tools.task_control import Controller, Receipt, control_tool
+from delegation.tools.task_control import control_tool
 from delegation.tree.rows import Row, one_line, printable
 from delegation.tree.tree import Tree
 
@@ -74,7 +73,6 @@ __all__ = [
     "Assignment",
     "Cause",
     "Children",
-    "Controller",
     "Decision",
     "DelegationError",
     "Delegator",
@@ -134,6 +132,7 @@ __all__ = [
 
 _RENAMED = {
     "Completion": "TaskNotice",
+    "Controller": "Delegator",
     "Room": "Slots",
     "SHARED": "SHARED_BUDGET_PREFIX",
     "Verdict": "Decision",

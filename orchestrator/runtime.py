@@ -9,7 +9,6 @@ from contextlib import (
     asynccontextmanager,
 )
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -36,6 +35,7 @@ from orchestrator.engine.model_events import TaskModelEvent
 from orchestrator.engine.shutdown import abandon, count_running, drain
 from orchestrator.errors import UnknownIdError
 from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.execution.outcomes import STOPPED
 from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
 from orchestrator.journal.backends import store_at
@@ -215,7 +215,8 @@ class Orchestrator:
         For a process that is about to leave, and has something that hangs: a thread, or cleanup
         that does not end. What can be taken up again is interrupted.
         """
-        await abandon(self._services.book, self._services.executor)
+        services = self._services
+        await abandon(services.book, services.runner.settlement, services.background)
 
     @property
     def working(self) -> int:
@@ -316,15 +317,13 @@ async def open_orchestrator(
             clock=_steady_clock(),
             redactor=Redactor(secret_values(environ, secrets)),
         )
-        roster = AgentRegistry(environ, limiters, prices)
+        registry = AgentRegistry(ModelResolver(environ, limiters, prices))
         surroundings = resolve_workspace_settings(
             without_secret_variables(environ, declared=secrets, hand_on=hand_on),
             workspace,
             default_journal(environ).parent,
         )
-        async with open_services(
-            book, roster, surroundings, new_task_id=_new_task_id
-        ) as services:
+        async with open_services(book, registry, surroundings) as services:
             with release_agents(services):
                 yield Orchestrator(services)
 
@@ -356,7 +355,3 @@ def _steady_clock() -> Callable[[], float]:
     now = trio.lowlevel.current_clock().current_time
     offset = time.time() - now()
     return lambda: offset + now()
-
-
-def _new_task_id() -> TaskId:
-    return TaskId(f"t_{token_hex(8)}")

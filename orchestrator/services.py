@@ -10,14 +10,20 @@ import trio
 
 from agents import raising_one_error
 from delegation import SessionId, TaskId
-from orchestrator.engine.delegator import OrchestratorDelegator
+from orchestrator.engine.delegator import NewTaskId, OrchestratorDelegator
 from orchestrator.engine.loops import dispatch_forever, wake_forever
 from orchestrator.engine.recovery import recover
+from orchestrator.engine.task_runner import TaskRunner
 from orchestrator.engine.turns import Turns
 from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.places import HERE, ToolPlace
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
-from orchestrator.execution.workspace.task_workspace import WorkspaceSettings
+from orchestrator.execution.workspace.task_workspace import (
+    TaskWorkspaces,
+    WorkspaceSettings,
+)
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_feed import FactFeeds
 from orchestrator.read_api import ReadApi
@@ -26,19 +32,23 @@ CLOSE_SECONDS: Final = 5
 """How long connections to models may take to close."""
 
 
+def random_task_id(*_: object) -> TaskId:
+    """Return the id of a new task, whatever it is requested by."""
+    return TaskId(f"t_{token_hex(8)}")
+
+
 @attrs.frozen(kw_only=True)
 class Services:
-    """What a door needs to let somebody in."""
+    """The parts of an open orchestrator, for its doors."""
 
     book: Bookkeeper
     registry: AgentRegistry
-    executor: LocalExecutor
+    runner: TaskRunner
     delegator: OrchestratorDelegator
     turns: Turns
     read: ReadApi
     background: BackgroundRunner
     new_session_id: Callable[[], SessionId]
-    new_task_id: Callable[[], TaskId]
 
 
 @asynccontextmanager
@@ -47,35 +57,39 @@ async def open_services(
     registry: AgentRegistry,
     workspace_settings: WorkspaceSettings,
     *,
-    new_task_id: Callable[[], TaskId],
-    make_delegator: Callable[
-        [Bookkeeper, LocalExecutor, Callable[[], TaskId]], OrchestratorDelegator
-    ] = OrchestratorDelegator,
+    new_task_id: NewTaskId = random_task_id,
+    place: ToolPlace = HERE,
+    timing: StepTiming | None = None,
 ) -> AsyncGenerator[Services]:
-    """Wire the parts of an orchestrator, and keep its promises as long as the block lasts.
+    """Wire the parts of an orchestrator, and run its loops as long as the block lasts.
 
     Args:
-        book: who writes the journal.
-        roster: who plays which part.
-        surroundings: where they do.
-        new_task_id: names tasks.
-        delegating: makes who takes the requests of agents.
+        book: writes the journal.
+        registry: finds the agents of tasks, and has their models.
+        workspace_settings: the folders and the environment of tools.
+        new_task_id: names new tasks.
+        place: runs the tool calls that it takes; simulation and replay have their own.
+        timing: delays steps, in a simulation and in a replay.
     """
-    acting = LocalExecutor(book, registry, workspace_settings)
-    delegator = make_delegator(book, acting, new_task_id)
-    turns = Turns(book, acting, delegator)
-    await recover(book, acting)
+    background = BackgroundRunner(book)
+    workspaces = TaskWorkspaces(book, registry, background, workspace_settings)
+    executor = LocalExecutor(registry.models, workspaces, place=place)
+    runner = TaskRunner(book, registry, executor, asks_approval=place.has_effects)
+    delegator = OrchestratorDelegator(
+        book, registry, runner, new_task_id, timing=timing
+    )
+    turns = Turns(book, registry, runner, delegator)
+    await recover(book, runner.settlement, background)
     feeds = FactFeeds(book)
-    house = Services(
+    services = Services(
         book=book,
         registry=registry,
-        executor=acting,
+        runner=runner,
         delegator=delegator,
         turns=turns,
-        read=ReadApi(book, acting.model_subscribers, feeds),
-        background=acting.background,
+        read=ReadApi(book, runner.model_subscribers, feeds),
+        background=background,
         new_session_id=_new_session_id,
-        new_task_id=new_task_id,
     )
     try:
         with raising_one_error():
@@ -83,17 +97,17 @@ async def open_services(
                 nursery.start_soon(dispatch_forever, book, delegator)
                 nursery.start_soon(wake_forever, book, turns)
                 nursery.start_soon(feeds.publish_forever)
-                nursery.start_soon(acting.background.run_forever)
-                nursery.start_soon(acting.watchdog.watch_forever)
+                nursery.start_soon(background.run_forever)
+                nursery.start_soon(runner.watchdog.watch_forever)
                 try:
-                    yield house
+                    yield services
                 finally:
                     turns.disconnect_all()
                     nursery.cancel_scope.cancel(reason="the orchestrator is closed")
     finally:
         book.close()
         with trio.move_on_after(CLOSE_SECONDS, shield=True):
-            await registry.aclose()
+            await registry.models.aclose()
 
 
 def _new_session_id() -> SessionId:

@@ -22,7 +22,7 @@ AGENTS = """
     tool unanswered_calls well_formed
 """
 DELEGATION = """
-    Account Assignment Children TaskNotice Controller DelegationError Delegator
+    Account Assignment Children TaskNotice DelegationError Delegator
     DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
     Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots Row
     Rules SHARED_BUDGET_PREFIX SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree

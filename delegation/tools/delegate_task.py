@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -21,40 +21,10 @@ from agents import (
 )
 from delegation.ledger.records import TaskRecord
 from delegation.rules import Rules
-from delegation.task import Origin, TaskId
+from delegation.task import Origin
+from delegation.tools.delegator import Assignment, Delegator, Schema
 
 NAME: Final = "delegate_task"
-
-Schema = Annotated[
-    dict[str, Any] | None,
-    msgspec.Meta(
-        description="A JSON schema that the answer must fit; left out: any text."
-    ),
-]
-
-
-class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One piece of work, as a model asks for it."""
-
-    goal: Annotated[
-        str,
-        msgspec.Meta(
-            description="What to achieve. The agent sees nothing of this conversation."
-        ),
-    ]
-    context: Annotated[
-        str, msgspec.Meta(description="All it must know to achieve that.")
-    ] = ""
-    agent: Annotated[str, msgspec.Meta(description="Who shall do it.")] = ""
-    output_schema: Schema = None
-    label: Annotated[str, msgspec.Meta(description="A short name for people.")] = ""
-    depends_on: Annotated[
-        tuple[str, ...],
-        msgspec.Meta(
-            description="Labels of tasks in this list: it starts when all of them have"
-            " succeeded, and is told their outputs."
-        ),
-    ] = ()
 
 
 class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,25 +60,6 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             " left out: in the background if this session can be told later."
         ),
     ] = None
-
-
-class Delegator(Protocol):
-    """Whoever can really hand work on."""
-
-    async def delegate(
-        self,
-        assignments: Sequence[Assignment],
-        *,
-        parent: TaskId,
-        origin: Origin,
-        call: CallId,
-        background: bool | None,
-    ) -> str:
-        """Hand work on, and return what the model reads.
-
-        An assignment without an agent is for a copy of whoever asks.
-        """
-        ...
 
 
 def delegate_tool(

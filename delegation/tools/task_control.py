@@ -5,9 +5,8 @@ It reaches the descendants of the task that asks, and nobody else: another's tas
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, assert_never
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-import attrs
 import msgspec
 
 from agents import (
@@ -26,6 +25,7 @@ from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.notices import share_per_result
 from delegation.task import TaskId
 from delegation.tools.delegate_task import require_unused_name
+from delegation.tools.delegator import Delegator
 from delegation.tools.results import as_json, progress, readable_characters, result
 
 NAME: Final = "task"
@@ -72,73 +72,12 @@ class ControlTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
 
 
-@attrs.frozen
-class Receipt:
-    """What became of something that was said to a task."""
-
-    state: Literal["seen", "too_late", "gone", "waiting"]
-    seen_at: int | None = None
-    """Before which of its model calls the task saw it."""
-
-    @property
-    def sentence(self) -> str:
-        match self.state:
-            case "seen":
-                return f"seen before its model call {self.seen_at}"
-            case "too_late":
-                return "too late: it ended before it could see this"
-            case "gone":
-                return "gone: it had ended already"
-            case "waiting":
-                return "not seen yet: it will be, before its next model call"
-            case _:
-                assert_never(self.state)
-
-
-class Controller(Protocol):
-    """Whoever can really wait for tasks, talk to them and stop them."""
-
-    async def wait(
-        self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
-    ) -> None:
-        """Wait until tasks have ended, or until it has taken too long."""
-        ...
-
-    async def steer(
-        self,
-        messages: Mapping[TaskId, MessageId],
-        text: str,
-        *,
-        by: str,
-        origin: SteeringOrigin,
-        seconds: float,
-    ) -> Mapping[TaskId, Receipt]:
-        """Say something to tasks, and wait for the receipts.
-
-        Args:
-            messages: whom to say it to, and under which name: twice under one name is once.
-            text: what to say.
-            by: the sender as the task reads it.
-            origin: where the message comes from.
-            seconds: how long to wait for the receipts.
-        """
-        ...
-
-    async def cancel(self, tasks: Sequence[TaskId]) -> None:
-        """End tasks and all below them, and return when every one of them has ended."""
-        ...
-
-    def now(self) -> float:
-        """Return the time by which facts are dated."""
-        ...
-
-
 def control_tool(
-    agent: Agent[Any], *, caller: TaskRecord, ledger: Ledger, controller: Controller
+    agent: Agent[Any], *, caller: TaskRecord, ledger: Ledger, delegator: Delegator
 ) -> Tool:
     """Return the tool for one task of one agent."""
     require_unused_name(agent, NAME)
-    control = _Control(agent, caller, ledger, controller)
+    control = _Control(agent, caller, ledger, delegator)
     actions: Mapping[
         Action, Callable[[ToolCall, ControlTask], Awaitable[ToolResult]]
     ] = {
@@ -175,12 +114,12 @@ class _Control:
         agent: Agent[Any],
         caller: TaskRecord,
         ledger: Ledger,
-        controller: Controller,
+        delegator: Delegator,
     ) -> None:
         self._agent = agent
         self._caller = caller
         self._ledger = ledger
-        self._controller = controller
+        self._delegator = delegator
 
     @property
     def _session(self) -> SessionRecord:
@@ -189,7 +128,7 @@ class _Control:
     async def list(self, _: ToolCall, asked: ControlTask) -> ToolResult:
         tasks = self._named(asked) if asked.ids else self._known()
         await self._checkpoint(tasks)
-        now = self._controller.now()
+        now = self._delegator.now()
         shown = tasks[:MAX_LISTED]
         answer: dict[str, Any] = {"tasks": progress(shown, self._session, now)}
         if len(tasks) > MAX_LISTED:
@@ -198,7 +137,7 @@ class _Control:
 
     async def wait(self, _: ToolCall, asked: ControlTask) -> ToolResult:
         tasks = self._named(asked) if asked.ids else self._running()
-        await self._controller.wait(
+        await self._delegator.wait(
             [task.id for task in tasks],
             any_of_them=asked.mode == "any",
             seconds=asked.seconds,
@@ -213,7 +152,7 @@ class _Control:
     async def steer(self, call: ToolCall, asked: ControlTask) -> ToolResult:
         if not asked.message.strip():
             raise ToolError("steer: say something, in `message`")
-        receipts = await self._controller.steer(
+        receipts = await self._delegator.steer(
             # The call names them, so that a call that is made again says nothing twice.
             {
                 task.id: MessageId(f"m_{self._caller.call_prefix}_{call.id}_{task.id}")
@@ -229,13 +168,13 @@ class _Control:
 
     async def cancel(self, _: ToolCall, asked: ControlTask) -> ToolResult:
         tasks = self._named(asked)
-        await self._controller.cancel([task.id for task in tasks])
+        await self._delegator.cancel([task.id for task in tasks])
         return self._results(tasks)
 
     async def _checkpoint(self, tasks: Sequence[TaskRecord]) -> None:
         """Let others go on for a moment, as whoever waits does."""
         ids = [task.id for task in tasks]
-        await self._controller.wait(ids, any_of_them=True, seconds=0)
+        await self._delegator.wait(ids, any_of_them=True, seconds=0)
 
     def _named(self, asked: ControlTask) -> Sequence[TaskRecord]:
         if not asked.ids:
@@ -266,7 +205,7 @@ class _Control:
         share = share_per_result(
             len(ended), readable_characters(self._agent, self._caller.transcript)
         )
-        now = self._controller.now()
+        now = self._delegator.now()
         answer = {
             "status": "still_running" if running else "completed",
             "results": [

@@ -34,6 +34,6 @@ async def answer_question(
         reason=reason,
         by=by,
         session=session,
-        on_answered=services.executor.note_activity,
+        on_answered=services.runner.watchdog.touch,
     )
     await services.book.wait_durable()

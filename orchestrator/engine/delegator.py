@@ -6,12 +6,12 @@ They differ in nothing but who owns the task: the caller, or `dispatch_forever`.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import trio
 
-from agents import Agent, CallId, MessageId, Pipeline, ToolError, raising_one_error
+from agents import Agent, CallId, MessageId, ToolError, raising_one_error
 from delegation import (
     Assignment,
     Cause,
@@ -36,10 +36,14 @@ from delegation.events import (
     TaskStarted,
 )
 from orchestrator.budget_scope import current_grants
-from orchestrator.execution.local import LocalExecutor
+from orchestrator.engine.task_runner import TaskRunner
+from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.outcomes import LOST
 from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.pipelines.runner import PipelineRun
+
+NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
+"""Names a new task, by its parent and the call that requests it."""
 
 
 class OrchestratorDelegator:
@@ -48,17 +52,28 @@ class OrchestratorDelegator:
     def __init__(
         self,
         book: Bookkeeper,
-        executor: LocalExecutor,
-        new_task_id: Callable[[], TaskId],
+        registry: AgentRegistry,
+        runner: TaskRunner,
+        new_task_id: NewTaskId,
+        *,
+        timing: StepTiming | None = None,
     ) -> None:
-        self._book = book
-        self._executor = executor
         self._new_task_id = new_task_id
-        self.now = book.clock
-        self.register_child = executor.register_child
-        self.unregister_child = executor.unregister_child
-        self._settlement = executor.settlement
-        self.settle = executor.settlement.settle
+        self.timing = timing
+        self._book = book
+        self._registry = registry
+        self._runner = runner
+        self._settlement = runner.settlement
+
+    def now(self) -> float:
+        return self._book.clock()
+
+    def new_task_id(self, parent: TaskId, call: str, /) -> TaskId:
+        return self._new_task_id(parent, call)
+
+    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
+        """End a task, after all that it has joined."""
+        return self._settlement.settle(task, outcome)
 
     async def delegate(
         self,
@@ -72,7 +87,7 @@ class OrchestratorDelegator:
         """Hand work on, and return what the model reads."""
         ledger = self._book.ledger
         caller = ledger.tasks[parent]
-        agent = self._executor.agent_of(caller)
+        agent = self._registry.agent_of(caller)
         requests = self._requests(
             assignments,
             caller=caller,
@@ -109,16 +124,6 @@ class OrchestratorDelegator:
             tasks, session, readable_characters(agent, caller.transcript)
         )
 
-    async def run_pipeline(
-        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
-    ) -> str:
-        """Run the program of a pipeline, and return what it answers."""
-        return await PipelineRun(record, origin, self._book, self).run(pipeline)
-
-    def id_for(self, parent: TaskId, call: str) -> TaskId:
-        """Return the id of a task that is asked for. A replay knows it already."""
-        return self._new_task_id()
-
     def _requests(
         self,
         assignments: Sequence[Assignment],
@@ -131,7 +136,7 @@ class OrchestratorDelegator:
     ) -> list[TaskRequest]:
         asked = caller.children.by_call
         calls = [call_key(call, index) for index in range(len(assignments))]
-        ids = [asked.get(key) or self._new_task_id() for key in calls]
+        ids = [asked.get(key) or self._new_task_id(caller.id, key) for key in calls]
         labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
         budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
         known = {account.id for account in caller.accounts}
@@ -168,7 +173,7 @@ class OrchestratorDelegator:
         """Post that a task starts; after a crash, tell whether it does at all."""
         node = self._book.ledger.sessions[task.session].tree[task.id]
         was_begun = node["started"] is not None
-        on_restart = self._executor.on_restart(task) if was_begun else "resume"
+        on_restart = self._registry.on_restart(task) if was_begun else "resume"
         if on_restart == "lose":
             lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
             self._settlement.settle(task, lost)
@@ -186,7 +191,9 @@ class OrchestratorDelegator:
         if origin.capability is not DeliveryCapability.NONE:
             # A child ends with its one turn, so nobody can tell it anything later.
             origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
-        await self._executor.run_task(task, origin=origin, delegator=self)
+        if self.timing is not None:
+            await self.timing.before_run(record)
+        await self._runner.run(record, origin, self)
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
@@ -201,6 +208,8 @@ class OrchestratorDelegator:
             for record in () if any_of_them else records:
                 while record.outcome is None:
                     await self._book.wait_tasks_changed([record.id])
+        if self.timing is not None:
+            await self.timing.after_wait()
 
     async def steer(
         self,
@@ -264,7 +273,7 @@ class OrchestratorDelegator:
             return
         if not self._book.ledger.has_no_runner(record.id):
             self._book.post(CancelRequested(record.id))
-            self._executor.stop(record.id)
+            self._runner.stop(record.id)
             return
         # There is no agent to tell, so there is nobody but us to say that it has ended.
         self._settlement.settle(

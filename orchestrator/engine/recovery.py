@@ -3,20 +3,21 @@
 from delegation import Cause, Ending, Outcome, SessionRecord
 from delegation.events import JournalOpened
 from orchestrator.engine.settlement import Settlement
-from orchestrator.execution.local import LocalExecutor
 from orchestrator.execution.outcomes import LOST, STOPPED
+from orchestrator.execution.workspace.background_commands import BackgroundRunner
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 
-async def recover(book: Bookkeeper, executor: LocalExecutor) -> None:
+async def recover(
+    book: Bookkeeper, settlement: Settlement, background: BackgroundRunner
+) -> None:
     """Mark what ran before as interrupted, and settle what can never be resumed."""
     # Imported late: the reader of metadata is slow to import.
     from importlib.metadata import version
 
     book.post(JournalOpened(version("delegation-orchestrator")))
-    settlement = executor.settlement
     settlement.refuse_unstartable()
-    await executor.background.end_leftovers()
+    await background.end_leftovers()
     for session in book.ledger.abandoned():
         lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
         settlement.settle(session.root, lost)

@@ -9,8 +9,9 @@ from typing import Final
 import trio
 
 from delegation import Cause, Ending, Mode, Outcome
-from orchestrator.execution.local import LocalExecutor
+from orchestrator.engine.settlement import Settlement
 from orchestrator.execution.outcomes import STOPPED
+from orchestrator.execution.workspace.background_commands import BackgroundRunner
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 WRITE_SECONDS: Final = 2
@@ -41,17 +42,19 @@ def count_running(book: Bookkeeper) -> int:
     return count
 
 
-async def abandon(book: Bookkeeper, executor: LocalExecutor) -> None:
+async def abandon(
+    book: Bookkeeper, settlement: Settlement, background: BackgroundRunner
+) -> None:
     """Say of all that still runs how it ends, and take no more facts.
 
     Whoever hangs cannot say that itself. What can be taken up again is left as it is.
     """
     ledger = book.ledger
-    executor.background.kill_now()
+    background.kill_now()
     for task in list(book.running_tasks()):
         if not book.closed and ledger.settles_on_teardown(task.id):
             outcome = Outcome(Ending.CANCELLED, error=STOPPED, cause=Cause.SHUTDOWN)
-            executor.settlement.settle(task, outcome)
+            settlement.settle(task, outcome)
     book.close()
     with trio.move_on_after(WRITE_SECONDS, shield=True):
         await book.wait_durable()

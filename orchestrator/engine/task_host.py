@@ -4,61 +4,114 @@ One host is made for every task that runs, so it is small.
 """
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import trio
 
 from agents import (
+    Agent,
     AssistantMessage,
     CallId,
     Model,
     ModelEvent,
+    Pipeline,
     Step,
+    Tool,
     ToolCall,
     UserMessage,
 )
-from delegation import Cause, Ending, Mode, TaskRecord
+from delegation import Cause, Ending, Mode, control_tool, delegate_tool
 from delegation.events import ModelAnswered, SteeringSeen, ToolAnswered
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
 from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.watchdog import TaskActivity
+from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.executor import WorkOrder
 from orchestrator.execution.outcomes import unfinished_outcome
 from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.pipelines.runner import PipelineRun
+
+if TYPE_CHECKING:
+    from orchestrator.engine.task_runner import TaskDelegator
 
 ABANDONED: Final = "the call that asked for it failed when it was made again"
 
 
 class LocalTaskHost:
-    """Hosts the turns of one task (`agents.turn_host.TurnHost`) in the process of its journal."""
+    """Hosts one task (`orchestrator.execution.executor.TaskHost`) where the journal is."""
 
     __slots__ = (
         "_activity",
         "_approvals",
         "_book",
+        "_delegator",
+        "_order",
         "_record",
+        "_registry",
         "_reservations",
+        "_scope",
         "_settlement",
         "_subscribers",
     )
 
     def __init__(
         self,
-        record: TaskRecord,
-        book: Bookkeeper,
-        reservations: Reservations,
-        subscribers: ModelEventSubscribers,
-        settlement: Settlement,
+        order: WorkOrder,
         *,
+        book: Bookkeeper,
+        registry: AgentRegistry,
+        reservations: Reservations,
+        settlement: Settlement,
+        subscribers: ModelEventSubscribers,
+        delegator: "TaskDelegator",
+        scope: trio.CancelScope,
         activity: TaskActivity | None,
         approvals: TaskApprovalCheck | None,
     ) -> None:
-        self._record = record
+        self._order = order
+        self._record = order.task
         self._book = book
+        self._registry = registry
         self._reservations = reservations
-        self._subscribers = subscribers
         self._settlement = settlement
+        self._subscribers = subscribers
+        self._delegator = delegator
+        self._scope = scope
         self._activity = activity
         self._approvals = approvals
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._scope.cancel_called
+
+    def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
+        ledger = self._book.ledger
+        return (
+            delegate_tool(
+                agent,
+                parent=self._record,
+                origin=self._order.origin,
+                rules=ledger.rules,
+                delegator=self._delegator,
+            ),
+            control_tool(
+                agent, caller=self._record, ledger=ledger, delegator=self._delegator
+            ),
+        )
+
+    async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
+        if self._activity is not None:
+            self._activity.enter_program()
+        run = PipelineRun(
+            self._record,
+            self._order.origin,
+            self._book,
+            self._registry,
+            self._delegator,
+        )
+        return await run.run(pipeline)
 
     def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of the task."""

@@ -14,7 +14,6 @@ from delegation import (
     SessionId,
     SessionRecord,
     readable_characters,
-    root_of,
 )
 from delegation.events import (
     DeliveryFailed,
@@ -24,8 +23,9 @@ from delegation.events import (
 )
 from orchestrator.doors.door import Door
 from orchestrator.engine.delegator import OrchestratorDelegator
+from orchestrator.engine.task_runner import TaskRunner
 from orchestrator.errors import error_text
-from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.outcomes import LOST
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -41,11 +41,13 @@ class Turns:
     def __init__(
         self,
         book: Bookkeeper,
-        executor: LocalExecutor,
+        registry: AgentRegistry,
+        runner: TaskRunner,
         delegator: OrchestratorDelegator,
     ) -> None:
         self._book = book
-        self._executor = executor
+        self._registry = registry
+        self._runner = runner
         self._delegator = delegator
         self._doors: dict[SessionId, Door] = {}
         self._last_handed_turn: dict[SessionId, int] = {}
@@ -88,7 +90,7 @@ class Turns:
         """
         if session.turn is not None:
             return self._resume(session, session.turn.number, capability)
-        agent = self._executor.agent_of(session.root)
+        agent = self._registry.agent_of(session.root)
         self._book.post(
             TurnStarted(
                 session.id,
@@ -103,8 +105,8 @@ class Turns:
     def _resume(
         self, session: SessionRecord, turn: int, capability: DeliveryCapability
     ) -> bool:
-        on_restart = self._executor.on_restart(session.root)
-        settlement = self._executor.settlement
+        on_restart = self._registry.on_restart(session.root)
+        settlement = self._runner.settlement
         if on_restart == "lose":
             lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
             settlement.settle(session.root, lost)
@@ -119,13 +121,10 @@ class Turns:
         """Take the turn that has begun."""
         turn = session.turn
         assert turn is not None, "a turn is posted before it is taken"
-        outcome = await self._executor.run_task(
-            root_of(session.id),
-            origin=Origin(
-                session=session.id, turn=turn.number, capability=turn.capability
-            ),
-            delegator=self._delegator,
+        origin = Origin(
+            session=session.id, turn=turn.number, capability=turn.capability
         )
+        outcome = await self._runner.run(session.root, origin, self._delegator)
         # Nobody is told what a crash could still make untrue.
         await self._book.wait_durable()
         return outcome

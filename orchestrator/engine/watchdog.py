@@ -20,7 +20,7 @@ from agents import (
     Step,
     unanswered_calls,
 )
-from delegation import Mode, TaskRecord
+from delegation import Mode, TaskId, TaskRecord
 from delegation.events import QuietChanged
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -103,6 +103,7 @@ class Watchdog:
         self.now = trio.lowlevel.current_clock().current_time
         self._book = book
         self._stop = stop
+        self._activities: dict[TaskId, TaskActivity] = {}
         self._checks: list[tuple[float, int, TaskActivity]] = []
         """A heap: when, in which order, at whom."""
         self._count = 0
@@ -112,12 +113,18 @@ class Watchdog:
 
     def watch(self, task: TaskRecord, patience: Patience) -> TaskActivity:
         """Watch a task from now on."""
-        sign = TaskActivity(self, task, patience)
-        self.schedule_check(sign, sign.last_active)
-        return sign
+        activity = self._activities[task.id] = TaskActivity(self, task, patience)
+        self.schedule_check(activity, activity.last_active)
+        return activity
+
+    def touch(self, task: TaskId) -> None:
+        """Note that a task goes on: it has waited, and was not silent."""
+        if task in self._activities:
+            self._activities[task].touch()
 
     def unwatch(self, activity: TaskActivity) -> None:
         """Watch a task no more."""
+        del self._activities[activity.task.id]
         activity.is_over = True
         self._over += 1
         # Those that are over stay until their time has come, unless they are too many.

@@ -1,65 +1,83 @@
-"""Who plays which part: the agents of the sessions that are open, and their models.
+"""The agents of open sessions, and the address of each.
 
 A task's agent is found from its session's agent downwards, so two trees may use the same names.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
-import trio
+import attrs
 
-from agents import Agent, DefinitionError, Model, Tool
+from agents import Agent, DefinitionError, is_agent
 from agents.approval import ApprovalRule
 from delegation import SessionId, TaskId, TaskRecord
+from orchestrator.execution.model_resolver import ModelSource
 
-if TYPE_CHECKING:
-    from agents.models.registry import CloseableModel
-    from agents.models.wrappers.prices import PriceTable
-    from agents.models.wrappers.rate_limit import Limiter
+COPY: Final = "~"
+"""The step of a path from an agent to its copy."""
 
 
-def _reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
-    """Yield an agent and all who may work for it, each once."""
-    seen: set[int] = set()
-    pending = [agent]
-    while pending:
-        one = pending.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            pending += one.team
-            yield one
+@attrs.frozen
+class AgentRef:
+    """The address of an agent: a global of a module, and a path through its delegates.
+
+    Every process that can import the module finds the same agent by it.
+    """
+
+    module: str
+    name: str
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "/".join((f"{self.module}:{self.name}", *self.path))
+
+    @classmethod
+    def parse(cls, text: str) -> "AgentRef":
+        """Return the address that is written `module:name/delegate/delegate`."""
+        root, *path = text.split("/")
+        module, colon, name = root.partition(":")
+        if not (module and colon and name):
+            raise DefinitionError(f"{text!r} is no address of an agent: module:name")
+        return cls(module, name, tuple(path))
+
+    @classmethod
+    def of_global(cls, agent: Agent[Any]) -> "AgentRef | None":
+        """Return the address of an agent that is a global of a loaded module."""
+        for module in list(sys.modules.values()):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if value is agent:
+                    return cls(module.__name__, name)
+        return None
+
+    def resolve(self) -> Agent[Any]:
+        """Import the module, and return the agent."""
+        found = getattr(importlib.import_module(self.module), self.name, None)
+        if not is_agent(found):
+            raise DefinitionError(f"{self.module} has no agent {self.name!r}")
+        agent: Agent[Any] = found
+        for step in self.path:
+            agent = _copy_of(agent) if step == COPY else _delegate_of(agent, step)
+        return agent
 
 
 class AgentRegistry:
-    """The agents that this process knows."""
+    """Finds the agent of each task."""
 
-    runs_tools = True
-    """What tools do is really done; where a run is replayed, it is not."""
-
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        limiters: "Mapping[str, Limiter] | None" = None,
-        prices: "PriceTable | None" = None,
-    ) -> None:
-        self._environ = environ
-        self._limiters = limiters or {}
-        self._prices = prices
+    def __init__(self, models: ModelSource) -> None:
+        self.models = models
         self._session_agents: dict[SessionId, Agent[Any]] = {}
         self._child_agents: dict[TaskId, Agent[Any]] = {}
-        """Who does what a pipeline has delegated: it may be anybody."""
+        """The agents of what pipelines have delegated: these need not be delegates."""
         self._running_agents: dict[TaskId, Agent[Any]] = {}
-        """Who acts now: whoever works for them need not look further up."""
+        """The agents of running tasks: the search from a child upwards ends here."""
         self._leaf_copies: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
-        """Agents, and the same without anybody to hand work to."""
-        self._models: dict[str, Model] = {}
-        # One for each agent and its model, so that summaries are made once.
-        self._compacting: dict[tuple[str, int, int, int, int], Model] = {}
-        self._open: list[CloseableModel] = []
+        """Agents, and their copies that cannot delegate."""
         self._has_rules = False
 
     def register_session(self, session: SessionId, agent: Agent[Any]) -> None:
-        """Say who a session talks to. Everybody's model must be there before a cent is spent."""
+        """Set the agent of a session, whose models must all be available."""
         self.require_models(agent)
         self._session_agents[session] = agent
 
@@ -67,28 +85,26 @@ class AgentRegistry:
         self._session_agents.pop(session, None)
 
     def register_child(self, task: TaskId, agent: Agent[Any]) -> None:
-        """Say who does a task that a pipeline delegates."""
+        """Set the agent of a task that a pipeline delegates."""
         self.require_models(agent)
         self._child_agents[task] = agent
 
-    def unregister_child(self, tasks: Iterable[TaskId]) -> None:
-        """Forget who did tasks."""
+    def unregister_children(self, tasks: Iterable[TaskId]) -> None:
         for task in tasks:
             self._child_agents.pop(task, None)
 
     def require_models(self, agent: Agent[Any]) -> None:
         """Raise unless the models of an agent and of all that it may delegate to are available."""
-        for everybody in _reachable_agents(agent):
-            self.model_of(everybody)
-            self._has_rules |= bool(everybody.approve)
+        for reachable in _reachable_agents(agent):
+            self.models.model_of(reachable)
+            self._has_rules |= bool(reachable.approve)
 
     def assign(self, task: TaskRecord) -> Agent[Any]:
-        """Return who acts for a task, and remember it until that is over."""
+        """Return the agent of a task, and remember it until `release`."""
         agent = self._running_agents[task.id] = self.agent_of(task)
         return agent
 
     def release(self, task: TaskId) -> None:
-        """Forget who has acted for a task."""
         self._running_agents.pop(task, None)
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
@@ -101,38 +117,35 @@ class AgentRegistry:
         parent = self.agent_of(task.parent)
         if task.request is not None and task.request.copy:
             return self._copy_of(parent)
-        for agent in parent.delegates:
-            if agent.name == task.agent:
-                return agent
-        raise DefinitionError(
-            f"agent {task.parent.agent!r} has no delegate {task.agent!r} any more"
-        )
+        return _delegate_of(parent, task.agent)
+
+    def ref_of(self, task: TaskRecord) -> AgentRef | None:
+        """Return the address of a task's agent; None if no module has it as a global."""
+        path: list[str] = []
+        while task.parent is not None and task.id not in self._child_agents:
+            is_copy = task.request is not None and task.request.copy
+            path.append(COPY if is_copy else task.agent)
+            task = task.parent
+        root = AgentRef.of_global(self.agent_of(task))
+        return None if root is None else attrs.evolve(root, path=tuple(reversed(path)))
+
+    def on_restart(self, task: TaskRecord) -> str:
+        """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
+        try:
+            return self.agent_of(task).on_restart
+        except DefinitionError:
+            return "resume"  # its run fails with this very error
 
     def _copy_of(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return who does the work that an agent hands to itself."""
         if agent.copies:
             return agent
-        if (
-            agent.name not in self._leaf_copies
-            or self._leaf_copies[agent.name][0] is not agent
-        ):
-            self._leaf_copies[agent.name] = (agent, agent.leaf())
-        return self._leaf_copies[agent.name][1]
-
-    def model_for(
-        self, task: TaskRecord, agent: Agent[Any], paid: Callable[[Model], Model]
-    ) -> Model:
-        """Return who answers for a task. Somebody else may answer where a run is replayed.
-
-        Args:
-            task: who acts.
-            agent: as whom.
-            paid: makes a model one whose calls the task pays for.
-        """
-        return paid(self.model_of(agent))
+        copies = self._leaf_copies
+        if agent.name not in copies or copies[agent.name][0] is not agent:
+            copies[agent.name] = (agent, _copy_of(agent))
+        return copies[agent.name][1]
 
     def policies_of(self, task: TaskRecord) -> list[tuple[ApprovalRule, ...]]:
-        """Return the rules about approval of a task's agent, and of all above it."""
+        """Return the approval rules of a task's agent, and of all above it."""
         policies: list[tuple[ApprovalRule, ...]] = []
         # Most programs have no rules at all, and this is asked for every task.
         above: TaskRecord | None = task if self._has_rules else None
@@ -142,78 +155,26 @@ class AgentRegistry:
             above = above.parent
         return policies
 
-    def tools_for(self, task: TaskRecord, tools: Sequence[Tool]) -> Sequence[Tool]:
-        """Return what a task uses. Others may answer where a run is replayed."""
-        return tools
 
-    def model_of(self, agent: Agent[Any]) -> Model:
-        model = self._resolved(agent.model)
-        if (compaction := agent.compaction) is None:
-            return model
-        wrapped = (
-            agent.name,
-            id(model),
-            id(compaction.summarizer),
-            compaction.window,
-            compaction.keep_last,
-        )
-        if wrapped not in self._compacting:
-            from agents.models.wrappers.compaction import compacting
+def _reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+    """Yield an agent and all that it may delegate to, each once."""
+    seen: set[int] = set()
+    pending = [agent]
+    while pending:
+        one = pending.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            pending += one.team
+            yield one
 
-            self._compacting[wrapped] = compacting(
-                model,
-                window=compaction.window,
-                summarizer=None
-                if compaction.summarizer is None
-                else self._resolved(compaction.summarizer),
-                keep_last=compaction.keep_last,
-            )
-        return self._compacting[wrapped]
 
-    def _resolved(self, model: str | Model) -> Model:
-        if not isinstance(model, str):
-            return model
-        if model not in self._models:
-            self._models[model] = self._made(model)
-        return self._models[model]
+def _copy_of(agent: Agent[Any]) -> Agent[Any]:
+    """Return the agent that does what an agent delegates to itself."""
+    return agent if agent.copies else agent.leaf()
 
-    def _made(self, name: str) -> Model:
-        """Return the model of a name; `a | b` is b where a fails."""
-        # Imported when somebody names a model: whoever brings their own needs none of it.
-        from agents.models.wrappers.fallback import fallback
 
-        return fallback(*(self._provided(part.strip()) for part in name.split("|")))
-
-    def _provided(self, name: str) -> Model:
-        """Return a provider's model: within its limits, asked again where that heals, priced."""
-        from agents.models.registry import PROVIDERS
-        from agents.models.wrappers.prices import PriceTable, priced
-        from agents.models.wrappers.rate_limit import limited
-        from agents.models.wrappers.retry import retrying
-
-        provider, _, _ = name.partition(":")
-        model = self._bare(name)
-        # Two protocols of one provider are one account.
-        account = provider.removesuffix("-responses")
-        if limiter := self._limiters.get(provider) or self._limiters.get(account):
-            model = limited(model, limiter)
-        model = retrying(model)
-        elsewhere = provider in PROVIDERS and PROVIDERS[provider].has_custom_url(
-            self._environ
-        )
-        if self._prices is None and elsewhere:
-            # Somebody else's server has its own prices, whatever its models are called.
-            return model
-        return priced(model, self._prices or PriceTable.shipped())
-
-    def _bare(self, name: str) -> Model:
-        from agents.models.registry import model_named
-
-        model = model_named(name, self._environ)
-        self._open.append(model)
-        return model
-
-    async def aclose(self) -> None:
-        await trio.lowlevel.checkpoint()
-        for model in self._open:
-            await model.aclose()
+def _delegate_of(agent: Agent[Any], name: str) -> Agent[Any]:
+    for delegate in agent.delegates:
+        if delegate.name == name:
+            return delegate
+    raise DefinitionError(f"agent {agent.name!r} has no delegate {name!r} any more")

@@ -39,6 +39,8 @@ from delegation import (
 )
 from orchestrator.budget_scope import current_grants, use_budget_names
 from orchestrator.errors import TaskFailedError
+from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.outcomes import unfinished_outcome
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.pipelines.child import NOT_AWAITED, Child, combined_failure
@@ -48,22 +50,17 @@ OutputT = TypeVar("OutputT")
 
 
 class ChildRunner(Protocol):
-    """Whoever can really have a task done."""
+    """Runs what pipelines delegate."""
 
-    def register_child(self, task: TaskId, agent: Agent[Any]) -> None:
-        """Say who does a task."""
-        ...
+    timing: StepTiming | None
+    """Delays requests, in a simulation and in a replay."""
 
-    def unregister_child(self, tasks: list[TaskId]) -> None:
-        """Forget who did tasks."""
-        ...
-
-    def id_for(self, parent: TaskId, call: str) -> TaskId:
-        """Return the id of a task that is asked for."""
+    def new_task_id(self, parent: TaskId, call: str, /) -> TaskId:
+        """Return the id of a task that a call requests."""
         ...
 
     async def run_joined(self, task: TaskRecord) -> None:
-        """Run a task as soon as there is room."""
+        """Run a task as soon as it has a slot, until it is settled."""
         ...
 
     def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
@@ -79,11 +76,13 @@ class PipelineRun:
         record: TaskRecord,
         origin: Origin,
         book: Bookkeeper,
+        registry: AgentRegistry,
         runner: ChildRunner,
     ) -> None:
         self._record = record
         self._origin = origin
         self._book = book
+        self._registry = registry
         self._runner = runner
         self._request_counts: Counter[str] = Counter()
         """How often the same was asked of the same."""
@@ -108,7 +107,7 @@ class PipelineRun:
                         value = await self._run(pipeline, given, self._nursery)
         finally:
             self._nursery = None
-            self._runner.unregister_child(self._children)
+            self._registry.unregister_children(self._children)
         return pipeline.encode_output(value, wanted)
 
     async def _run(
@@ -198,6 +197,8 @@ class PipelineRun:
                 " with @agent"
             )
         goal = well_formed(agent.as_goal(value))
+        if (timing := self._runner.timing) is not None:
+            await timing.before_request(self._record, agent.name, goal)
         call = self._child_call_key(agent, goal)
         known = self._record.children.by_call.get(call)
         if known is None and self._book.stopping:
@@ -207,9 +208,9 @@ class PipelineRun:
             raise DefinitionError(
                 f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
             )
-        task = known or self._runner.id_for(self._record.id, call)
+        task = known or self._runner.new_task_id(self._record.id, call)
         # Before it is asked for: somebody without a model cannot be.
-        self._runner.register_child(task, agent)
+        self._registry.register_child(task, agent)
         self._children.append(task)
         if known is None:
             self._request(task, agent, goal, call)

@@ -5,7 +5,7 @@ there, as it does after a crash. So nothing is asked again, and there is no seco
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -47,7 +47,7 @@ from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import open_session
 from orchestrator.errors import UnknownIdError
 from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun
-from orchestrator.services import Services
+from orchestrator.services import Services, random_task_id
 
 OutputT = TypeVar("OutputT")
 
@@ -144,7 +144,6 @@ class _SessionCopy:
         self._record = record
         self._id = id_
         self._id_map: dict[bytes, bytes] = {record.run.encode(): id_.encode()}
-        self._new_id: Callable[[], str] = services.new_task_id
         self._seq_map: dict[int, int] = {}
         self._ended: set[TaskId] = set()
 
@@ -237,7 +236,7 @@ class _SessionCopy:
         """Return a fact with the ids of the fork, wherever it names one."""
         encoded = encode(event)
         if isinstance(event, TaskRequested):
-            self._id_map[event.request.id.encode()] = self._new_id().encode()
+            self._id_map[event.request.id.encode()] = random_task_id().encode()
         if isinstance(event, SessionOpened | MessageReceived | TaskRequested):
             grants = (
                 event.request.grants
@@ -245,7 +244,7 @@ class _SessionCopy:
                 else event.grants
             )
             for grant in grants:
-                fresh = f"{SHARED_BUDGET_PREFIX}{self._new_id().removeprefix('t_')}".encode()
+                fresh = f"{SHARED_BUDGET_PREFIX}{random_task_id().removeprefix('t_')}".encode()
                 self._id_map.setdefault(grant.id.encode(), fresh)
         body = ID_PATTERN.sub(
             lambda found: self._id_map.get(found[0], found[0]),

@@ -6,9 +6,8 @@ The tools that hand work on and look after it are real, and begin when they bega
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -17,6 +16,7 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
+    CallKey,
     DefinitionError,
     Failure,
     Model,
@@ -35,6 +35,7 @@ from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
 from delegation.events import ModelAnswered, ModelFailed, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId
 from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.replay.compare import equivalence_for
 from orchestrator.replay.record import RecordedRun, TaskTurn
 
@@ -67,22 +68,12 @@ class ReplayPosition:
             waiting.set()
 
 
-@attrs.frozen
-class CurrentCall:
-    """A call of one of our tools that is being made."""
-
-    answered_seq: float
-    task_ids: Iterator[TaskId]
-    """The ids of the tasks that it asked for."""
+ANSWERED_SEQ: Final[ContextVar[float]] = ContextVar("answered seq")
+"""Where the call of a delegation tool that is being made was answered."""
 
 
-CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("call")
-
-
-class RecordedAgentRegistry(AgentRegistry):
-    """Lets the record speak for models and tools."""
-
-    runs_tools = False
+class RecordedModels:
+    """The models of a replay (`ModelSource`): each answers what the record says, when it says so."""
 
     def __init__(
         self,
@@ -91,49 +82,28 @@ class RecordedAgentRegistry(AgentRegistry):
         position: ReplayPosition,
         environ: Mapping[str, str],
     ) -> None:
-        super().__init__(environ)
         self._ledger = ledger
         self._record = record
         self._position = position
-        self._equivalence = equivalence_for(record)
+        self._names = ModelResolver(environ, connect=_UnusedModel)
         self._answers_by_turn: dict[TaskTurn, _RecordedAnswers] = {}
-        self._new_ids = map(TaskId, map("t_new{}".format, itertools.count(1)))
         self.unrecorded_waits: dict[TaskId, str] = {}
         """What tasks wait for that the record does not have."""
 
-    def new_task_id(self) -> TaskId:
-        return next(CURRENT_CALL.get().task_ids, None) or next(self._new_ids)
-
-    def id_for(self, parent: TaskId, call: str) -> TaskId:
-        """Return the id of what a pipeline delegates: the one that it had."""
-        entry = self._record.requests.get((parent, call))
-        if entry is None:
-            return next(self._new_ids)
-        assert isinstance(entry.event, TaskRequested), "that is what these are"
-        return entry.event.request.id
-
-    def _bare(self, name: str) -> Model:
-        return _UnusedModel(name)
+    def model_of(self, agent: Agent[Any]) -> Model:
+        return self._names.model_of(agent)
 
     def model_for(
-        self, task: TaskRecord, agent: Agent[Any], paid: Callable[[Model], Model]
+        self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
     ) -> Model:
-        part = self._answers_for(task)
-        return _TimedModel(part, paid(_RecordedModel(part, self.model_of(agent))))
+        answers = self.answers_for(task)
+        recorded = _RecordedModel(answers, self.model_of(agent))
+        return _TimedModel(answers, budgeted(recorded))
 
-    def tools_for(self, task: TaskRecord, tools: Sequence[Tool]) -> Sequence[Tool]:
-        own = self.agent_of(task).tools
-        return [
-            attrs.evolve(
-                tool,
-                run=partial(self._answer_from_record, task, tool)
-                if tool in own
-                else partial(self._run_delegation_tool, task, tool),
-            )
-            for tool in tools
-        ]
+    async def aclose(self) -> None:
+        await self._names.aclose()
 
-    def _answers_for(self, task: TaskRecord) -> "_RecordedAnswers":
+    def answers_for(self, task: TaskRecord) -> "_RecordedAnswers":
         turn = self._ledger.sessions[task.session].turns
         stretch = self._record.task_turn(task.id, turn)
         if stretch not in self._answers_by_turn:
@@ -141,6 +111,40 @@ class RecordedAgentRegistry(AgentRegistry):
                 self._record, self._position, stretch, self.unrecorded_waits
             )
         return self._answers_by_turn[stretch]
+
+
+class RecordedTools:
+    """The tools of a replay (`ToolPlace`): an agent's own answer from the record, delegation is real.
+
+    A delegation tool begins and answers when it did.
+    """
+
+    has_effects = False
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        record: RecordedRun,
+        position: ReplayPosition,
+        models: RecordedModels,
+        registry: AgentRegistry,
+    ) -> None:
+        self._ledger = ledger
+        self._record = record
+        self._position = position
+        self._models = models
+        self._registry = registry
+        self._equivalence = equivalence_for(record)
+
+    def takes(self, tool: Tool, task: TaskRecord) -> bool:
+        return True
+
+    async def run(
+        self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
+    ) -> str | ToolResult:
+        if tool in self._registry.agent_of(task).tools:
+            return await self._answer_from_record(task, tool, call)
+        return await self._run_delegation_tool(task, tool, call)
 
     def _answer_to(
         self, task: TaskRecord, call: ToolCall
@@ -158,7 +162,7 @@ class RecordedAgentRegistry(AgentRegistry):
         """Answer for a tool that is not run."""
         answered_at, answer = self._answer_to(task, call)
         if answer is None:
-            await self._answers_for(task).end_unanswered(
+            await self._models.answers_for(task).end_unanswered(
                 f"{tool.name} is called once more"
             )
         await self._position.wait_reached(answered_at)
@@ -193,12 +197,12 @@ class RecordedAgentRegistry(AgentRegistry):
         answered_at, answer = self._answer_to(task, call)
         begins = self._start_seq(task, call, answered_at)
         if math.isinf(begins):
-            await self._answers_for(task).wait_end()
+            await self._models.answers_for(task).wait_end()
         await self._position.wait_reached(begins)
         if answer is not None and answer.refused_by in _REPEATED_REFUSALS:
             await self._position.wait_reached(answered_at)
             raise ToolError(answer.text, refused_by=answer.refused_by)
-        CURRENT_CALL.set(CurrentCall(answered_at, self._task_ids(task, call)))
+        ANSWERED_SEQ.set(answered_at)
         refused: ToolError | None = None
         try:
             result = await tool.run(call)
@@ -207,7 +211,7 @@ class RecordedAgentRegistry(AgentRegistry):
             result = text = str(exc)
             refused = exc
         if answer is None:
-            await self._answers_for(task).wait_end()
+            await self._models.answers_for(task).wait_end()
         elif self._equivalence.same_texts(answer.text, text, by=tool.name):
             await self._position.wait_reached(answered_at)
         if refused is not None:
@@ -246,9 +250,39 @@ class RecordedAgentRegistry(AgentRegistry):
             case _:
                 return answered_seq
 
-    def _task_ids(self, task: TaskRecord, call: ToolCall) -> Iterator[TaskId]:
-        for index in itertools.count():
-            yield self.id_for(task.id, f"{call.id}#{index}")
+
+class RecordedIds:
+    """The ids of a replay: a task is named as it was."""
+
+    def __init__(self, record: RecordedRun) -> None:
+        self._record = record
+        self._new_ids = map(TaskId, map("t_new{}".format, itertools.count(1)))
+
+    def new_task_id(self, parent: TaskId, call: str) -> TaskId:
+        entry = self._record.requests.get((parent, call))
+        if entry is None:
+            return next(self._new_ids)
+        assert isinstance(entry.event, TaskRequested), "that is what these are"
+        return entry.event.request.id
+
+
+class RecordedTiming:
+    """The timing of a replay (`StepTiming`): a wait for tasks returns when it did.
+
+    By then others may have settled, too.
+    """
+
+    def __init__(self, position: ReplayPosition) -> None:
+        self._position = position
+
+    async def before_request(self, parent: TaskRecord, agent: str, goal: str) -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def before_run(self, task: TaskRecord) -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def after_wait(self) -> None:
+        await self._position.wait_reached(ANSWERED_SEQ.get())
 
 
 class _RecordedAnswers:

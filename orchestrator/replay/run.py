@@ -10,7 +10,7 @@ import contextvars
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final
@@ -58,9 +58,8 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.engine.turns import Turns
-from orchestrator.execution.local import LocalExecutor
+from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_redaction import EventT
@@ -68,8 +67,10 @@ from orchestrator.journal.memory import MemoryJournal
 from orchestrator.replay.compare import ReplayResult, compare
 from orchestrator.replay.record import RecordedRun
 from orchestrator.replay.recorded_models import (
-    CURRENT_CALL,
-    RecordedAgentRegistry,
+    RecordedIds,
+    RecordedModels,
+    RecordedTiming,
+    RecordedTools,
     ReplayPosition,
 )
 from orchestrator.services import Services, open_services
@@ -173,31 +174,6 @@ class _RecordedTimes:
         )
 
 
-class _ReplayDelegator(OrchestratorDelegator):
-    """Returns from waiting when it did: by then others may have ended, too."""
-
-    def __init__(
-        self,
-        position: ReplayPosition,
-        registry: RecordedAgentRegistry,
-        book: Bookkeeper,
-        executor: LocalExecutor,
-        new_task_id: Callable[[], TaskId],
-    ) -> None:
-        super().__init__(book, executor, new_task_id)
-        self._position = position
-        self._registry = registry
-
-    def id_for(self, parent: TaskId, call: str) -> TaskId:
-        return self._registry.id_for(parent, call)
-
-    async def wait(
-        self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
-    ) -> None:
-        await super().wait(tasks, any_of_them=any_of_them, seconds=seconds)
-        await self._position.wait_reached(CURRENT_CALL.get().answered_seq)
-
-
 class _DiscardingDoor:
     """Takes what a session says, and keeps nothing of it."""
 
@@ -230,9 +206,10 @@ class _Replayer:
         self._position = ReplayPosition()
         self._times = _RecordedTimes(Ledger(rules), record, self._position)
         self._book = self._times.book
-        self._registry = RecordedAgentRegistry(
+        self._models = RecordedModels(
             self._book.ledger, record, self._position, environ
         )
+        self._registry = AgentRegistry(self._models)
         self._downtime = record.downtime()
         self._began = record.entries[0].at
         self._other_runs_usage = deque(record.other_runs_usage)
@@ -251,10 +228,15 @@ class _Replayer:
                     self._book,
                     self._registry,
                     NO_WORKSPACE,
-                    make_delegator=partial(
-                        _ReplayDelegator, self._position, self._registry
+                    new_task_id=RecordedIds(self._record).new_task_id,
+                    place=RecordedTools(
+                        self._book.ledger,
+                        self._record,
+                        self._position,
+                        self._models,
+                        self._registry,
                     ),
-                    new_task_id=self._registry.new_task_id,
+                    timing=RecordedTiming(self._position),
                 )
             )
             # Whoever calls from outside is here.
@@ -278,7 +260,7 @@ class _Replayer:
         places = (place + at / count for at, place in enumerate(self._times.positions))
         entries = list(zip(self._times.journal.entries, places, strict=True))
         return compare(
-            self._record, entries, self._book.ledger, self._registry.unrecorded_waits
+            self._record, entries, self._book.ledger, self._models.unrecorded_waits
         )
 
     async def _advance_clock(self, entry: Entry) -> None:

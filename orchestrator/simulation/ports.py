@@ -1,15 +1,13 @@
-"""Who plays which part in a simulation: dice for models, nobody for tools, ourselves for the rest.
+"""The ports of a simulated run: models and tools that draw from a seed, steps in a drawn order.
 
-Nothing but models and tools is replaced: agents, turns, delegation, room, budgets, limiters,
-retries and prices are those of a real run.
+Nothing else is replaced: agents, turns, delegation, slots, budgets, limiters, retries and prices
+are those of a real run.
 """
 
 import hashlib
-import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import trio
@@ -17,9 +15,9 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
+    CallKey,
     Model,
     ModelRequest,
-    Pipeline,
     Price,
     Tool,
     ToolCall,
@@ -30,13 +28,9 @@ from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.prices import PriceTable
 from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
-from delegation import Origin, TaskId, TaskRecord
-from orchestrator.engine.delegator import OrchestratorDelegator
+from delegation import TaskId, TaskRecord
 from orchestrator.execution.agent_registry import AgentRegistry
-from orchestrator.execution.local import LocalExecutor
-from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.pipelines.child import Child
-from orchestrator.pipelines.runner import PipelineRun
+from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.simulation.random_model import (
     AfterBudget,
     BeforeBudget,
@@ -48,83 +42,58 @@ from orchestrator.simulation.random_model import (
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import Wait
 
-OutputT = TypeVar("OutputT")
 
+class SimulatedTasks:
+    """What each task of a simulated run draws."""
 
-class SimulatedAgentRegistry(AgentRegistry):
-    """Lets dice speak for models and tools."""
-
-    runs_tools = False
-
-    def __init__(self, settings: SimulationSettings, seed: int) -> None:
-        super().__init__({})
-        self._settings = settings
+    def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._table = settings.prices or PriceTable.shipped()
-        self._provider_limiters: dict[str, Limiter] = {}
-        self._keys: Counter[str] = Counter()
-        self.simulated_tasks: dict[TaskId, SimulatedTask] = {}
-        self.unpriced: set[str] = set()
-        """The models of which nobody knows what they cost."""
+        self._counts: Counter[str] = Counter()
+        self.by_id: dict[TaskId, SimulatedTask] = {}
 
-    def _bare(self, name: str) -> Model:
-        return _UnusedModel(name)
-
-    def simulated_task(self, task: TaskRecord) -> SimulatedTask:
-        """Return what a task draws. It is the same for the same work, whoever comes first."""
-        if task.id not in self.simulated_tasks:
+    def of(self, task: TaskRecord) -> SimulatedTask:
+        """Return what a task draws: the same for the same work, in whatever order tasks come."""
+        if task.id not in self.by_id:
             if task.parent is None or task.request is None:
                 key = f"{self._seed}"
             else:
-                asked = task.request
-                above = self.simulated_task(task.parent).key
-                work = f"{above}/{asked.agent}/{asked.goal}\n{asked.context}"
+                request = task.request
+                above = self.of(task.parent).key
+                work = f"{above}/{request.agent}/{request.goal}\n{request.context}"
                 key = hashlib.sha256(work.encode(errors="surrogatepass")).hexdigest()
-            # Of those who do the very same, it does not matter which is which.
-            self._keys[key] += 1
-            self.simulated_tasks[task.id] = SimulatedTask(
-                f"{key}/{self._keys[key]}", task
-            )
-        return self.simulated_tasks[task.id]
+            # Among tasks with the very same work, it does not matter which is which.
+            self._counts[key] += 1
+            self.by_id[task.id] = SimulatedTask(f"{key}/{self._counts[key]}", task)
+        return self.by_id[task.id]
+
+
+class SimulatedModels:
+    """The models of a simulation (`ModelSource`): each answer is drawn from the seed."""
+
+    def __init__(self, settings: SimulationSettings, tasks: SimulatedTasks) -> None:
+        self._settings = settings
+        self._tasks = tasks
+        self._names = ModelResolver({}, connect=_UnusedModel)
+        self._table = settings.prices or PriceTable.shipped()
+        self._provider_limiters: dict[str, Limiter] = {}
+        self.unpriced: set[str] = set()
+        """The models whose price is unknown."""
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        return self._names.model_of(agent)
 
     def model_for(
-        self, task: TaskRecord, agent: Agent[Any], paid: Callable[[Model], Model]
+        self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
     ) -> Model:
-        part = self.simulated_task(task)
-        return BeforeBudget(
-            part, paid(AfterBudget(part, self._simulated_model(agent, part)))
-        )
+        simulated = self._tasks.of(task)
+        model = self._simulated_model(agent, simulated)
+        return BeforeBudget(simulated, budgeted(AfterBudget(simulated, model)))
 
-    def tools_for(self, task: TaskRecord, tools: Sequence[Tool]) -> Sequence[Tool]:
-        own = {id(tool) for tool in self.agent_of(task).tools}
-        part = self.simulated_task(task)
-        return [
-            attrs.evolve(
-                tool,
-                run=partial(
-                    self._run_simulated_tool if id(tool) in own else _run_real_tool,
-                    part,
-                    tool,
-                ),
-            )
-            for tool in tools
-        ]
-
-    async def _run_simulated_tool(
-        self, simulated: SimulatedTask, tool: Tool, call: ToolCall
-    ) -> str:
-        """Answer for a tool that is not run."""
-        dice = _call_rng(simulated, call)
-        await simulated.sleep_jitter(dice)
-        began = trio.current_time()
-        try:
-            await trio.sleep(self._settings.draw(self._settings.tool_seconds, dice))
-        finally:
-            simulated.add_wait(Wait.TOOL, began)
-        return f"{tool.name} was simulated"
+    async def aclose(self) -> None:
+        await self._names.aclose()
 
     def _simulated_model(self, agent: Agent[Any], simulated: SimulatedTask) -> Model:
-        """Return who plays the model of an agent: limited, asked again and priced as usual."""
+        """Return the simulated model of an agent: limited, retried and priced as usual."""
         model = self._named_model(agent.model, agent, simulated)
         if (compaction := agent.compaction) is None:
             return model
@@ -168,74 +137,72 @@ class SimulatedAgentRegistry(AgentRegistry):
             self._provider_limiters[provider] = Limiter(
                 **attrs.asdict(self._settings.provider)
             )
-        player = RandomModel(name, price, simulated, agent, self._settings)
-        line = BeforeLimiter(
-            simulated, limited(player, self._provider_limiters[provider])
+        model = RandomModel(name, price, simulated, agent, self._settings)
+        queued = BeforeLimiter(
+            simulated, limited(model, self._provider_limiters[provider])
         )
-        return retrying(line, jitter=simulated.rng)
+        return retrying(queued, jitter=simulated.rng)
 
 
-async def _run_real_tool(
-    simulated: SimulatedTask, tool: Tool, call: ToolCall
-) -> str | ToolResult:
-    """Run a tool of ours, which is real."""
-    await simulated.sleep_jitter(_call_rng(simulated, call))
-    return await tool.run(call)
+class SimulatedTools:
+    """The tools of a simulation (`ToolPlace`): an agent's own are not run, delegation is real."""
 
-
-def _call_rng(simulated: SimulatedTask, call: ToolCall) -> random.Random:
-    # Calls of one answer run at the same time, so each has its own.
-    return seeded_random(simulated.key, call.id)
-
-
-class _SimulatedPipelineRun(PipelineRun):
-    """Lets a program ask for everything at a moment of its own."""
-
-    def __init__(self, simulated: SimulatedTask, *args: Any) -> None:
-        super().__init__(*args)
-        self._simulated = simulated
-
-    async def start_child(
-        self, agent: Agent[OutputT, Any], value: Any
-    ) -> Child[OutputT]:
-        await self._simulated.sleep_small_jitter(agent.name, agent.as_goal(value))
-        return await super().start_child(agent, value)
-
-
-class SimulatedDelegator(OrchestratorDelegator):
-    """Starts every child at a moment of its own."""
+    has_effects = False
 
     def __init__(
         self,
-        registry: SimulatedAgentRegistry,
-        book: Bookkeeper,
-        executor: LocalExecutor,
-        new_task_id: Callable[[], TaskId],
+        settings: SimulationSettings,
+        tasks: SimulatedTasks,
+        registry: AgentRegistry,
     ) -> None:
-        super().__init__(book, executor, new_task_id)
+        self._settings = settings
+        self._tasks = tasks
         self._registry = registry
 
-    async def run_pipeline(
-        self, pipeline: Pipeline[Any, Any], record: TaskRecord, origin: Origin
-    ) -> str:
-        part = self._registry.simulated_task(record)
-        performance = _SimulatedPipelineRun(part, record, origin, self._book, self)
-        return await performance.run(pipeline)
+    def takes(self, tool: Tool, task: TaskRecord) -> bool:
+        return True
 
-    async def run_child(self, task: TaskId) -> None:
-        part = self._registry.simulated_task(self._book.ledger.tasks[task])
-        # Whoever is cancelled meanwhile still has to be settled by who runs it.
+    async def run(
+        self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
+    ) -> str | ToolResult:
+        simulated = self._tasks.of(task)
+        # Calls of one answer run at the same time, so each draws by itself.
+        rng = seeded_random(simulated.key, call.id)
+        await simulated.sleep_jitter(rng)
+        if not any(tool is own for own in self._registry.agent_of(task).tools):
+            return await tool.run(call)
+        began = trio.current_time()
+        try:
+            await trio.sleep(self._settings.draw(self._settings.tool_seconds, rng))
+        finally:
+            simulated.add_wait(Wait.TOOL, began)
+        return f"{tool.name} was simulated"
+
+
+class SimulatedTiming:
+    """The timing of a simulation (`StepTiming`): each step begins at a moment of its own."""
+
+    def __init__(self, tasks: SimulatedTasks) -> None:
+        self._tasks = tasks
+
+    async def before_request(self, parent: TaskRecord, agent: str, goal: str) -> None:
+        await self._tasks.of(parent).sleep_small_jitter(agent, goal)
+
+    async def before_run(self, task: TaskRecord) -> None:
+        # Cancelled meanwhile, it still has to be settled by its runner.
         with trio.CancelScope(shield=True):
-            await part.sleep_jitter()
-        await super().run_child(task)
+            await self._tasks.of(task).sleep_jitter()
+
+    async def after_wait(self) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 @attrs.frozen
 class _UnusedModel:
-    """A model that is only known by its name."""
+    """A model that is only a name."""
 
     name: str
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
-        raise AssertionError("nobody asks a real model in a simulation")
+        raise AssertionError("a simulation calls no provider")

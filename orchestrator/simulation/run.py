@@ -17,11 +17,17 @@ from delegation import Encoded, Ledger, Outcome, TaskId, Tree
 from delegation.events import Entry
 from orchestrator.budget_scope import budget
 from orchestrator.doors.one_shot import run_once
+from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.services import open_services
-from orchestrator.simulation.ports import SimulatedAgentRegistry, SimulatedDelegator
+from orchestrator.simulation.ports import (
+    SimulatedModels,
+    SimulatedTasks,
+    SimulatedTiming,
+    SimulatedTools,
+)
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import (
     OverlapCount,
@@ -120,7 +126,8 @@ class _Simulation:
         self._goal = goal
         self._settings = settings
         self._seed = seed
-        self._registry = SimulatedAgentRegistry(settings, seed)
+        self._tasks = SimulatedTasks(seed)
+        self._models = SimulatedModels(settings, self._tasks)
         self._journal = MemoryJournal()
 
     async def run(self) -> SimulatedRun:
@@ -129,15 +136,17 @@ class _Simulation:
         peak = _PeakSlots(ledger)
         # As long as those of a real run: models read them.
         ids = map(TaskId, map("t_{:016x}".format, itertools.count(1)))
+        registry = AgentRegistry(self._models)
         async with open_services(
             book,
-            self._registry,
+            registry,
             NO_WORKSPACE,
-            new_task_id=partial(next, ids),
-            make_delegator=partial(SimulatedDelegator, self._registry),
-        ) as house:
+            new_task_id=lambda *_: next(ids),
+            place=SimulatedTools(self._settings, self._tasks, registry),
+            timing=SimulatedTiming(self._tasks),
+        ) as services:
             with self._budget(), book.subscribers.subscribe(peak.receive):
-                run = await run_once(house, self._agent, self._goal, ())
+                run = await run_once(services, self._agent, self._goal, ())
         return self._result(run.outcome, run.tree, peak.count)
 
     def _budget(self) -> AbstractContextManager[None]:
@@ -145,7 +154,7 @@ class _Simulation:
         return nullcontext() if allowed is None else budget(**attrs.asdict(allowed))
 
     def _result(self, outcome: Outcome, tree: Tree, peak_places: int) -> SimulatedRun:
-        parts = self._registry.simulated_tasks
+        parts = self._tasks.by_id
         stretches = {task: part.waits for task, part in parts.items()}
         began = float(tree[tree.root]["requested"])
         nodes = [tree[task] for task in tree.graph]
@@ -175,7 +184,7 @@ class _Simulation:
             ),
             in_line=overlap_counts((it.begin, it.end) for it in queued),
             peak_places=peak_places,
-            unpriced=tuple(sorted(self._registry.unpriced)),
+            unpriced=tuple(sorted(self._models.unpriced)),
         )
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 import trio
@@ -25,6 +25,7 @@ from agents import (
     tool,
 )
 from delegation import (
+    Delegator,
     DeliveryCapability,
     Ending,
     Ledger,
@@ -103,7 +104,9 @@ def tool_of(ledger: Ledger, house: House) -> Callable[..., Tool]:
 
     def tool_of(caller: str = S, agent: Agent[Any] = EDITOR) -> Tool:
         record = ledger.tasks[TaskId(caller)]
-        return control_tool(agent, caller=record, ledger=ledger, controller=house)
+        return control_tool(
+            agent, caller=record, ledger=ledger, delegator=cast("Delegator", house)
+        )
 
     return tool_of
 

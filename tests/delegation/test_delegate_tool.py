@@ -1,7 +1,7 @@
 """`delegate_task`: how a model hands work on."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -19,6 +19,7 @@ from agents import (
 )
 from delegation import (
     Assignment,
+    Delegator,
     DeliveryCapability,
     Mode,
     Origin,
@@ -109,7 +110,7 @@ def tool_of(
         parent=PARENT,
         origin=ORIGIN,
         rules=rules or Rules(children_per_call=children),
-        delegator=memory,
+        delegator=cast("Delegator", memory),
     )
 
 

@@ -137,7 +137,7 @@ async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> 
             await client.answered.wait()
             await trio.testing.wait_all_tasks_blocked()
             goes_on.set()
-            await abandon(house.book, house.executor)
+            await abandon(house.book, house.runner.settlement, house.background)
 
     events = client.sent.removesuffix(b"\n\n").split(b"\n\n")
     assert b"so far" in client.sent

@@ -30,7 +30,7 @@ from delegation import printable, usd
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.terminal.console import Terminal
-from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.services import CLOSE_SECONDS
 
 
@@ -48,9 +48,9 @@ def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
 
 
 async def _ask(name: str, question: str, printer: "_AnswerPrinter") -> int:
-    registry = AgentRegistry(os.environ, {})
+    models = ModelResolver(os.environ)
     try:
-        model = registry.model_of(Agent("ask", model=name))
+        model = models.model_of(Agent("ask", model=name))
         began = trio.current_time()
         match await _answer(model, question, printer):
             case AssistantMessage() as answer:
@@ -64,7 +64,7 @@ async def _ask(name: str, question: str, printer: "_AnswerPrinter") -> int:
                 return FAILED
     finally:
         with trio.move_on_after(CLOSE_SECONDS, shield=True):
-            await registry.aclose()
+            await models.aclose()
 
 
 async def _answer(

@@ -19,6 +19,7 @@ from agents.tools.files.seen_files import FileRegistry, SeenFiles
 from delegation import DeliveryCapability, Origin, TaskId, TaskRecord
 from delegation.session_context import session_environ
 from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.executor import TaskHost, WorkOrder
 from orchestrator.execution.workspace.background_commands import (
     BackgroundRunner,
     TaskCommands,
@@ -69,23 +70,11 @@ class TaskWorkspaces:
         self._notes: dict[TaskId, str] = {}
 
     @asynccontextmanager
-    async def open_for(
-        self,
-        record: TaskRecord,
-        agent: Agent[Any],
-        origin: Origin,
-        scope: trio.CancelScope,
-    ) -> AsyncGenerator[None]:
-        """Set the scene for the tools of a task as long as the block lasts.
-
-        Args:
-            record: who acts.
-            agent: as whom.
-            origin: what the tasks it asks for will say of where they come from.
-            scope: what the task is stopped by; whatever else stops it only interrupts it.
-        """
+    async def open_for(self, order: WorkOrder, host: TaskHost) -> AsyncGenerator[None]:
+        """Open the workspace of a task, and the context of its tools, for the block."""
+        record, agent, origin = order.task, order.agent, order.origin
         await self._open_worktrees(record, agent)
-        scene = ToolContext(
+        context = ToolContext(
             workspace=self.workspace_of(record),
             environ={
                 **self._settings.environ,
@@ -100,17 +89,20 @@ class TaskWorkspaces:
             ),
             redact=self._book.redactor.redact,
         )
-        is_over = False
+        has_ended = False
         try:
-            with use_tool_context(scene):
+            with use_tool_context(context):
                 yield
-            is_over = True
+            has_ended = True
         except Exception:
-            is_over = True
+            has_ended = True
             raise
         finally:
-            is_over = is_over or scope.cancel_called
-            is_over = is_over or self._book.ledger.settles_on_teardown(record.id)
+            is_over = (
+                has_ended
+                or host.is_cancelled
+                or self._book.ledger.settles_on_teardown(record.id)
+            )
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 if self._ends_with_turn(record, origin):
                     await self._background.end_commands_of(record.id, TASK_ENDED)

@@ -1,0 +1,118 @@
+"""The port of the delegation tools: `Delegator` does what a model asks for."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, assert_never
+
+import attrs
+import msgspec
+
+from agents import CallId, MessageId
+from delegation.events import SteeringOrigin
+from delegation.task import Origin, TaskId
+
+Schema = Annotated[
+    dict[str, Any] | None,
+    msgspec.Meta(
+        description="A JSON schema that the answer must fit; left out: any text."
+    ),
+]
+
+
+class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One piece of work, as a model asks for it."""
+
+    goal: Annotated[
+        str,
+        msgspec.Meta(
+            description="What to achieve. The agent sees nothing of this conversation."
+        ),
+    ]
+    context: Annotated[
+        str, msgspec.Meta(description="All it must know to achieve that.")
+    ] = ""
+    agent: Annotated[str, msgspec.Meta(description="Who shall do it.")] = ""
+    output_schema: Schema = None
+    label: Annotated[str, msgspec.Meta(description="A short name for people.")] = ""
+    depends_on: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="Labels of tasks in this list: it starts when all of them have"
+            " succeeded, and is told their outputs."
+        ),
+    ] = ()
+
+
+@attrs.frozen
+class Receipt:
+    """What became of something that was said to a task."""
+
+    state: Literal["seen", "too_late", "gone", "waiting"]
+    seen_at: int | None = None
+    """Before which of its model calls the task saw it."""
+
+    @property
+    def sentence(self) -> str:
+        match self.state:
+            case "seen":
+                return f"seen before its model call {self.seen_at}"
+            case "too_late":
+                return "too late: it ended before it could see this"
+            case "gone":
+                return "gone: it had ended already"
+            case "waiting":
+                return "not seen yet: it will be, before its next model call"
+            case _:
+                assert_never(self.state)
+
+
+class Delegator(Protocol):
+    """Delegates tasks, waits for them, steers and cancels them."""
+
+    async def delegate(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        parent: TaskId,
+        origin: Origin,
+        call: CallId,
+        background: bool | None,
+    ) -> str:
+        """Delegate tasks, and return the text that the model reads.
+
+        An assignment without an agent is for a copy of the parent's agent.
+        """
+        ...
+
+    async def wait(
+        self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
+    ) -> None:
+        """Wait until tasks have settled, or until the seconds have passed."""
+        ...
+
+    async def steer(
+        self,
+        messages: Mapping[TaskId, MessageId],
+        text: str,
+        *,
+        by: str,
+        origin: SteeringOrigin,
+        seconds: float,
+    ) -> Mapping[TaskId, Receipt]:
+        """Send a message to tasks, and wait for the receipts.
+
+        Args:
+            messages: the tasks, and the id of each message: the same id is sent once.
+            text: the message.
+            by: the sender as the task reads it.
+            origin: where the message comes from.
+            seconds: how long to wait for the receipts.
+        """
+        ...
+
+    async def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """Cancel tasks and all below them, and return when every one of them has settled."""
+        ...
+
+    def now(self) -> float:
+        """Return the time by which facts are dated."""
+        ...

@@ -1,0 +1,226 @@
+"""Runs a task from its start to its outcome, whatever goes wrong inside.
+
+A bulkhead: every error inside an agent becomes the outcome of its task. The scope that was cancelled
+decides whether the task has ended or was merely interrupted.
+"""
+
+import math
+from functools import partial
+from typing import Any, Protocol
+
+import trio
+from msgspec.structs import replace
+
+from agents import Agent, ModelError, Usage
+from delegation import Cause, Delegator, Ending, Origin, Outcome, TaskId, TaskRecord
+from delegation.events import ModelFailed, ModelFailure
+from orchestrator.engine.approvals import TaskApprovalCheck
+from orchestrator.engine.model_events import ModelEventSubscribers
+from orchestrator.engine.reservations import Reservations
+from orchestrator.engine.settlement import Settlement
+from orchestrator.engine.task_host import LocalTaskHost
+from orchestrator.engine.watchdog import Watchdog
+from orchestrator.errors import ClosedError, JournalError, error_text
+from orchestrator.execution.agent_registry import AgentRegistry
+from orchestrator.execution.executor import Executor, WorkOrder
+from orchestrator.execution.outcomes import (
+    EXPECTED_ERRORS,
+    STOPPED,
+    cancel_cause,
+    describe_error,
+    outcome_of,
+    unfinished_outcome,
+    without_cancellations,
+)
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.pipelines.runner import ChildRunner
+
+
+class TaskDelegator(Delegator, ChildRunner, Protocol):
+    """Delegates for the agents and for the pipelines that run here."""
+
+
+class TaskRunner:
+    """Runs tasks on an executor, and has the cancel scope of each one that runs."""
+
+    def __init__(
+        self,
+        book: Bookkeeper,
+        registry: AgentRegistry,
+        executor: Executor,
+        *,
+        asks_approval: bool = True,
+    ) -> None:
+        """Run tasks.
+
+        Args:
+            book: posts what becomes of them.
+            registry: finds their agents.
+            executor: runs their turns.
+            asks_approval: the rules of agents about approval hold; not where tools have no effect.
+        """
+        self.model_subscribers = ModelEventSubscribers()
+        self.watchdog = Watchdog(book, self._stop_stalled)
+        self.settlement = Settlement(
+            book, pop_note=executor.pop_note, note_activity=self.watchdog.touch
+        )
+        self._book = book
+        self._registry = registry
+        self._executor = executor
+        self._asks_approval = asks_approval
+        self._reservations = Reservations(book)
+        self._scopes: dict[TaskId, trio.CancelScope] = {}
+        self._stalled: dict[TaskId, str] = {}
+        """Why the watchdog has stopped tasks."""
+
+    def stop(self, task: TaskId) -> None:
+        """Cancel a task that runs now. Its joined children are cancelled with it."""
+        if task in self._scopes:
+            self._scopes[task].cancel(reason="a cancel was requested")
+
+    def _stop_stalled(self, task: TaskRecord, why: str) -> None:
+        self._stalled[task.id] = why
+        self.stop(task.id)
+
+    async def run(
+        self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
+    ) -> Outcome:
+        """Run a task until it has an outcome, and settle it.
+
+        Args:
+            record: the task, or the root of a session in its turn.
+            origin: the origin that the task's own requests carry.
+            delegator: takes its requests.
+        """
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._outcome(record, origin, delegator)
+        finally:
+            # Without an outcome this is a cancellation from outside. A task that no process could
+            # resume has ended with it; any other is only interrupted.
+            if outcome is None and self._book.ledger.settles_on_teardown(record.id):
+                outcome = unfinished_outcome(
+                    record, Ending.CANCELLED, cancel_cause(record), STOPPED
+                )
+            if outcome is not None:
+                await self._executor.close_below(record.id)  # noqa: ASYNC102 (shielded and bounded there)
+                outcome = self.settlement.settle(record, outcome)
+        assert outcome is not None, "a task without an outcome was torn down"
+        return outcome
+
+    async def _outcome(
+        self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
+    ) -> Outcome:
+        task = record.id
+        ending, error = Ending.CANCELLED, STOPPED
+        cause, kind, account = cancel_cause(record), "", ""
+        scope = self._scopes[task] = trio.CancelScope()
+        if self._book.ledger.is_cancelled(task):
+            self.stop(task)
+        try:
+            agent = self._registry.assign(record)
+            over_time, paid_by = self._limit_time(scope, agent, record)
+            order = WorkOrder(record, agent, origin)
+            with scope:
+                return await self._answer(order, scope, delegator)
+            cause = cancel_cause(record)
+            if not self._book.ledger.is_cancelled(task):
+                ending, kind = Ending.TIMED_OUT, "seconds"
+                cause, error = Cause.DEADLINE, over_time
+                if (stalled := self._stalled.get(task)) is not None:
+                    cause, error, paid_by = Cause.STALLED, stalled, ""
+                account = paid_by
+        except (JournalError, ClosedError) as exc:
+            # That of another orchestrator, which a tool has met, is an error like any other.
+            if self._book.closed or self._book.is_broken:
+                raise
+            return unfinished_outcome(  # noqa: ASYNC910
+                record, Ending.FAILED, Cause.ERROR, describe_error(exc)
+            )
+        except EXPECTED_ERRORS as exc:
+            self._reservations.record_lost_answer(task)
+            if isinstance(exc, ModelError):
+                usage = exc.usage or Usage(calls=1)
+                failed = ModelFailed(task, error_text(exc), usage, ModelFailure.FAILED)
+                self._book.post(failed)
+            outcome = outcome_of(exc, record)
+            if self._book.ledger.is_cancelled(task):
+                outcome = replace(
+                    outcome,
+                    ending=Ending.CANCELLED,
+                    cause=cancel_cause(record),
+                    error=f"{STOPPED}, and then {outcome.error}",
+                )
+            return outcome  # noqa: ASYNC910
+        except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
+            self._reservations.record_lost_answer(task)
+            ending, cause = Ending.FAILED, Cause.ERROR
+            error = describe_error(without_cancellations(exc))
+            if self._book.ledger.is_cancelled(task):
+                ending, cause = Ending.CANCELLED, cancel_cause(record)
+                error = f"{STOPPED}, and then {error}"
+            # An error while it is torn down from outside is part of being torn down.
+            await trio.lowlevel.checkpoint_if_cancelled()
+        finally:
+            del self._scopes[task]
+            self._registry.release(task)
+            self._reservations.call_recorded(task)
+            self._stalled.pop(task, None)
+        # No checkpoint: a task that could not even begin has nothing to wait for.
+        outcome = unfinished_outcome(record, ending, cause, error)
+        return replace(outcome, kind=kind, account=account)  # noqa: ASYNC910
+
+    async def _answer(
+        self, order: WorkOrder, scope: trio.CancelScope, delegator: TaskDelegator
+    ) -> Outcome:
+        record = order.task
+        # A session is not watched: its caller decides how long it may be silent.
+        activity = None
+        if record.request is not None:
+            activity = self.watchdog.watch(record, order.agent.patience)
+        host = LocalTaskHost(
+            order,
+            book=self._book,
+            registry=self._registry,
+            reservations=self._reservations,
+            settlement=self.settlement,
+            subscribers=self.model_subscribers,
+            delegator=delegator,
+            scope=scope,
+            activity=activity,
+            approvals=self._approval_check(record, order.agent),
+        )
+        try:
+            return Outcome(Ending.SUCCEEDED, await self._executor.run(order, host))
+        finally:
+            if activity is not None:
+                self.watchdog.unwatch(activity)
+
+    def _limit_time(
+        self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord
+    ) -> tuple[str, str]:
+        """Set the deadline of a task; return the error for when it has passed, and its account."""
+        seconds, over_time, paid_by = math.inf, "", ""
+        if (limit := agent.limits.seconds) is not None:
+            seconds, over_time = limit, f"used up its limit of {limit} seconds"
+        for account in record.accounts:
+            if account.deadline is not None:
+                left = max(0, account.deadline - self._book.clock())
+                if left < seconds:
+                    seconds, over_time = left, f"{account.describe()} is used up"
+                    paid_by = account.id
+        if over_time:
+            scope.relative_deadline = seconds
+        return over_time, paid_by
+
+    def _approval_check(
+        self, record: TaskRecord, agent: Agent[Any]
+    ) -> TaskApprovalCheck | None:
+        """Return where the calls of a task wait for approval, if any rule is about it."""
+        policies = self._registry.policies_of(record)
+        if not (policies and self._asks_approval):
+            return None
+        workspace = partial(self._executor.workspace_of, record)
+        return TaskApprovalCheck(
+            self._book, record, policies, workspace, tools=agent.tools
+        )

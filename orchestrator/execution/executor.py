@@ -1,0 +1,79 @@
+"""The ports for where a task runs: `Executor` runs a `WorkOrder`, `TaskHost` is its way home."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+
+from agents import Agent, Model, Pipeline, Tool
+from agents.turn_host import TurnHost
+from delegation import Origin, TaskId, TaskRecord
+
+
+@attrs.frozen
+class WorkOrder:
+    """What an executor is given to run one turn of a task."""
+
+    task: TaskRecord
+    agent: Agent[Any]
+    """In another process it is found by its `AgentRef`."""
+    origin: Origin
+    """The origin that the task's own requests carry."""
+
+
+class TaskHost(TurnHost, Protocol):
+    """What a running task needs of the process that has the journal."""
+
+    def budgeted_model(self, model: Model) -> Model:
+        """Return a model whose every call the budgets of the task pay for."""
+        ...
+
+    def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
+        """Return the tools by which the task delegates, and controls what it delegated."""
+        ...
+
+    async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
+        """Run the program of a pipeline at home, and return its answer."""
+        ...
+
+    @property
+    def is_cancelled(self) -> bool:
+        """The task itself was stopped; any other cancellation only interrupts it."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs tasks. `LocalExecutor` runs them in this process."""
+
+    async def run(self, order: WorkOrder, host: TaskHost) -> str:
+        """Run a turn of a task to its final answer, and return that."""
+        ...
+
+    def workspace_of(self, task: TaskRecord) -> Path:
+        """Return the folder that the tools of a task work in."""
+        ...
+
+    async def close_below(self, task: TaskId) -> None:
+        """Close what unsettled tasks below a task have left open: they end with it."""
+        ...
+
+    def pop_note(self, task: TaskId) -> str:
+        """Return once what is left in the workspace of a task."""
+        ...
+
+
+class StepTiming(Protocol):
+    """Delays steps that a real run takes at once: simulation draws the delay, replay repeats it."""
+
+    async def before_request(self, parent: TaskRecord, agent: str, goal: str) -> None:
+        """Delay the request of a pipeline for a child."""
+        ...
+
+    async def before_run(self, task: TaskRecord) -> None:
+        """Delay the run of a child that was posted as started. It is not cancelled here."""
+        ...
+
+    async def after_wait(self) -> None:
+        """Delay the end of a wait for tasks."""
+        ...

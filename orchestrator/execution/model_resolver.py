@@ -1,0 +1,141 @@
+"""Models by name: resolved once, limited, retried and priced as their provider needs it."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from agents import Agent, Model
+from delegation import TaskRecord
+
+if TYPE_CHECKING:
+    from agents.models.registry import CloseableModel
+    from agents.models.wrappers.prices import PriceTable
+    from agents.models.wrappers.rate_limit import Limiter
+
+
+class ModelSource(Protocol):
+    """The port for models: `ModelResolver` is the real one; simulation and replay have others."""
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        """Return the model of an agent, or raise `DefinitionError`."""
+        ...
+
+    def model_for(
+        self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
+    ) -> Model:
+        """Return the model that answers for a task.
+
+        Args:
+            task: the task that runs.
+            agent: the agent of the task.
+            budgeted: wraps a model so that the task pays for its calls.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections of all models."""
+        ...
+
+
+class ModelResolver:
+    """Resolves names of models, and remembers each."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limiters: "Mapping[str, Limiter] | None" = None,
+        prices: "PriceTable | None" = None,
+        *,
+        connect: Callable[[str], Model] | None = None,
+    ) -> None:
+        """Resolve models in an environment.
+
+        Args:
+            environ: has the keys and addresses of providers.
+            limiters: how much may be asked of a provider, by its name.
+            prices: what models cost, instead of the table that is shipped.
+            connect: makes the bare model of a name, where no provider is to be called.
+        """
+        self._environ = environ
+        self._limiters = limiters or {}
+        self._prices = prices
+        self._connect = connect or self._connect_provider
+        self._models: dict[str, Model] = {}
+        # One for each agent and its model, so that summaries are made once.
+        self._compacting: dict[tuple[str, int, int, int, int], Model] = {}
+        self._open: list[CloseableModel] = []
+
+    def model_for(
+        self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
+    ) -> Model:
+        return budgeted(self.model_of(agent))
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        model = self._resolve(agent.model)
+        if (compaction := agent.compaction) is None:
+            return model
+        key = (
+            agent.name,
+            id(model),
+            id(compaction.summarizer),
+            compaction.window,
+            compaction.keep_last,
+        )
+        if key not in self._compacting:
+            from agents.models.wrappers.compaction import compacting
+
+            self._compacting[key] = compacting(
+                model,
+                window=compaction.window,
+                summarizer=None
+                if compaction.summarizer is None
+                else self._resolve(compaction.summarizer),
+                keep_last=compaction.keep_last,
+            )
+        return self._compacting[key]
+
+    def _resolve(self, model: str | Model) -> Model:
+        if not isinstance(model, str):
+            return model
+        if model not in self._models:
+            # Imported when a model is named: a program with its own models needs none of it.
+            from agents.models.wrappers.fallback import fallback
+
+            names = (name.strip() for name in model.split("|"))
+            self._models[model] = fallback(*map(self._provider_model, names))
+        return self._models[model]
+
+    def _provider_model(self, name: str) -> Model:
+        """Return a provider's model: rate-limited, retried, priced."""
+        from agents.models.registry import PROVIDERS
+        from agents.models.wrappers.prices import PriceTable, priced
+        from agents.models.wrappers.rate_limit import limited
+        from agents.models.wrappers.retry import retrying
+
+        provider, _, _ = name.partition(":")
+        model = self._connect(name)
+        # Two protocols of one provider are one account.
+        account = provider.removesuffix("-responses")
+        if limiter := self._limiters.get(provider) or self._limiters.get(account):
+            model = limited(model, limiter)
+        model = retrying(model)
+        has_custom_url = provider in PROVIDERS and PROVIDERS[provider].has_custom_url(
+            self._environ
+        )
+        if self._prices is None and has_custom_url:
+            # Another server has its own prices, whatever its models are called.
+            return model
+        return priced(model, self._prices or PriceTable.shipped())
+
+    def _connect_provider(self, name: str) -> Model:
+        from agents.models.registry import model_named
+
+        model = model_named(name, self._environ)
+        self._open.append(model)
+        return model
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        for model in self._open:
+            await model.aclose()

@@ -1,0 +1,71 @@
+"""The port for where a tool call runs. `HERE` is the default, and costs nothing."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import attrs
+
+from agents import CallKey, Tool, ToolCall, ToolResult
+from delegation import TaskRecord
+
+
+class ToolPlace(Protocol):
+    """Runs the tool calls that it takes; the others run in this process."""
+
+    has_effects: bool
+    """Tools act on the world: calls are approved, and the task's workspace is opened."""
+
+    def takes(self, tool: Tool, task: TaskRecord) -> bool:
+        """Return whether this place runs the calls of a tool."""
+        ...
+
+    async def run(
+        self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
+    ) -> str | ToolResult:
+        """Run a call, and return its result.
+
+        On cancellation it returns when nothing of the call runs any more.
+
+        Raises:
+            ToolError: the model reads why.
+        """
+        ...
+
+
+class _Here:
+    """The process of the turn: every call runs where it is made."""
+
+    has_effects = True
+
+    def takes(self, tool: Tool, task: TaskRecord) -> bool:
+        return False
+
+    async def run(
+        self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
+    ) -> str | ToolResult:
+        return await tool.run(call)
+
+
+HERE: Final = _Here()
+
+
+def placed_tools(
+    tools: Sequence[Tool], task: TaskRecord, place: ToolPlace
+) -> Sequence[Tool]:
+    """Return the tools of a task, those that a place takes running there."""
+    if place is HERE:
+        return tools
+    return [
+        attrs.evolve(tool, run=partial(_run_at, place, tool, task))
+        if place.takes(tool, task)
+        else tool
+        for tool in tools
+    ]
+
+
+async def _run_at(
+    place: ToolPlace, tool: Tool, task: TaskRecord, call: ToolCall
+) -> str | ToolResult:
+    key = CallKey(f"{task.call_prefix}/{call.id}")
+    return await place.run(tool, call, key, task)
