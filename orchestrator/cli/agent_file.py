@@ -1,4 +1,4 @@
-"""Finding the agent that `FILE[:NAME]` means, or all of them."""
+"""Loads agents from a Python file: `FILE` or `FILE:NAME`."""
 
 import sys
 import traceback
@@ -14,18 +14,17 @@ MODULE: Final = "__orchestrator_file__"
 
 
 def load_agent(target: str) -> Agent[Any]:
-    """Run a Python file, and return the agent in it that is meant.
+    """Run a Python file, and return its agent: the named one, or the one that leads the others.
 
     Args:
-        target: a file, with a name after a colon where the file has several agents. A name is
-            the agent's own or that of its variable.
+        target: FILE or FILE:NAME; NAME is the name of the agent or of its variable.
     """
     file, name = _split(target)
     found = _agents_in(file)
     if name:
         return _named(name, found, file)
     agents = {id(agent): agent for agent in found.values()}
-    leading = [
+    roots = [
         agent
         for agent in agents.values()
         if not any(
@@ -36,9 +35,9 @@ def load_agent(target: str) -> Agent[Any]:
     ]
     if not agents:
         raise CommandError(f"{file} defines no Agent at its top level")
-    if len(leading) != 1:
+    if len(roots) != 1:
         raise CommandError(f"say which agent of {file}: FILE:NAME; {_choice(found)}")
-    return leading[0]
+    return roots[0]
 
 
 def load_agents(target: str) -> dict[str, Agent[Any]]:
@@ -66,14 +65,14 @@ def _named(name: str, found: dict[str, Agent[Any]], file: Path) -> Agent[Any]:
 
 
 def _team_of(agent: Agent[Any]) -> set[int]:
-    """Return all who may work for an agent, however far below it."""
+    """Return the ids of all direct and indirect delegates of an agent."""
     found: set[int] = set()
     pending = list(agent.team)
     while pending:
-        one = pending.pop()
-        if id(one) not in found:
-            found.add(id(one))
-            pending += one.team
+        delegate = pending.pop()
+        if id(delegate) not in found:
+            found.add(id(delegate))
+            pending += delegate.team
     return found
 
 
@@ -88,10 +87,10 @@ def _split(target: str) -> tuple[Path, str]:
 
 
 def _agents_in(file: Path) -> dict[str, Agent[Any]]:
-    # As `python FILE` does, so that the file can import its neighbours.
+    # As `python FILE` does, so that the file can import modules beside it.
     sys.path.insert(0, str(file.resolve().parent))
-    # Under a name of our own: a file called agents.py must not pass for the package, and what it
-    # defines must find its module again when its types are looked at.
+    # Under a reserved name: a file called agents.py must not hide the package, and its classes
+    # must find their module when type hints are resolved.
     loader = SourceFileLoader(MODULE, str(file))
     module = sys.modules[MODULE] = ModuleType(MODULE)
     module.__file__ = str(file)

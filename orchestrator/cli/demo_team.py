@@ -1,6 +1,6 @@
-"""The demonstration: an editor, its researchers, and an archivist who takes longer.
+"""The team of `orchestrator demo`: an editor, its researchers, and a slower archivist.
 
-The models are scripted, and nothing else is: every task, turn and wake-up is the real thing.
+Only the models are scripted: every task, turn and wake-up is real.
 """
 
 import json
@@ -33,11 +33,7 @@ ORIGIN: Final = (
 
 
 def demo_team(seconds: float) -> Agent:
-    """Return the editor and whoever works for it.
-
-    Args:
-        seconds: how long a model takes to answer.
-    """
+    """Return the editor with its delegates; each model answers after some seconds."""
     checker = Agent(
         "checker",
         instructions="Check one claim.",
@@ -87,7 +83,7 @@ def demo_team(seconds: float) -> Agent:
 
 
 def chat_agent(seconds: float) -> Agent:
-    """Return somebody to chat with, who hands every question to the archivist."""
+    """Return an agent to chat with, which delegates every question to the archivist."""
     archivist = Agent(
         "archivist",
         instructions="Search the archive. Takes a while.",
@@ -104,22 +100,22 @@ def chat_agent(seconds: float) -> Agent:
 def _research(transcript: Transcript) -> str | ToolCall:
     question = transcript[0].text
     if question == DOUBTFUL and len(transcript) == 1:
-        # A task ends with its answer and cannot be told anything later: this will be joined.
+        # A task has no door for a later notice, so this is joined although it asks for background.
         claim = "Is it true that they report fewer leaks?"
         return ToolCall("delegate_task", {"goal": claim, "background": True})
     return FINDINGS[question]
 
 
 def _answer(transcript: Transcript) -> str:
-    """Merge what has come back so far: as results of calls, and as news that woke a turn."""
+    """Merge the results so far: of joined calls, and of notices that woke the session."""
     found, pending = _results(transcript)
-    news = [
+    notices = [
         message.text.partition("Output:\n")[2]
         for message in transcript[1:]
         if isinstance(message, UserMessage)
     ]
-    lines = [f"- {finding}" for finding in [*found, *news]]
-    if pending and not news:
+    lines = [f"- {finding}" for finding in [*found, *notices]]
+    if pending and not notices:
         lines.append(
             "The archivist is still looking; I will tell you when it comes back."
         )

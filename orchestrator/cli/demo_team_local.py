@@ -1,7 +1,7 @@
-"""The demonstration with a real model that is too small to be clever.
+"""The team of `orchestrator demo --local`: a real model that is too small to be clever.
 
-The port is all it knows: every answer is asked for by a schema with an end, so whatever the model
-says is a valid step, and the run ends.
+Every answer has a JSON schema of limited length, so that any output is a valid step and the run
+ends.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ LOCAL_NOTE: Final = (
 )
 
 GOALS: Final = 2
-# Words at both ends that the model has no say in: no goal is empty, and each is a question.
+# Fixed words at both ends: no goal is empty, and each is a question.
 QUESTION: Final = {"type": "string", "pattern": "^(What|How|Why) [a-z ,'-]{10,60}[?]$"}
 QUESTIONS: Final = {
     "type": "array",
@@ -56,7 +56,7 @@ def local_team(model: Model) -> Agent:
 
 
 class OneSentenceModel:
-    """A model of which one short sentence is wanted."""
+    """A model that answers in one short sentence."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

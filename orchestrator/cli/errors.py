@@ -1,5 +1,5 @@
-"""What a user of the command line can get wrong."""
+"""Usage errors of the command line."""
 
 
 class CommandError(Exception):
-    """One line that says what is wrong and what to do."""
+    """A usage error: one line with what is wrong and what to do."""

@@ -117,7 +117,7 @@ def _running_count(tree: Tree) -> int:
 
 
 class ApprovalPrompts:
-    """What the user is asked to approve: one at a time, so that an answer is to what was shown."""
+    """Approval questions of a chat: one at a time, so that an answer fits the one that is shown."""
 
     def __init__(
         self, orchestrator: Orchestrator, session: Session, console: Terminal
@@ -128,7 +128,7 @@ class ApprovalPrompts:
         self._shown: ApprovalQuestion | None = None
 
     async def show_all(self) -> None:
-        """Show each question when the one before it is over, until the session ends."""
+        """Show each question when the one before it is closed, until the session closes."""
         async for ask in self._session.asks:
             self._console.print()
             show_question(ask, self._console, slash="/")
@@ -137,7 +137,7 @@ class ApprovalPrompts:
             self._shown = None
 
     def is_command(self, line: str) -> bool:
-        """Tell whether a line is for us, and not for the agent."""
+        """Tell whether a line is a command, and not a message to the agent."""
         is_answer = self._shown is not None and line.strip().lower() in ANSWER_WORDS
         return line.startswith("/") or is_answer
 
@@ -155,7 +155,7 @@ class ApprovalPrompts:
             await self._answer(self._shown, answer)
 
     async def handle_commands_forever(self, lines: StdinLines) -> NoReturn:
-        """Obey commands, until cancelled. Without input, deny what a turn waits for."""
+        """Handle commands, until cancelled. After the end of input, deny what a turn waits for."""
         while (line := await lines.read_command(self.is_command)) is not None:
             await self.handle_command(line)
         seen = 0
@@ -166,7 +166,7 @@ class ApprovalPrompts:
             seen = await self._orchestrator.wait_changed(after=seen)
 
     def _is_in_turn(self, ask: ApprovalQuestion) -> bool:
-        """Tell whether it is the turn that waits: what is detached can wait for the next time."""
+        """Tell whether the turn waits for the answer; a detached task can wait longer."""
         tree = self._session.tree
         node = tree[ask.task]
         while node["mode"] == Mode.JOINED:
@@ -206,7 +206,7 @@ async def _read_messages(
 async def _ask_session(
     session: Session, text: str, lines: StdinLines, questions: ApprovalPrompts
 ) -> Reply:
-    """Say something, and obey commands until there is a reply: it may wait for them."""
+    """Send a message, and handle commands until the reply: the turn may wait for approval."""
     with raising_one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(questions.handle_commands_forever, lines)

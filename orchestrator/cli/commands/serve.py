@@ -1,4 +1,4 @@
-"""`orchestrator serve`: the agents of a file behind HTTP, until a signal comes."""
+"""`orchestrator serve`: serve the agents of a file over HTTP, until a signal comes."""
 
 import math
 import os
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS: Final = 10
 INSTALL: Final = "pip install 'delegation-orchestrator[server]'"
-REACHABLE_AT: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (it is looked for)
-"""What listens at every address can be reached at this one."""
+REACHABLE_AT: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (compared, not bound)
+"""An address to reach a server that listens at all addresses."""
 
 
 def serve(
@@ -88,14 +88,14 @@ def serve(
     except ModuleNotFoundError as exc:
         raise CommandError(f"a server needs {exc.name}: {INSTALL}") from exc
 
-    # The file may be anything, so it runs before the event loop does.
+    # The file may run any code, so it is loaded before the event loop starts.
     agents = load_agents(file)
     listening = Listening(host=host, port=port, certificate=certificate, key=key)
     require_certificate(listening)
     folder = journal_path(journal).parent
     token = token_for(os.environ, folder, is_local=is_loopback(host))
     secret = None if webhook is None else secret_for(os.environ, folder)
-    # By these names what agents say and start is kept free of both, wherever they come from.
+    # Under these names both are redacted from texts and removed from the environment of commands.
     secrets = {VARIABLE: token.value} | (
         {} if secret is None else {SECRET: secret.value}
     )
@@ -158,10 +158,10 @@ def _print_address(
     listening: "Listening",
     journal: Path | None,
 ) -> None:
-    """Tell whoever has started it all that is needed to talk to it."""
-    scheme, _, place = address.partition("://")
-    at, _, port = place.rpartition(":")
-    url = f"{scheme}://{REACHABLE_AT.get(at, at)}:{port}"
+    """Print what a client needs: the address, the agents, the token."""
+    scheme, _, authority = address.partition("://")
+    bound_host, _, port = authority.rpartition(":")
+    url = f"{scheme}://{REACHABLE_AT.get(bound_host, bound_host)}:{port}"
     print(f"listening at {url}")
     print(f"agents: {', '.join(agents)}")
     if token.file is None:
@@ -169,8 +169,8 @@ def _print_address(
         print("token: the one in ORCHESTRATOR_API_KEY")
     else:
         shown = f"$(cat {shlex.quote(str(token.file.absolute()))})"
-        said = f"{token.value} (it is shown only now), " if token.is_new else ""
-        print(f"token: {said}kept in {token.file.absolute()}")
+        once = f"{token.value} (it is shown only now), " if token.is_new else ""
+        print(f"token: {once}kept in {token.file.absolute()}")
     # Another shell need not have the same environment.
     where = journal_path(journal) if "ORCHESTRATOR_HOME" in os.environ else journal
     trusting = ""

@@ -159,6 +159,6 @@ def _child(tree: Tree, child: TaskId) -> Text:
 
 
 def _times(node: dict[str, Any]) -> Iterator[str]:
-    for what in ("requested", "started", "ended"):
-        if (at := node[what]) is not None:
-            yield f"{what} {dt.datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
+    for moment in ("requested", "started", "ended"):
+        if (at := node[moment]) is not None:
+            yield f"{moment} {dt.datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,4 +1,7 @@
-"""What a command shows while it runs, and who may look at it and act on it from elsewhere."""
+"""The progress display of a command, and the control socket for `orchestrator watch`.
+
+An error in the display never ends the work.
+"""
 
 import os
 import sys
@@ -31,55 +34,55 @@ WATCH_HINT: Final = "Tasks are at work. To look at them, and to act on them:"
 
 
 class ProgressDisplay:
-    """How one command shows what happens. `showing` makes it."""
+    """How one command shows its progress. `open_display` makes it."""
 
     def __init__(
         self,
         progress: Progress,
         console: Terminal,
         journal: Path | None,
-        at_end: ExitStack,
+        exit_stack: ExitStack,
     ) -> None:
         self.progress = progress
         self._console = console
         self._journal = journal
-        self._exit_stack = at_end
+        self._exit_stack = exit_stack
         self._has_failed = False
 
     @asynccontextmanager
     async def open_view(
         self, orchestrator: Orchestrator, *, ask_approvals: bool = True
     ) -> AsyncGenerator[None]:
-        """Show what happens as long as the block lasts, and let others look and act.
+        """Show progress for the block, and open the control socket.
 
         Args:
-            orchestrator: whom to show.
-            asking: ask whoever sits there for approvals; not where they talk already.
+            orchestrator: whose progress.
+            ask_approvals: ask the user approval questions; not where a chat reads stdin.
         """
         console, progress = self._console, self.progress
         file = default_journal(os.environ) if self._journal is None else self._journal
         is_shown = progress in {"live", "plain"} and not console.quiet
-        is_told = is_attended() and not console.quiet and progress != "json"
+        shows_hint = is_attended() and not console.quiet and progress != "json"
         async with _open_control_socket(orchestrator, file) as socket:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
-                    if socket is not None and is_told:
+                    if socket is not None and shows_hint:
                         nursery.start_soon(self._print_watch_hint, orchestrator)
                     if (
                         ask_approvals
                         and is_attended()
                         and not (is_shown and progress == "live")
                     ):
-                        everywhere = Terminal(stderr=True)
+                        stderr = Terminal(stderr=True)
                         nursery.start_soon(
                             answer_in_terminal,
                             orchestrator,
-                            everywhere,
+                            stderr,
                             pending_approvals(orchestrator),
                         )
                     with self._open_progress(orchestrator, nursery, is_shown=is_shown):
                         yield
-                    nursery.cancel_scope.cancel(reason="it has ended")
+                    nursery.cancel_scope.cancel(reason="the block has ended")
 
     @contextmanager
     def _open_progress(
@@ -88,7 +91,7 @@ class ProgressDisplay:
         console = self._console
         if self.progress == "json":
             facts = self._exit_stack.enter_context(orchestrator.subscribe())
-            # What happens while all of it is closed is told, too.
+            # The facts of closing are written, too.
             self._exit_stack.callback(write_lines, facts)
             nursery.start_soon(write_facts, orchestrator, facts)
         if is_shown and self.progress == "live":
@@ -107,12 +110,12 @@ class ProgressDisplay:
                     log.write_failures()
 
     async def _show_live_tree(self, orchestrator: Orchestrator) -> None:
-        # Our own keys, so that what is typed does not spoil the picture.
+        # In raw mode, so that typed keys do not spoil the frame.
         attended, others = is_attended(), pending_approvals(orchestrator)
         with self._contain_errors():
             await show_live(orchestrator, self._console, attended=attended)
         if attended:
-            # Without a picture, somebody may still be needed.
+            # The frame has failed, and questions still need answers.
             await answer_in_terminal(orchestrator, Terminal(stderr=True), others)
 
     async def _write_log_lines(
@@ -123,11 +126,11 @@ class ProgressDisplay:
 
     @contextmanager
     def _contain_errors(self) -> Generator[None]:
-        """Let no error in what is shown end what is done. It is said once."""
+        """Let no display error end the work. It is printed once."""
         try:
             yield
         except BrokenPipeError:
-            raise  # whoever read it has left, and so do we
+            raise  # the reader has left, so the command ends
         except Exception as exc:  # noqa: BLE001 (a bulkhead)
             if not self._has_failed:
                 self._has_failed = True
@@ -150,7 +153,7 @@ def _display_failure_text(exc: Exception) -> str:
 
 
 async def wait_delegated(orchestrator: Orchestrator) -> None:
-    """Wait until the newest run has handed anything on."""
+    """Wait until the newest run has delegated a task."""
     seen = 0
     while (tree := newest_tree(orchestrator)) is None or len(tree) < 2:
         seen = await orchestrator.wait_changed(after=seen)
@@ -179,14 +182,14 @@ async def _open_control_socket(
 async def open_display(
     progress: Progress, console: Terminal, journal: Path | None
 ) -> AsyncGenerator[ProgressDisplay]:
-    """Choose how a command shows what happens; in the end, tell what was not told yet.
+    """Open the display of a command, and flush it at the end.
 
     Args:
-        progress: what the user wants.
-        console: where it is shown, unless as JSON.
+        progress: the option.
+        console: where progress is shown, unless as JSON.
         journal: the journal as the user named it.
     """
     stream = sys.stderr if console.stderr else sys.stdout
-    with ExitStack() as at_end:
-        how = choose_progress(progress, stream, os.environ)
-        yield ProgressDisplay(how, console, journal, at_end)
+    with ExitStack() as exit_stack:
+        kind = choose_progress(progress, stream, os.environ)
+        yield ProgressDisplay(kind, console, journal, exit_stack)

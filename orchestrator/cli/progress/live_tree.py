@@ -1,6 +1,6 @@
-"""The tree while it grows, in the terminal that runs it; who needs somebody is answered there.
+"""The live tree in the terminal that runs the tasks; the user answers questions in it.
 
-The picture is ours alone: what is typed is part of it, and what is printed goes above it.
+The frame owns the terminal: typed input is part of it, and printed lines go above it.
 """
 
 from collections.abc import Generator, Sequence
@@ -16,6 +16,7 @@ from agents import raising_one_error
 from delegation import Tree
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.terminal.approvals import (
+    UNATTENDED_DENIAL,
     one_line_subject,
     parse_answer,
     pending_approvals,
@@ -30,9 +31,9 @@ from orchestrator.runtime import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
 IDLE_SECONDS: Final = 1
-"""How often it is drawn when nothing happens, for the clock."""
+"""How often it is drawn without a change, for the clock."""
 RESERVED_LINES: Final = 10
-"""How many lines of a terminal are not for a question: who else needs somebody, the tree, keys."""
+"""How many lines a question leaves free: for other questions, the tree and the keys."""
 ANSWER_HINT: Final = "y once · t in this task · s in this session · n no, and why"
 
 
@@ -42,14 +43,14 @@ async def show_live(
     """Show the newest tree while it grows, until cancelled.
 
     Args:
-        orchestrator: whose.
-        console: where.
-        attended: somebody sits there, and answers.
+        orchestrator: whose trees.
+        console: the terminal.
+        attended: a user is there, and answers questions.
     """
     view = LiveView(orchestrator, console, attended=attended)
-    with ExitStack() as until_the_end, raising_one_error():
-        keys = until_the_end.enter_context(raw_terminal()) if attended else None
-        until_the_end.enter_context(view.shown())
+    with ExitStack() as stack, raising_one_error():
+        keys = stack.enter_context(raw_terminal()) if attended else None
+        stack.enter_context(view.shown())
         async with trio.open_nursery() as nursery:
             if keys is not None:
                 terminal, stops = keys
@@ -61,7 +62,7 @@ async def show_live(
 
 
 class LiveView:
-    """A picture that follows a run."""
+    """The live frame of the newest run."""
 
     def __init__(
         self, orchestrator: Orchestrator, console: Console, *, attended: bool
@@ -69,17 +70,17 @@ class LiveView:
         self._orchestrator = orchestrator
         self._console = console
         self._is_ascii = is_ascii(console)
-        # Rich refreshes from a thread of its own unless told not to.
+        # Otherwise rich refreshes from a thread of its own.
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._tick = 0
         self._active_at = orchestrator.now()
         self._is_attended = attended
         self._current_question: ApprovalQuestion | None = None
-        """What whoever sits there is asked now."""
+        """The question that the user is asked now."""
         self._line = InputLine("approve? ")
         self._note = ""
         self._answered: set[str] = set()
-        """What was answered here."""
+        """The questions that were answered here."""
         self._ignored_approvals = pending_approvals(orchestrator)
 
     @contextmanager
@@ -95,7 +96,7 @@ class LiveView:
         self.draw()
 
     async def draw_forever(self) -> NoReturn:
-        """Draw when something has changed, and else for the clock."""
+        """Draw on every change, and from time to time for the clock."""
         seen = 0
         while True:
             self.draw()
@@ -109,31 +110,31 @@ class LiveView:
             return
         self._tick += 1
         console = self._console
-        sight = RunSnapshot(
+        snapshot = RunSnapshot(
             tree=tree,
             questions=self._open_questions(),
             calls=self._orchestrator.calls,
             now=self._orchestrator.now(),
             active_at=self._active_at,
         )
-        paper = Canvas(
+        canvas = Canvas(
             width=console.width,
-            # As high as the screen it would scroll.
+            # A frame as high as the screen would scroll.
             height=max(1, console.height - 1),
             ascii=self._is_ascii,
             tick=self._tick,
         )
-        picture = render_frame(
-            sight, paper, bottom_lines=self._update_question(sight.questions)
+        frame = render_frame(
+            snapshot, canvas, bottom_lines=self._update_question(snapshot.questions)
         )
-        self._live.update(Group(*picture.lines), refresh=True)
+        self._live.update(Group(*frame.lines), refresh=True)
 
     def _open_questions(self) -> list[ApprovalQuestion]:
         asks = self._orchestrator.approvals
         return [ask for ask in asks if ask.id not in self._ignored_approvals]
 
     def _update_question(self, asks: Sequence[ApprovalQuestion]) -> list[Text]:
-        """Turn to the oldest question, and return it with what is typed so far."""
+        """Select the oldest question, and return its lines with the input line."""
         first = asks[0] if asks else None
         before = self._current_question
         if first != before:
@@ -160,23 +161,21 @@ class LiveView:
         self._console.print(Text(line, style=style), soft_wrap=True)
 
     async def answer_forever(self, keys: KeyReader) -> NoReturn:
-        """Let whoever sits there answer, one question after the other."""
+        """Read answers of the user, one question after the other."""
         while (key := await keys.read()) is not None:
-            said = self._line.press(key)
-            if said is not None and self._current_question is not None:
-                await self._handle_input(said, self._current_question)
+            text = self._line.press(key)
+            if text is not None and self._current_question is not None:
+                await self._handle_input(text, self._current_question)
             self.draw()
         seen = 0
         while True:
             for ask in self._open_questions():
-                await self._answer(
-                    ask, ApprovalVerdict.DENY, "nobody is there to answer"
-                )
+                await self._answer(ask, *UNATTENDED_DENIAL)
             seen = await self._orchestrator.wait_changed(after=seen)
 
-    async def _handle_input(self, said: str, ask: ApprovalQuestion) -> None:
+    async def _handle_input(self, text: str, ask: ApprovalQuestion) -> None:
         self._line.text, self._note = "", ""
-        answer = parse_answer(said)
+        answer = parse_answer(text)
         if answer is not None:
             await self._answer(ask, *answer)
         else:
@@ -192,7 +191,7 @@ class LiveView:
                 ask.id, answer, reason=reason, by="the user"
             )
         except UnknownIdError:
-            return  # that is said when the next one is turned to
+            return  # `_update_question` prints that it is over
         self._answered.add(ask.id)
         why = f": {reason}" if reason else ""
         self._print_line(f"{_question_summary(ask)} — {answer}{why}", "yellow")
@@ -203,7 +202,7 @@ def _question_summary(ask: ApprovalQuestion) -> str:
 
 
 def newest_tree(orchestrator: Orchestrator) -> Tree | None:
-    """Return the newest tree, unless it ended before we came."""
+    """Return the newest tree, if it is in memory."""
     try:
         return orchestrator.tree(orchestrator.runs[-1]) if orchestrator.runs else None
     except UnknownIdError:

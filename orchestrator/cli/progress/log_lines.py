@@ -1,7 +1,7 @@
-"""Progress as lines that never change: for files, pipes, and terminals that can do no more.
+"""Progress as plain lines: for files, pipes and simple terminals.
 
-A run of any size stays readable: every change of the first tasks, and then only what matters, with
-a sign of life from time to time. What is left out is counted.
+A run of any size stays readable: every change of the first tasks, then only the important ones,
+with a heartbeat in between. Lines that are left out are counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,18 +39,18 @@ from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.runtime import Orchestrator
 
 DETAILED_TASKS: Final = 200
-"""Of how many tasks every change is told."""
+"""Up to how many tasks every change is written."""
 DETAILED_DEPTH: Final = 1
-"""How deep a task may be whose changes are told even then."""
+"""Down to this depth every change is written, also of more tasks."""
 LOGGED_FAILURES: Final = 40
 LISTED_FAILURES: Final = 20
 HEARTBEAT_SECONDS: Final = 30
 BATCH_SECONDS: Final = 0.1
-"""How long changes are gathered: what has begun at once was never seen to wait."""
+"""How long changes are batched: a task that starts at once is not shown as queued."""
 
 
 class ProgressLog:
-    """Tells what happens in one run after another."""
+    """Writes the progress of one run after another."""
 
     def __init__(
         self, console: Console, tree_of: Callable[[SessionId], Tree | None]
@@ -65,15 +65,19 @@ class ProgressLog:
         self._failed: list[tuple[str, str]] = []
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Tell of facts, as far as they matter."""
-        begun = {it.event.task for it in entries if isinstance(it.event, TaskStarted)}
+        """Write a line for each important fact."""
+        started = {
+            entry.event.task
+            for entry in entries
+            if isinstance(entry.event, TaskStarted)
+        }
         for entry in entries:
             if self._began is None:
                 self._began = entry.at
             self._active_at = entry.at
-            self._write_entry(entry, begun)
+            self._write_entry(entry, started)
 
-    def _write_entry(self, entry: Entry, begun: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
+    def _write_entry(self, entry: Entry, started: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
         match entry.event:
             case TaskRequested(request):
                 self._tasks += 1
@@ -81,10 +85,10 @@ class ProgressLog:
                     self._write_line(
                         entry.at,
                         f"more than {DETAILED_TASKS} tasks: from here on only those of the first"
-                        f" level, {LOGGED_FAILURES} failures, and what waits for somebody",
+                        f" level, {LOGGED_FAILURES} failures, and approvals",
                         "dim",
                     )
-                if request.id not in begun:
+                if request.id not in started:
                     about = request.label or request.goal
                     self._write_change(entry, request.id, Status.QUEUED, about)
             case TaskStarted(task):
@@ -99,7 +103,7 @@ class ProgressLog:
                 about = f"{answer}{': ' * bool(reason)}{reason}"
                 self._write_change(entry, task, Status.RUNNING, about, always=True)
             case TaskSettled(task, outcome):
-                self._ended(entry, task, outcome.ending, outcome.error)
+                self._write_settled(entry, task, outcome.ending, outcome.error)
             case TurnStarted(session) | TurnResumed(session):
                 self._session = session
                 self._write_change(entry, TaskId(session), Status.RUNNING, "")
@@ -109,14 +113,16 @@ class ProgressLog:
             case _:
                 pass
 
-    def _ended(self, entry: Entry, task: TaskId, ending: Ending, error: str) -> None:
-        is_told = False
+    def _write_settled(
+        self, entry: Entry, task: TaskId, ending: Ending, error: str
+    ) -> None:
+        is_logged = False
         if ending in FAILURES:
             path, _ = self._path_and_depth(entry.session, task)
             self._failed.append((path, error))
-            is_told = len(self._failed) <= LOGGED_FAILURES
-        self._write_change(entry, task, ending, error, always=is_told)
-        if len(self._failed) == LOGGED_FAILURES and is_told:
+            is_logged = len(self._failed) <= LOGGED_FAILURES
+        self._write_change(entry, task, ending, error, always=is_logged)
+        if len(self._failed) == LOGGED_FAILURES and is_logged:
             words = (
                 f"{LOGGED_FAILURES} tasks have failed: further ones are only counted"
             )
@@ -138,18 +144,20 @@ class ProgressLog:
             self._write_line(entry.at, line, STATUS_COLOURS[status])
 
     def _path_and_depth(self, session: SessionId, task: TaskId) -> tuple[str, int]:
-        """Return where a task is, and how deep."""
+        """Return the path and the depth of a task."""
         tree = self._tree_of(session)
         path: str = task if tree is None else tree[task]["path"]
         return path, path.count("/") - 1
 
     def write_heartbeat(self, now: float) -> None:
-        """Say how everything stands."""
+        """Write a line with the counts and the last activity."""
         tree = None if self._session is None else self._tree_of(self._session)
         if tree is None:
             return
         tally = tree.tally()
-        counts = ", ".join(f"{number:,} {it}" for it, number in tally.counts.items())
+        counts = ", ".join(
+            f"{number:,} {status}" for status, number in tally.counts.items()
+        )
         quiet_for = format_seconds(max(0, now - self._active_at))
         self._write_line(
             now,
@@ -159,7 +167,7 @@ class ProgressLog:
         )
 
     def write_failures(self) -> None:
-        """List what has failed."""
+        """List the tasks that failed."""
         if not self._failed:
             return
         failed = len(self._failed)
@@ -185,7 +193,7 @@ def new_log(orchestrator: Orchestrator, console: Console) -> ProgressLog:
         try:
             return orchestrator.tree(session)
         except UnknownIdError:
-            return None  # it ended before we came, or long ago
+            return None  # the session is not in memory any more
 
     return ProgressLog(console, tree_of)
 
@@ -193,7 +201,7 @@ def new_log(orchestrator: Orchestrator, console: Console) -> ProgressLog:
 async def write_log(
     orchestrator: Orchestrator, facts: FactQueue, log: ProgressLog
 ) -> NoReturn:
-    """Tell of facts as they come, and that there are none, until cancelled."""
+    """Write facts as they come, and a heartbeat, until cancelled."""
     due = trio.current_time() + HEARTBEAT_SECONDS
     while True:
         with trio.move_on_at(due):

@@ -1,6 +1,6 @@
-"""The journal as lines of JSON on standard output: each fact as it is kept, and nothing else.
+"""Facts of the journal as NDJSON on stdout, and nothing else.
 
-A line is written when its fact is safe, so nobody reads here what a crash could take back.
+A fact is written once it is durable, so a crash takes no line back.
 """
 
 import sys
@@ -11,14 +11,14 @@ from orchestrator.runtime import Orchestrator
 
 
 async def write_facts(orchestrator: Orchestrator, facts: FactQueue) -> NoReturn:
-    """Write facts as they come, until cancelled."""
+    """Write facts as they become durable, until cancelled."""
     while True:
         await facts.wait()
         write_lines(facts, until=await orchestrator.wait_durable())
 
 
 def write_lines(facts: FactQueue, *, until: int | None = None) -> None:
-    """Write the facts that nobody has written, all or until one of them."""
+    """Write the pending facts: all, or up to a sequence number."""
     for entry, encoded in facts.take(until=until):
         sys.stdout.write(f"{fact_line(entry, encoded).decode()}\n")
     sys.stdout.flush()

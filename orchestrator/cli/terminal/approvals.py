@@ -1,4 +1,8 @@
-"""Asking whoever sits at the terminal for approval, and understanding the answer."""
+"""Approval questions in the terminal: their text, and the answers of the user.
+
+The whole subject is shown: a line end is a command of its own to a shell, so it never looks like a
+blank.
+"""
 
 import os
 from collections.abc import Collection
@@ -37,15 +41,15 @@ TOO_LATE: Final = (
 
 
 def is_attended() -> bool:
-    """Tell whether somebody sits there who can be asked."""
+    """Tell whether a user is at the terminal."""
     return os.isatty(STDIN) and os.isatty(STDERR)
 
 
 def show_question(ask: ApprovalQuestion, console: Terminal, *, slash: str = "") -> None:
-    """Show what somebody is asked to approve, and how to answer."""
+    """Print a question, and how to answer it."""
     console.print(Text(f"{ask.path} asks for approval", style="bold yellow"))
     line = Text(f"  {ask.tool}: ", style="yellow")
-    # What it says cannot pass for what we say: it stays in its own column.
+    # The subject stays in its own column, so that it cannot look like our text.
     subject = printable(ask.subject).replace("\n", "\n    ")
     line.append(subject, style="not bold")
     console.print(line, soft_wrap=True)
@@ -59,13 +63,13 @@ def show_question(ask: ApprovalQuestion, console: Terminal, *, slash: str = "") 
 
 
 def one_line_subject(subject: str) -> str:
-    """Return what is asked about on one line; where lines end can be seen."""
+    """Return a subject on one line, with a mark for each line end."""
     lines = (" ".join(line.split()) for line in printable(subject).splitlines())
     return LINE_END.join(lines)
 
 
 def question_text(ask: ApprovalQuestion) -> str:
-    """Return who asks for what, line by line as it is."""
+    """Return a question with its whole subject, line by line."""
     lines = printable(ask.subject).expandtabs(4).splitlines()
     subject = f"\n{INDENT}".join(lines)
     return f"{ask.path}  {ask.tool}: {subject}"
@@ -74,13 +78,13 @@ def question_text(ask: ApprovalQuestion) -> str:
 def question_lines(
     question: str, *, width: int, most: int, hint: str = ""
 ) -> list[Text]:
-    """Return a question in lines of this width; what is too much is counted.
+    """Wrap a question, and count the lines that do not fit.
 
     Args:
-        question: what is asked.
+        question: its text.
         width: of the terminal.
-        most: how many lines there is room for.
-        hint: where all of it can be seen.
+        most: how many lines fit.
+        hint: where the whole question can be read.
     """
     lines = wrapped((Text(line) for line in question.splitlines()), width)
     if len(lines) > most:
@@ -93,18 +97,18 @@ def question_lines(
 
 
 def _has_only_subject(ask: ApprovalQuestion) -> bool:
-    """Tell whether there is nothing in a call but what is asked about."""
+    """Tell whether the call has no other arguments than the subject."""
     if ask.details == ask.subject:
         return True
     try:
-        said = msgspec.json.decode(ask.details, type=dict[str, object])
+        arguments = msgspec.json.decode(ask.details, type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):
-        return False  # it was cut, or somebody tries what we can bear
-    return list(said.values()) in ([], [ask.subject])
+        return False  # it was cut, or nested to exhaust the stack
+    return list(arguments.values()) in ([], [ask.subject])
 
 
 def parse_answer(line: str) -> tuple[ApprovalVerdict, str] | None:
-    """Return what somebody answers, and why; None if that is no answer."""
+    """Return the verdict and the reason of a line; None if it is no answer."""
     word, _, reason = line.strip().removeprefix("/").partition(" ")
     answer = ANSWER_WORDS.get(word.lower())
     return None if answer is None else (answer, reason.strip())
@@ -113,32 +117,32 @@ def parse_answer(line: str) -> tuple[ApprovalVerdict, str] | None:
 async def wait_question_closed(
     orchestrator: Orchestrator, ask: ApprovalQuestion
 ) -> None:
-    """Wait until a question was answered, or nobody can answer it any more."""
+    """Wait until a question is answered, expired or withdrawn."""
     seen = 0
     await trio.lowlevel.checkpoint()
     with trio.move_on_after(max(0, ask.deadline - orchestrator.now())):
         await trio.lowlevel.checkpoint()
-        while any(it.id == ask.id for it in orchestrator.approvals):
+        while any(question.id == ask.id for question in orchestrator.approvals):
             seen = await orchestrator.wait_changed(after=seen)
 
 
 def pending_approvals(orchestrator: Orchestrator) -> set[ApprovalId]:
-    """Return what is asked now: those who ask before we begin have others who talk to them."""
+    """Return the questions that are open now: those of earlier runs are not asked here."""
     return {ask.id for ask in orchestrator.approvals}
 
 
 async def answer_in_terminal(
     orchestrator: Orchestrator, console: Terminal, ignored: Collection[ApprovalId]
 ) -> NoReturn:
-    """Ask for each approval as it comes, until cancelled.
+    """Ask the user each question as it comes, until cancelled.
 
     Args:
-        orchestrator: who needs somebody.
-        console: where that is shown.
-        others: what is not asked here.
+        orchestrator: whose questions.
+        console: the terminal.
+        ignored: questions that are not asked here.
     """
     if console.quiet:
-        console = Terminal(stderr=True)  # a question that nobody sees is none
+        console = Terminal(stderr=True)  # the user must see the question
     lines = StdinLines()
     shown = {*ignored}
     seen = 0
@@ -157,14 +161,14 @@ async def _answer_one(
     lines: StdinLines,
     console: Terminal,
 ) -> None:
-    # What was typed before the question is no answer to it.
+    # A line typed before the question is no answer to it.
     lines.discard_typed()
     show_question(ask, console)
     with trio.CancelScope() as waiting, raising_one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_closed, orchestrator, ask, waiting)
             answer = await _read_answer(lines, console)
-            nursery.cancel_scope.cancel(reason="somebody has answered")
+            nursery.cancel_scope.cancel(reason="the user has answered")
         with suppress(UnknownIdError):
             word, reason = answer
             await orchestrator.answer(ask.id, word, reason=reason, by="the user")
@@ -176,7 +180,7 @@ async def _cancel_when_closed(
     orchestrator: Orchestrator, ask: ApprovalQuestion, waiting: trio.CancelScope
 ) -> None:
     await wait_question_closed(orchestrator, ask)
-    waiting.cancel(reason="nobody needs an answer any more")
+    waiting.cancel(reason="the question is closed")
 
 
 async def _read_answer(

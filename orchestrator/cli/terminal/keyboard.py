@@ -1,7 +1,7 @@
-"""Keys as they are pressed, in a terminal that is always put back as it was.
+"""Single keys from a terminal in raw mode, which is always restored.
 
-While it is ours, the terminal shows nothing of what is typed and waits for no line end. Ctrl-C and
-Ctrl-Z still mean what they mean everywhere.
+In raw mode the terminal echoes nothing and waits for no line end. Ctrl-C and Ctrl-Z work as
+everywhere.
 """
 
 import codecs
@@ -19,9 +19,9 @@ from rich.text import Text
 STDIN: Final = 0
 CHUNK: Final = 1024
 ESCAPE_SECONDS: Final = 0.05
-"""How long the rest of a sequence may take: what comes later is a key of its own."""
+"""How long the rest of an escape sequence may take; a later byte is another key."""
 LFLAG: Final = 3
-"""Where the local modes stand among the attributes of a terminal."""
+"""The index of the local modes among the attributes of a terminal."""
 SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O[@-~])")
 UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|O)?$")
 KEY_NAMES: Final = {
@@ -54,7 +54,7 @@ KEY_NAMES: Final = {
 
 
 class KeyReader:
-    """What somebody presses, one by one."""
+    """Reads keys, one by one."""
 
     def __init__(self, descriptor: int = STDIN) -> None:
         self._descriptor = descriptor
@@ -84,7 +84,7 @@ class KeyReader:
         return bool(chunk)
 
     def _next_key(self) -> str | None:
-        """Take one key off what was read; None if it means nothing to us."""
+        """Take one key off the unread text; None if it has no name."""
         found = SEQUENCE.match(self._unread)
         pressed = found[0] if found else self._unread[0]
         self._unread = self._unread[len(pressed) :]
@@ -94,7 +94,7 @@ class KeyReader:
 
 
 class InputLine:
-    """A line that somebody types, drawn by whoever draws the rest."""
+    """A line that the user types, drawn as part of a frame."""
 
     def __init__(self, prompt: str) -> None:
         self.prompt = prompt
@@ -120,19 +120,19 @@ class InputLine:
 
 
 class RawTerminal:
-    """A terminal that is ours. `raw_terminal` makes it so."""
+    """A terminal in raw mode. `raw_terminal` opens it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._before = termios.tcgetattr(descriptor)
 
     def enter_raw_mode(self) -> None:
-        ours = termios.tcgetattr(self._descriptor)
-        ours[LFLAG] &= ~(termios.ICANON | termios.ECHO)
-        termios.tcsetattr(self._descriptor, termios.TCSANOW, ours)
+        attributes = termios.tcgetattr(self._descriptor)
+        attributes[LFLAG] &= ~(termios.ICANON | termios.ECHO)
+        termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
 
     def restore(self) -> None:
-        # It may be gone, and then there is nothing to be put back.
+        # The terminal may be gone.
         with suppress(termios.error, OSError):
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
 
@@ -142,12 +142,12 @@ class RawTerminal:
         hide: Callable[[], None],
         restore: Callable[[], None],
     ) -> NoReturn:
-        """Let Ctrl-Z stop the process with the terminal as it was, until cancelled.
+        """Let Ctrl-Z stop the process with the terminal restored, until cancelled.
 
         Args:
-            stops: tells of each Ctrl-Z.
-            leave: takes away what we have drawn.
-            come_back: draws it again.
+            stops: one item for each Ctrl-Z.
+            hide: removes the frame.
+            restore: draws it again.
         """
         async for _ in stops:
             hide()
@@ -162,10 +162,10 @@ class RawTerminal:
 def raw_terminal(
     descriptor: int = STDIN,
 ) -> Generator[tuple[RawTerminal, AsyncIterator[int]]]:
-    """Have every key at once and show none, as long as the block lasts.
+    """Put the terminal into raw mode for the block.
 
-    Gives what tells of each Ctrl-Z, too. Whoever takes the terminal has to see to that, and nobody
-    is stopped before: a shell would find the terminal as we need it.
+    Also yields an item for each Ctrl-Z. The caller must run `stop_with_ctrl_z`: a process that
+    stops in raw mode would leave the shell without echo.
     """
     terminal = RawTerminal(descriptor)
     with trio.open_signal_receiver(signal.SIGTSTP) as stops:
@@ -177,7 +177,7 @@ def raw_terminal(
 
 
 def terminal_restorer() -> Callable[[], None]:
-    """Return what puts the terminal back as it is now, for whoever leaves without cleaning up."""
+    """Return a function that restores the terminal, for an exit without clean-up."""
     if not os.isatty(STDIN):
         return lambda: None
     return RawTerminal(STDIN).restore

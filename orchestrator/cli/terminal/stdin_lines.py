@@ -14,7 +14,7 @@ CHUNK: Final = 65536
 
 
 class StdinLines:
-    """What somebody types, or what a file says instead."""
+    """The lines of standard input: a terminal, a pipe or a file."""
 
     def __init__(self) -> None:
         self._unread = b""
@@ -29,7 +29,7 @@ class StdinLines:
         return await self._next()
 
     async def read_command(self, is_command: Callable[[str], bool]) -> str | None:
-        """Return the next line that is a command. Those before it are for `read`."""
+        """Return the next line that is a command. `read` returns the lines before it."""
         while True:
             line = await self._next()
             if line is None or is_command(line):
@@ -37,10 +37,10 @@ class StdinLines:
             self._deferred.append(line)
 
     def discard_typed(self) -> None:
-        """Forget what was typed by now, and nobody has read."""
+        """Discard the lines typed so far and not yet read."""
         self._unread = b""
         self._deferred.clear()
-        with suppress(termios.error):  # it is no terminal
+        with suppress(termios.error):  # stdin is no terminal
             termios.tcflush(STDIN, termios.TCIFLUSH)
 
     async def _next(self) -> str | None:
@@ -60,5 +60,5 @@ async def _wait_readable() -> None:
     try:
         await trio.lowlevel.wait_readable(STDIN)
     except PermissionError:
-        # A plain file cannot be waited for, and never makes anybody wait.
+        # A plain file cannot be waited for, and is always readable.
         await trio.lowlevel.checkpoint()

@@ -1,6 +1,6 @@
-"""How things look in this terminal: with or without colour, in signs or in plain ASCII.
+"""Colours, glyphs and number formats of the terminal, and which kind of progress it can show.
 
-Colour never says anything that a sign or a word does not say, too.
+Colour is never the only carrier of a meaning: a glyph or a word has it too.
 """
 
 from collections.abc import Mapping
@@ -51,34 +51,34 @@ ASCII_FALLBACK: Final = str.maketrans(
         "⏎": "\\n",
     }
 )
-"""What stands for our signs where there are only 128 characters."""
+"""Replaces our glyphs where the terminal has only ASCII."""
 DUMB_TERMINALS: Final = frozenset({"", "dumb", "unknown"})
 
 
 def is_ascii(console: Console) -> bool:
-    """Tell whether the terminal may not have our signs: it says that it has no UTF-8."""
+    """Tell whether the terminal may lack our glyphs: its encoding is not UTF-8."""
     return not console.encoding.lower().replace("-", "").startswith("utf")
 
 
 def choose_progress(
     progress: Progress, stream: IO[str], environ: Mapping[str, str]
 ) -> Progress:
-    """Return how progress is shown, where it is left to us.
+    """Return the kind of progress, where the user asked for `auto`.
 
     Args:
-        progress: what the user wants.
+        progress: the option.
         stream: where it is shown.
-        environ: tells about the terminal.
+        environ: has TERM and CI.
     """
     if progress != "auto":
         return progress
-    # Whoever forces colours on a pipe wants colours there, and no cursor that jumps.
+    # Not `console.is_terminal`: colours forced on a pipe do not make it a live terminal.
     is_live = stream.isatty() and environ.get("TERM", "") not in DUMB_TERMINALS
     return "live" if is_live and not environ.get("CI") else "plain"
 
 
 def format_tokens(tokens: int) -> str:
-    """Return a number of tokens in at most six characters."""
+    """Format a number of tokens in at most six characters."""
     if tokens < 10_000:
         return f"{tokens:,}"
     if tokens < 1_000_000:
@@ -87,7 +87,7 @@ def format_tokens(tokens: int) -> str:
 
 
 def format_money(usage: Usage) -> str:
-    """Return money; `$?` is a price that nobody knows."""
+    """Format a cost; `$?` is unknown."""
     return "$?" if usage.unpriced and not usage.cost else usd(usage)
 
 

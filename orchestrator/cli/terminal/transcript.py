@@ -1,4 +1,4 @@
-"""What a task was told, said and did, as lines for people."""
+"""The transcript of a task as terminal lines."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -32,11 +32,11 @@ from orchestrator.cli.terminal.style import format_seconds, format_tokens
 
 INDENT: Final = " " * 9
 MOST_LINES: Final = 1_000
-"""How many lines of one text are shown: what is longer is in the journal."""
+"""How many lines of one text are shown; the journal has the rest."""
 
 
 def transcript_lines(entries: Iterable[Entry]) -> list[Text]:
-    """Return the life of a task, one line after the other."""
+    """Return the entries of a task as lines, each with its time."""
     lines: list[Text] = []
     began: float | None = None
     for entry in entries:
@@ -80,7 +80,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
             yield from _body(f"{tool}: {subject}", "yellow")
         case ApprovalAnswered(_, _, answer, reason, by):
             why = f": {reason}" if reason else ""
-            yield from _body(f"{by or 'somebody'} says {answer}{why}", "yellow")
+            yield from _body(f"{by or 'the user'} says {answer}{why}", "yellow")
         case ProcessStarted(_, _, command):
             yield from _body(f"begins in the background: {command}", "cyan")
         case ProcessEnded(_, _, how, output):
@@ -120,22 +120,22 @@ def _body(text: str, style: str) -> Iterator[Text]:
 
 
 def wrapped(lines: Iterable[Text], width: int) -> list[Text]:
-    """Return lines that are no wider than this, each with what belongs to it below it."""
+    """Wrap lines to a width, and indent the continuation lines."""
     result: list[Text] = []
-    room = max(10, width - len(INDENT))
+    space = max(10, width - len(INDENT))
     for line in lines:
         if line.cell_len <= width:
             result.append(line)
             continue
         head, rest = line.divide([len(INDENT)])
-        pieces = _pieces(rest, room)
+        pieces = _pieces(rest, space)
         result.append(head + pieces[0])
         result += (Text(INDENT) + piece for piece in pieces[1:])
     return result
 
 
 def _pieces(line: Text, width: int) -> list[Text]:
-    """Return a line in pieces, cut where a word ends if there is such a place."""
+    """Cut a line into pieces, at the end of a word where possible."""
     pieces: list[Text] = []
     while line.cell_len > width:
         # Cells are as wide as a character or twice that.

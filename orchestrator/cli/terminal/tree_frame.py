@@ -1,7 +1,7 @@
-"""One picture of a tree: who needs somebody, how many stand how, and the folded tree.
+"""One frame of a tree: open questions, counts by status, and the collapsed tree.
 
-Pure: from what is true to lines, never more of them than there is room for. Only what is shown is
-looked at, so a picture costs the same whatever the size of the tree.
+Pure: from a snapshot to lines, never more of them than fit. Only visible rows are read, so a frame
+costs the same for a tree of any size.
 """
 
 from collections import Counter
@@ -20,7 +20,9 @@ from delegation.tree.collapse import (
     CollapsedRow,
     CollapseState,
     RowKind,
-    fold,
+)
+from delegation.tree.collapse import (
+    fold as collapse_tree,
 )
 from delegation.tree.glyphs import STATUS_GLYPHS, glyph
 from orchestrator.cli.terminal.approvals import one_line_subject
@@ -34,46 +36,46 @@ from orchestrator.cli.terminal.style import (
 )
 
 SHOWN_QUESTIONS: Final = 3
-"""How many of those who need somebody are shown one by one."""
+"""How many open questions are shown one by one."""
 DELEGATE_TASK: Final = "delegate_task"
-"""What a task waits for that the rows below it show better."""
+"""A call that is not shown: the rows below the task show it better."""
 WIDE: Final = 72
-"""From this width on there is room for all the numbers of a row."""
+"""From this width on, all numbers of a row fit."""
 NARROW: Final = 46
 
 
 @attrs.frozen(kw_only=True)
 class RunSnapshot:
-    """What is true of a run now, as far as a picture of it shows."""
+    """The state of a run that a frame shows."""
 
     tree: Tree
     questions: Sequence[ApprovalQuestion]
-    """What somebody is asked to approve, oldest first."""
+    """Open approval questions, oldest first."""
     calls: Callable[[TaskId], list[ToolCall]]
-    """What a task has called, and waits for."""
+    """Returns the tool calls that a task waits for."""
     now: float
     active_at: float
-    """When the last fact became true."""
+    """The time of the last fact."""
 
 
 @attrs.frozen(kw_only=True)
 class Canvas:
-    """What a picture is drawn on."""
+    """The size and the character set of a frame."""
 
     width: int
     height: int
     ascii: bool = False
     tick: int = 0
-    """Counts pictures: what runs is seen to turn."""
+    """Counts frames: it turns the spinner."""
 
     def to_charset(self, words: str) -> str:
-        """Return words in the signs that it has."""
+        """Return a text in the characters that the terminal has."""
         if not self.ascii:
             return words
         return words.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
 
     def fit(self, line: Text) -> Text:
-        """Return a line that is no wider than this, in the signs that it has."""
+        """Cut a line to the width, in the characters that the terminal has."""
         if self.ascii:
             line = _in_ascii(line)
         line.no_wrap = True
@@ -85,11 +87,11 @@ class Canvas:
 class Frame:
     lines: list[Text]
     rows: tuple[CollapsedRow, ...]
-    """The rows of the tree, as many as there would be on a larger paper."""
+    """All rows of the collapsed tree, also those that do not fit."""
     top: int
-    """Which line shows the first of them."""
+    """The line of the first visible row."""
     first: int
-    """Which of them is the first that is shown."""
+    """The index of the first visible row."""
 
 
 def render_frame(
@@ -102,32 +104,32 @@ def render_frame(
     heading: str = "",
     bottom_lines: Sequence[Text] = (),
 ) -> Frame:
-    """Return a picture of a run, in at most as many lines as the paper has.
+    """Return a frame of at most as many lines as the canvas has.
 
     Args:
-        sight: what is true.
-        paper: what it is drawn on.
-        state: what was folded by hand.
-        selected: the row that the user is at, by its key; it is always on the paper.
-        first: the first row that was shown last time.
-        heading: what else stands at the top.
-        below: what stands at the bottom.
+        snapshot: the run.
+        canvas: the size.
+        state: the rows that the user expanded or collapsed.
+        selected: the key of the selected row; it is always visible.
+        first: the first visible row of the last frame.
+        heading: text at the right of the first line.
+        bottom_lines: lines below the tree.
     """
     lines = [_header(snapshot, canvas, heading), *_question_lines(snapshot, canvas)]
-    room = max(1, canvas.height - len(lines) - len(bottom_lines))
-    if room > 2 and (len(snapshot.tree) > room or state != DEFAULT_STATE):
-        # One row less, for the line that says what is not shown.
-        room -= 1
-    folded = fold(snapshot.tree, rows=room, state=state)
-    rows = folded.rows
-    first = _first_shown(rows, room, selected, first)
-    footer = folded.footer
-    if len(rows) > room:
-        footer = f"rows {first + 1:,} to {first + room:,} of {len(rows):,}; {footer}"
+    space = max(1, canvas.height - len(lines) - len(bottom_lines))
+    if space > 2 and (len(snapshot.tree) > space or state != DEFAULT_STATE):
+        # One row less: the footer counts the tasks that are not shown.
+        space -= 1
+    collapsed = collapse_tree(snapshot.tree, rows=space, state=state)
+    rows = collapsed.rows
+    first = _first_shown(rows, space, selected, first)
+    footer = collapsed.footer
+    if len(rows) > space:
+        footer = f"rows {first + 1:,} to {first + space:,} of {len(rows):,}; {footer}"
     top = len(lines)
     lines += (
         _row(row, snapshot, canvas, is_selected=row.key == selected)
-        for row in rows[first : first + room]
+        for row in rows[first : first + space]
     )
     if footer:
         lines.append(Text(footer.removesuffix("; "), style="dim"))
@@ -137,17 +139,17 @@ def render_frame(
 
 
 def _first_shown(
-    rows: Sequence[CollapsedRow], room: int, selected: str | None, first: int
+    rows: Sequence[CollapsedRow], space: int, selected: str | None, first: int
 ) -> int:
-    """Return which row is the first to be shown: the one of last time, if that will do."""
+    """Return the first visible row: that of the last frame, if the selected row is visible."""
     at = next((n for n, row in enumerate(rows) if row.key == selected), 0)
-    first = min(first, max(0, len(rows) - room))
-    return min(max(first, at - room + 1), at) if selected else 0
+    first = min(first, max(0, len(rows) - space))
+    return min(max(first, at - space + 1), at) if selected else 0
 
 
 def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
     tally = snapshot.tree.tally()
-    is_at_rest = snapshot.tree[snapshot.tree.root]["status"] == Status.WAITING
+    is_idle = snapshot.tree[snapshot.tree.root]["status"] == Status.WAITING
     number_of = Counter(tally.counts)
     counts = (
         (
@@ -155,7 +157,7 @@ def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
             number_of[Status.RUNNING] + number_of[Status.QUIET],
             "running",
         ),
-        (Status.WAITING, max(0, tally.waiting - is_at_rest), "waiting"),
+        (Status.WAITING, max(0, tally.waiting - is_idle), "waiting"),
         (Status.INTERRUPTED, number_of[Status.INTERRUPTED], "interrupted"),
         (Ending.FAILED, tally.failed, "failed"),
         (
@@ -166,7 +168,7 @@ def _header(snapshot: RunSnapshot, canvas: Canvas, heading: str) -> Text:
         (Ending.SUCCEEDED, number_of[Ending.SUCCEEDED], "done"),
         (Status.QUEUED, number_of[Status.QUEUED], "queued"),
     )
-    # Where a process was killed, nothing runs, and nobody knows when it was last heard of.
+    # After a kill nothing runs, and the time of the last activity is unknown.
     is_interrupted = bool(number_of[Status.INTERRUPTED])
     always = {"done"} if is_interrupted else {"running", "done"}
     line = Text()
@@ -214,9 +216,9 @@ def _row(
         node = snapshot.tree[row.task]
         status = node["status"]
         is_root_waiting = node["mode"] == Mode.ROOT and status == Status.WAITING
-        sign = glyph(status, node["mode"])
+        mark = glyph(status, node["mode"])
         if status == Status.RUNNING:
-            sign = SPINNER[canvas.tick % len(SPINNER)]
+            mark = SPINNER[canvas.tick % len(SPINNER)]
         colour = "dim cyan" if is_root_waiting else STATUS_COLOURS[status]
         name = node["path"].rpartition("/")[2]
         if node["mode"] == Mode.DETACHED:
@@ -224,18 +226,18 @@ def _row(
         about, style = _about(row, node, snapshot)
         seconds = _seconds(node, snapshot.now)
     else:
-        sign, colour = ("▸" if not row.is_expanded else "▾"), "dim"
+        mark, colour = ("▸" if not row.is_expanded else "▾"), "dim"
         name, about, style = row.title, row.summary, ""
         seconds = row.tally.seconds(snapshot.now)
         if row.kind is RowKind.MORE:
-            sign = " "
-    line.append(f"{sign} ", style=colour)
+            mark = " "
+    line.append(f"{mark} ", style=colour)
     line.append(name)
     numbers = canvas.to_charset(_numbers(row, seconds, canvas))
-    room = canvas.width - cell_len(numbers) - cell_len(line.plain) - 3
-    if about and room > 6:
+    space = canvas.width - cell_len(numbers) - cell_len(line.plain) - 3
+    if about and space > 6:
         line.append("  ")
-        line.append(_cut(canvas.to_charset(about), room, canvas), style=style or "dim")
+        line.append(_cut(canvas.to_charset(about), space, canvas), style=style or "dim")
     if canvas.ascii:
         line = _in_ascii(line)
     gap = canvas.width - cell_len(line.plain) - cell_len(numbers)
@@ -256,13 +258,15 @@ def _numbers(row: CollapsedRow, seconds: float | None, canvas: Canvas) -> str:
 def _about(
     row: CollapsedRow, node: dict[str, Any], snapshot: RunSnapshot
 ) -> tuple[str, str]:
-    """Return what is most worth knowing of a task, and how it looks."""
+    """Return the most important text about a task, and its style."""
     if row.summary:
         return row.summary, ""
     if node["error"]:
         return one_line(node["error"]), STATUS_COLOURS.get(node["status"], "")
     if node["status"] in {Status.RUNNING, Status.QUIET}:
-        calls = [it for it in snapshot.calls(row.task) if it.name != DELEGATE_TASK]
+        calls = [
+            call for call in snapshot.calls(row.task) if call.name != DELEGATE_TASK
+        ]
         if calls:
             return calls_text(calls), "cyan"
     return one_line(node["label"] or node["goal"]), ""
@@ -291,7 +295,7 @@ def _cut(words: str, width: int, canvas: Canvas) -> str:
 
 def _in_ascii(line: Text) -> Text:
     whole = Text(style=line.style)
-    for part in line.divide(sorted({at for it in line.spans for at in it[:2]})):
+    for part in line.divide(sorted({at for span in line.spans for at in span[:2]})):
         plain = part.plain.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
         style = part.spans[0].style if part.spans else ""
         whole.append(plain, style=style)

@@ -1,4 +1,4 @@
-"""Trees in the terminal, as they ended."""
+"""A tree that has ended, as a table in the terminal."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
@@ -23,14 +23,14 @@ def print_tree(
     depth: int | None = None,
     only: Collection[TaskId] | None = None,
 ) -> None:
-    """Print a tree: in colour for people, as plain lines for files and pipes.
+    """Print a tree: in colour on a terminal, as plain lines to a file or a pipe.
 
     Args:
-        tree: what to print.
-        console: where.
-        now: counts the time of what still runs.
+        tree: the tree.
+        console: the terminal.
+        now: the end of the time of tasks that still run.
         depth: how many levels below the root; by default all.
-        only: the tasks to print, besides those above them; by default all.
+        only: the tasks to print, with their ancestors; by default all.
     """
     if console.is_terminal:
         console.print(_table(tree.rows(now=now, depth=depth, only=only)))
@@ -40,23 +40,23 @@ def print_tree(
 
 
 def print_ended(tree: Tree, console: Console) -> None:
-    """Print a tree that has just ended: whole, or folded where it would fill many screens."""
+    """Print a tree that has just ended: whole, or collapsed if it is long."""
     if len(tree) <= UNCOLLAPSED_TASKS:
         print_tree(tree, console)
         return
     now: float = tree[tree.root]["ended"] or 0.0
-    sight = RunSnapshot(
+    snapshot = RunSnapshot(
         tree=tree, questions=(), calls=lambda _: [], now=now, active_at=now
     )
-    paper = Canvas(
+    canvas = Canvas(
         width=console.width, height=UNCOLLAPSED_TASKS, ascii=is_ascii(console)
     )
-    for line in render_frame(sight, paper).lines:
+    for line in render_frame(snapshot, canvas).lines:
         console.print(line, soft_wrap=True)
 
 
 def print_reasons(tree: Tree, console: Console) -> None:
-    """Print what was joined and what was detached, and why."""
+    """Print which tasks were joined, which were detached, and why."""
     groups: dict[tuple[str, str], list[str]] = {}
     for task in tree.graph:
         node = tree[task]

@@ -1,6 +1,6 @@
-"""What a watcher sees and does: where they are in the tree, and what each key means.
+"""The state of `orchestrator watch`: the selected row, the open transcript, the meaning of keys.
 
-It only decides: whatever is to happen elsewhere is returned, and somebody else sees to it.
+Pure: a key press returns the action to take, and the watcher takes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,19 +33,19 @@ FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"
 RESERVED_LINES: Final = 10
 """How many lines of a terminal are not for a question."""
 MORE_FACTOR: Final = 4
-"""How many times as many of a group are shown when somebody wants more."""
+"""How many times as many tasks of a group are shown after the key for more."""
 
 
 @attrs.frozen
 class ReadTranscript:
-    """Show what a task was told, said and did."""
+    """Show the transcript of a task."""
 
     task: TaskId
 
 
 @attrs.frozen
 class Quit:
-    """Nothing more is wanted."""
+    """Leave the watcher."""
 
 
 Action: TypeAlias = Cancel | Steer | AnswerApproval | ReadTranscript | Quit
@@ -58,43 +58,43 @@ SCOPE_KEYS: Final[dict[str, ApprovalVerdict]] = {
 
 
 class WatchState:
-    """Where a watcher is."""
+    """What one watcher shows, and which input it waits for."""
 
     def __init__(self) -> None:
         self.note = ""
-        """What came of the last key."""
+        """The result of the last action, in one line."""
         self.can_act = False
         self.shown_task: TaskId | None = None
-        """Whose transcript is shown."""
+        """The task whose transcript is shown."""
         self._transcript: Sequence[Text] = ()
         self._wrapped: tuple[int, list[Text]] = (0, [])
-        """The transcript in lines, and how wide these are."""
+        """The width that the transcript is wrapped to, and its lines."""
         self._selected: str | None = None
         self._collapse_state = CollapseState()
         self._first = 0
         self._rows: Sequence[CollapsedRow] = ()
         self._selected_index = 0
-        """Which of the rows was chosen last."""
+        """The index of the row that was selected last."""
         self._visible_rows = 10
         self._input_line: InputLine | None = None
         self._on_input: Callable[[str], Action | None] | None = None
-        """What becomes of the line that is typed, or of the key that is waited for."""
+        """Takes the line that is typed, or the key that is waited for."""
         self._question = ""
         self._choices = ""
         self._search_text = ""
         self._snapshot: RunSnapshot | None = None
         self._offset: int | None = None
-        """Which line of a transcript is the first; None follows its end."""
+        """The first visible line of the transcript; None follows its end."""
         self._line_count = 0
 
     def set_transcript(self, transcript: Sequence[Text]) -> None:
-        """Take what the task has said and done whose transcript is read."""
+        """Set the lines of the shown transcript."""
         self._transcript, self._wrapped = transcript, (0, [])
 
-    # What is seen.
+    # Drawing.
 
     def render(self, snapshot: RunSnapshot, canvas: Canvas, heading: str) -> list[Text]:
-        """Return what the watcher sees, in just as many lines as there are."""
+        """Return the whole screen: exactly as many lines as the canvas has."""
         self._snapshot = snapshot
         bottom = [canvas.fit(line) for line in self._footer(canvas)]
         canvas = attrs.evolve(canvas, height=max(1, canvas.height - len(bottom)))
@@ -108,7 +108,7 @@ class WatchState:
         self, snapshot: RunSnapshot, canvas: Canvas, heading: str
     ) -> list[Text]:
         while True:
-            picture = render_frame(
+            frame = render_frame(
                 snapshot,
                 canvas,
                 state=self._collapse_state,
@@ -116,15 +116,15 @@ class WatchState:
                 first=self._first,
                 heading=heading,
             )
-            self._rows, self._first = picture.rows, picture.first
-            self._visible_rows = max(1, canvas.height - picture.top - 1)
+            self._rows, self._first = frame.rows, frame.first
+            self._visible_rows = max(1, canvas.height - frame.top - 1)
             if any(row.key == self._selected for row in self._rows):
-                return picture.lines
-            # Where the watcher was is folded away: what is there now is as good.
+                return frame.lines
+            # The selected row is collapsed away: select the one in its place.
             self._select(self._selected_index)
 
     def _render_transcript(self, snapshot: RunSnapshot, canvas: Canvas) -> list[Text]:
-        assert self.shown_task is not None, "somebody reads it"
+        assert self.shown_task is not None, "a transcript is shown"
         node = snapshot.tree[self.shown_task]
         about = one_line(node["label"] or node["goal"])
         head = Text(f"{node['path']}  ", "bold")
@@ -145,7 +145,7 @@ class WatchState:
         return [canvas.fit(line.copy()) for line in (head, *shown)]
 
     def _footer(self, canvas: Canvas) -> list[Text]:
-        """Return the last lines: what is asked of the watcher, or what came of it, or keys."""
+        """Return the last lines: an open question, the last result, or the keys."""
         if self._on_input is not None:
             most = max(2, canvas.height - RESERVED_LINES)
             question = question_lines(
@@ -160,10 +160,10 @@ class WatchState:
             Text(TREE_KEYS if self.shown_task is None else TRANSCRIPT_KEYS, style="dim")
         ]
 
-    # What is done.
+    # Keys.
 
     def press(self, key: str) -> Action | None:
-        """Take a key, and return what is to happen elsewhere."""
+        """Take a key, and return the action that it asks for."""
         self.note = ""
         if self._snapshot is None:
             return Quit() if key == "q" else None
@@ -182,17 +182,17 @@ class WatchState:
     def _take_input(
         self, key: str, on_input: Callable[[str], Action | None]
     ) -> Action | None:
-        """Take a key of a line, or the one key that was asked for."""
-        said: str | None = key
+        """Take a key of the input line, or the one key that was asked for."""
+        text: str | None = key
         if key == "escape":
             self._input_line = self._on_input = None
             return None
         if self._input_line is not None:
-            said = self._input_line.press(key)
-        if said is None:
+            text = self._input_line.press(key)
+        if text is None:
             return None
         self._input_line = self._on_input = None
-        return on_input(said)
+        return on_input(text)
 
     def _ask_line(
         self, question: str, prompt: str, on_input: Callable[[str], Action | None]
@@ -210,7 +210,7 @@ class WatchState:
 
     @property
     def _task(self) -> TaskId | None:
-        """The task that the watcher is at."""
+        """The selected task, or the one whose transcript is shown."""
         if self.shown_task is not None:
             return self.shown_task
         row = self._row
@@ -246,17 +246,17 @@ class WatchState:
             self._ask_key(
                 f"Cancel {path}{others}?",
                 "y yes, what it has done and cost is kept · n no",
-                lambda said: Cancel(task) if said == "y" else None,
+                lambda text: Cancel(task) if text == "y" else None,
             )
         else:
             self._ask_line(
                 f"Tell {snapshot.tree[task]['path']}, which reads it before its next model call",
                 "> ",
-                lambda said: Steer(task, said) if said.strip() else None,
+                lambda text: Steer(task, text) if text.strip() else None,
             )
 
     def _start_answer(self, key: str, snapshot: RunSnapshot) -> None:
-        """Answer what the chosen task asks, or else the oldest question."""
+        """Answer the selected task's question, or else the oldest one."""
         asks = [
             ask for ask in snapshot.questions if ask.task == self._task
         ] or snapshot.questions
@@ -269,15 +269,15 @@ class WatchState:
             self._ask_line(
                 f"Deny {what}",
                 "because: ",
-                lambda said: AnswerApproval(ask.id, ApprovalVerdict.DENY, said.strip()),
+                lambda text: AnswerApproval(ask.id, ApprovalVerdict.DENY, text.strip()),
             )
         else:
             self._ask_key(
                 f"Approve {what}?",
                 "y once · t in this task · s in this session · n not now",
-                lambda said: (
-                    AnswerApproval(ask.id, SCOPE_KEYS[said])
-                    if said in SCOPE_KEYS
+                lambda text: (
+                    AnswerApproval(ask.id, SCOPE_KEYS[text])
+                    if text in SCOPE_KEYS
                     else None
                 ),
             )
@@ -350,7 +350,7 @@ class WatchState:
         if row.kind is RowKind.MORE:
             whole = row.key.removesuffix("/…")
             shown = MORE_FACTOR * self._collapse_state.shown.get(whole, SHOWN_PER_GROUP)
-            # Those of a group are many, those of a task are not.
+            # A group may have thousands of members; the agents below a task are few.
             state = self._collapse_state
             self._collapse_state = (
                 state.show(whole, shown) if "/" in whole else state.expand(whole)
@@ -391,7 +391,7 @@ class WatchState:
     def _find(
         self, tree: Tree, matches: Callable[[Tree, TaskId], bool], otherwise: str
     ) -> None:
-        """Go to the next task of a kind, in the order in which they were asked for."""
+        """Select the next task that matches, in the order of delegation."""
         tasks = list(tree.graph)
         row = self._row
         start = tasks.index(row.task) + 1 if row is not None else 0
@@ -402,7 +402,7 @@ class WatchState:
         self.note = otherwise
 
     def reveal(self, tree: Tree, task: TaskId) -> None:
-        """Open whatever hides a task, and go there."""
+        """Expand the rows that hide a task, and select it."""
         self._selected = task
         state = self._collapse_state
         child: TaskId = task
@@ -411,7 +411,7 @@ class WatchState:
             group = branch.groups[tree[child]["agent"]]
             state = state.expand(parent)
             shown = SHOWN_PER_GROUP
-            while child not in {it.task for it in group.most_important(shown)}:
+            while child not in {member.task for member in group.most_important(shown)}:
                 shown *= 2
             state = state.show(group.key, max(shown, state.shown.get(group.key, 0)))
             child = parent

@@ -1,7 +1,7 @@
-"""`orchestrator watch`: looking at a run from another terminal, and acting on it.
+"""The loop of `orchestrator watch`: reads a run's journal, draws it, and sends actions.
 
-What is seen comes from the journal. What is done is done by the process that runs it, if that can
-be talked to.
+The view comes from the journal. Actions go over the control socket to the process that runs the
+tasks, if it has one.
 """
 
 import os
@@ -32,15 +32,15 @@ from orchestrator.control.server import AnswerApproval, Cancel, Steer, Subscribe
 
 FRAMES_PER_SECOND: Final = 8
 POLL_SECONDS: Final = 1
-"""How often it is looked for more where nobody says that there is."""
+"""How often the journal is polled where no control socket notifies us."""
 
 
 async def watch_run(path: Path, run: str | None) -> int:
-    """Watch a run until somebody leaves, and return the exit code.
+    """Watch a run until the user leaves, and return the exit code.
 
     Args:
         path: the journal.
-        run: how its id begins; None is the newest one.
+        run: how its id begins; None is the newest run.
     """
     if not (os.isatty(0) and os.isatty(1)):
         raise CommandError(
@@ -61,12 +61,12 @@ async def watch_run(path: Path, run: str | None) -> int:
                 signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH
             ) as signals:
                 code = await watcher.wait_exit(signals)
-            nursery.cancel_scope.cancel(reason="somebody has left")
+            nursery.cancel_scope.cancel(reason="the user has left")
     return code
 
 
 class Watcher:
-    """One terminal that looks at one run."""
+    """One terminal that shows one run."""
 
     def __init__(self, reader: RunReader, console: Terminal) -> None:
         self._reader = reader
@@ -74,11 +74,11 @@ class Watcher:
         self._state = WatchState()
         self._client: ControlClient | None = None
         self.ready = trio.Event()
-        """It is known whether anybody can be talked to."""
+        """Set once the control socket was tried."""
         self._has_changed = trio.Event()
         self._quit = trio.Event()
         self._tick = 0
-        # Rich refreshes from a thread of its own unless told not to.
+        # Otherwise rich refreshes from a thread of its own.
         self._live = Live(console=console, auto_refresh=False, screen=True)
 
     @contextmanager
@@ -94,10 +94,10 @@ class Watcher:
         self.draw()
 
     async def wait_exit(self, signals: AsyncIterator[int]) -> int:
-        """Wait until somebody leaves, and return the exit code; draw anew on a new size."""
+        """Wait until the user leaves, and return the exit code; redraw when the size changes."""
         code = 0
 
-        async def obey_signals() -> None:
+        async def handle_signals() -> None:
             nonlocal code
             async for number in signals:
                 if number == signal.SIGWINCH:
@@ -108,15 +108,15 @@ class Watcher:
 
         with raising_one_error():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(obey_signals)
+                nursery.start_soon(handle_signals)
                 await self._quit.wait()
-                nursery.cancel_scope.cancel(reason="somebody has left")
+                nursery.cancel_scope.cancel(reason="the user has left")
         return code
 
-    # What is seen.
+    # Drawing.
 
     async def draw_forever(self) -> None:
-        """Draw when something has changed, and else once a second for the clock."""
+        """Draw on every change, and once a second for the clock."""
         while True:
             self._has_changed = trio.Event()
             self.draw()
@@ -128,22 +128,22 @@ class Watcher:
         self._tick += 1
         reader, console = self._reader, self._console
         is_live = self._client is not None
-        # Without anybody who writes it, nothing goes on, and no clock runs.
-        sight = RunSnapshot(
+        # Without a writer nothing runs, so the clock stands still.
+        snapshot = RunSnapshot(
             tree=reader.tree,
             questions=reader.open_questions if reader.has_writer else (),
             calls=self._calls,
             now=time.time() if reader.has_writer else reader.active_at,
             active_at=reader.active_at,
         )
-        paper = Canvas(
+        canvas = Canvas(
             width=console.width,
             height=console.height,
             ascii=is_ascii(console),
             tick=self._tick if reader.has_writer else 0,
         )
         self._state.can_act = is_live
-        lines = self._state.render(sight, paper, self._heading())
+        lines = self._state.render(snapshot, canvas, self._heading())
         self._live.update(Group(*lines), refresh=True)
 
     def _heading(self) -> str:
@@ -159,10 +159,10 @@ class Watcher:
     def _calls(self, task: TaskId) -> list[ToolCall]:
         return unanswered_calls(self._reader.ledger.tasks[task].transcript)
 
-    # What is new.
+    # Following the journal.
 
     async def follow_forever(self) -> None:
-        """Read on whenever there is more, whoever writes it."""
+        """Read new entries as they come, whichever process writes them."""
         while True:
             async with connect_control(self._reader.path) as client:
                 await self._reader.catch_up()
@@ -170,7 +170,7 @@ class Watcher:
                 self.ready.set()
                 await self._refresh_transcript()
                 if client is None:
-                    # Nobody tells us, and there is nothing else to wait for.
+                    # Without a control socket there is nothing to wait for.
                     while not self._reader.has_changed():  # noqa: ASYNC110
                         await trio.sleep(POLL_SECONDS)
                 else:
@@ -178,7 +178,7 @@ class Watcher:
                 self._client = None
 
     async def _follow(self, client: ControlClient) -> None:
-        with suppress(RefusedError):  # if it has left by now, that is seen next
+        with suppress(RefusedError):  # the process has gone: wait_grown returns False
             await client.request(Subscribe(after=self._reader.seq))
         seen = self._reader.seq
         while await client.wait_grown(after=seen):
@@ -199,10 +199,10 @@ class Watcher:
         if self._state.shown_task == task:
             self._state.set_transcript(transcript_lines(entries))
 
-    # What is done.
+    # Actions.
 
     async def handle_keys(self, keys: KeyReader, nursery: trio.Nursery) -> None:
-        """Do what keys say, until somebody leaves."""
+        """Handle keys until the user leaves."""
         while (key := await keys.read()) is not None:
             match self._state.press(key):
                 case None:
@@ -211,9 +211,9 @@ class Watcher:
                     break
                 case ReadTranscript(task):
                     await self._load_transcript(task)
-                case Cancel() | Steer() | AnswerApproval() as wish:
-                    # It may take a while, and the watcher goes on meanwhile.
-                    nursery.start_soon(self._send_request, wish)
+                case Cancel() | Steer() | AnswerApproval() as request:
+                    # It may take a while, and the keys must work meanwhile.
+                    nursery.start_soon(self._send_request, request)
             self.draw()
         self._quit.set()
 
