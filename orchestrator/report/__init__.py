@@ -1,7 +1,7 @@
-"""One run as one file that anybody can open: no server, no network, nothing to install.
+"""The HTML report of a run: one file, without a server or a network.
 
-`orchestrator report` writes it. The sources of what runs in it are in `viewer/`, and what
-`make viewer` makes of them is in `built/`.
+`orchestrator report` writes it. `viewer/` has the sources of its script and style; `make viewer`
+builds them into `built/`.
 """
 
 from orchestrator.report.page import Report, build_report

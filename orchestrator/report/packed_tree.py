@@ -1,6 +1,6 @@
-"""A tree as columns of small numbers: what a page can carry by the ten thousand.
+"""A tree as columns of small numbers, so that a page can carry tens of thousands of tasks.
 
-Rows of JSON are ten times as large. `viewer/columns.js` reads this.
+Rows of JSON are ten times as large. `viewer/columns.js` reads the columns.
 """
 
 import base64
@@ -17,13 +17,13 @@ from orchestrator.report.run_history import RunHistory
 FORMAT: Final = 1
 """Raise it when the meaning of a column changes."""
 GOAL_CHARACTERS: Final = 300
-"""How many characters of a goal are kept; the transcript has all of it."""
+"""How many characters of a goal are in the tree; the transcript has all of it."""
 ERROR_CHARACTERS: Final = 2_000
 SHORT_CHARACTERS: Final = 200
 
 
 class StringTable:
-    """Each text once, known by its number."""
+    """Numbers texts, so that each is stored once."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -44,13 +44,13 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
     columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
     usage: dict[str, list[int]] = {field.name: [] for field in attrs.fields(Usage)}
     needs: dict[str, list[int]] = {}
-    asked = 0
+    last_requested = 0
     for task, number in numbers.items():
         node = tree[task]
-        above = node["parent"]
+        parent = node["parent"]
         requested = _since(start, node["requested"])
         row = (
-            0 if above is None else number - numbers[above],
+            0 if parent is None else number - numbers[parent],
             strings(node["agent"]),
             strings(node["goal"], GOAL_CHARACTERS),
             strings(node["label"]),
@@ -61,11 +61,11 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
             strings(history.models.get(task, "")),
             strings(history.questions.get(task, ""), ERROR_CHARACTERS),
             history.tools.get(task, 0),
-            requested - asked,
+            requested - last_requested,
             _since_or_never(start, node["started"], requested),
             _since_or_never(start, node["ended"], requested),
         )
-        asked = requested
+        last_requested = requested
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
         for name, amounts in usage.items():
@@ -107,17 +107,17 @@ _NAMES: Final = (
 
 
 def _since(start: float, at: float) -> int:
-    """Return milliseconds."""
+    """Return the milliseconds between two times."""
     return round((at - start) * 1000)
 
 
 def _since_or_never(start: float, at: float | None, requested: int) -> int:
-    # A clock that was set back must not make it "never".
+    # A clock that was set back must not turn it into -1, which means never.
     return -1 if at is None else max(0, _since(start, at) - requested)
 
 
 def pack(value: object) -> str:
-    """Return a value as a page carries it."""
-    # No time in it: the same run gives the same file.
+    """Return a value as gzipped JSON in base64."""
+    # Without the time, so that the same run gives the same file.
     data = gzip.compress(msgspec.json.encode(value), compresslevel=9, mtime=0)
     return base64.b64encode(data).decode()

@@ -1,7 +1,7 @@
-"""The file: a summary that needs no script, and below it the run with the viewer that shows it.
+"""The page: a summary without script, the packed run, and the viewer.
 
-Nothing is fetched, and nothing of the run can become code: the page allows its own script and
-style by their hashes and forbids all else, and the run lies in it as base64.
+Nothing is fetched, and no text of the run can become code: the content security policy allows only
+our script and style, by their hashes, and the run is base64.
 """
 
 import base64
@@ -47,7 +47,7 @@ PAGE: Final = """\
 </article>
 <script type="application/json" id="about">{about}</script>
 <script type="text/plain" id="columns">{columns}</script>
-{said}
+{transcripts}
 <script>{script}</script>
 </body>
 </html>
@@ -56,7 +56,7 @@ PAGE: Final = """\
 
 @attrs.frozen
 class Report:
-    """A report that is written, and what it carries."""
+    """A report, and which transcripts it has."""
 
     html: str
     transcripts: PackedTranscripts
@@ -65,14 +65,14 @@ class Report:
 def build_report(
     history: RunHistory, *, version: str, transcripts: Transcripts
 ) -> Report:
-    """Return the report of a run.
+    """Build the report of a run.
 
     Args:
-        story: what happened.
-        version: of the orchestrator that writes it.
-        transcripts: whose the story has.
+        history: the run.
+        version: of the orchestrator that writes the report.
+        transcripts: which transcripts the history has.
     """
-    said = pack_transcripts(history, transcripts)
+    packed = pack_transcripts(history, transcripts)
     title = _title(history)
     script, style = _built("viewer.js"), _built("viewer.css")
     html = PAGE.format(
@@ -83,15 +83,17 @@ def build_report(
         title=escape(f"{title} · run {history.run}"),
         style=style,
         script=script,
-        summary=summary_of(history, title, version=version, transcripts=said.sentence),
-        about=_json(_about(history, title, said)),
+        summary=summary_of(
+            history, title, version=version, transcripts=packed.sentence
+        ),
+        about=_json(_about(history, title, packed)),
         columns=pack(columns_of(history)),
-        said="\n".join(
-            f'<script type="text/plain" id="said-{number}">{packet}</script>'
-            for number, packet in enumerate(said.packets)
+        transcripts="\n".join(
+            f'<script type="text/plain" id="transcripts-{number}">{packet}</script>'
+            for number, packet in enumerate(packed.packets)
         ),
     )
-    return Report(html, said)
+    return Report(html, packed)
 
 
 def _title(history: RunHistory) -> str:
@@ -108,13 +110,13 @@ def _about(
     return {
         "title": title,
         "run": history.run,
-        # Who is always on it says nothing.
+        # Without the root, which is always on it.
         "critical": [
             numbers[task]
             for task in history.critical_path.tasks
             if task != history.tree.root
         ],
-        "said": {
+        "transcripts": {
             "kind": transcripts.kind,
             "cut": MESSAGE_CHARACTERS,
             "statuses": sorted(NOT_SUCCEEDED),
@@ -124,7 +126,7 @@ def _about(
 
 
 def _json(value: object) -> str:
-    """Return JSON that cannot end the element in which it stands."""
+    """Return JSON that cannot end its script element."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")
 
 

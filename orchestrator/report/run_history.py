@@ -1,7 +1,7 @@
-"""What the journal tells of one run: its tree, and what was said.
+"""The history of one run, read from its facts: the tree and the transcripts.
 
-The facts are folded once more, by the ledger itself. A task that has ended is forgotten by it but
-for its place in the tree, so what was said is taken down just before.
+The ledger folds the facts. It forgets the transcript of a settled task, so the transcript is copied
+just before.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from orchestrator.errors import JournalError
 
 @attrs.frozen
 class TaskTranscript:
-    """What one task heard and said, and how it ended."""
+    """The messages of one task, and its outcome."""
 
     messages: Sequence[Message]
     outcome: Outcome | None
@@ -43,24 +43,24 @@ class TaskTranscript:
 
 @attrs.frozen(kw_only=True)
 class RunHistory:
-    """One run, as far as the journal tells it."""
+    """One run, as the journal has it."""
 
     run: SessionId
     tree: Tree
     began: float
     last_at: float
-    """When the last of its facts happened."""
+    """The time of its last fact."""
     facts: int
     digest: str
     """The hash of all its facts: the same for the same run, wherever it is read."""
     versions: Sequence[str]
-    """The versions of the orchestrators that opened the journal meanwhile."""
+    """The versions of the orchestrators that opened the journal."""
     models: Mapping[TaskId, str]
-    """Who answered last in each task."""
+    """The model that answered last in each task."""
     tools: Mapping[TaskId, int]
-    """How many calls of tools were answered in each task."""
+    """The number of answered tool calls of each task."""
     questions: Mapping[TaskId, str]
-    """What tasks wait to be allowed, in words."""
+    """The open approval questions of each task, as text."""
     transcripts: Mapping[TaskId, TaskTranscript]
     critical_path: CriticalPath
 
@@ -72,26 +72,26 @@ def read_history(
     has_writer: bool,
     wants_transcript: Callable[[str], bool],
 ) -> RunHistory:
-    """Return the story of a run.
+    """Read the history of a run.
 
     Args:
         run: its id.
         entries: all of its entries.
-        is_written: somebody writes its journal; else nothing that it leaves running runs.
-        listen: whether to take down what was said in a task that stands like this at the end.
+        has_writer: a process writes the journal; without one, running tasks are interrupted.
+        wants_transcript: tells by its status at the end whether a task's transcript is wanted.
     """
-    book = _HistoryBuilder(run)
+    builder = _HistoryBuilder(run)
     for entry in entries:
-        book.add(entry)
+        builder.add(entry)
     last = max(entry.at for entry in entries)
     if not has_writer:
-        book.mark_interrupted(last)
-    tree = book.ledger.sessions[run].tree
+        builder.mark_interrupted(last)
+    tree = builder.ledger.sessions[run].tree
     wanted = {
-        task: said
-        for task, said in {
-            **book.transcripts,
-            **book.unsettled_transcripts(tree),
+        task: transcript
+        for task, transcript in {
+            **builder.transcripts,
+            **builder.unsettled_transcripts(tree),
         }.items()
         if wants_transcript(tree[task]["status"])
     }
@@ -101,18 +101,18 @@ def read_history(
         began=tree[tree.root]["requested"],
         last_at=last,
         facts=len(entries),
-        digest=book.hash.hexdigest(),
-        versions=[*dict.fromkeys(book.versions)],
-        models=book.models,
-        tools=book.tools,
-        questions=book.questions(tree),
+        digest=builder.hash.hexdigest(),
+        versions=[*dict.fromkeys(builder.versions)],
+        models=builder.models,
+        tools=builder.tools,
+        questions=builder.questions(tree),
         transcripts=wanted,
         critical_path=tree.critical_path(now=last),
     )
 
 
 class _HistoryBuilder:
-    """Taken while the facts are folded."""
+    """Folds the facts, and collects what the ledger forgets."""
 
     def __init__(self, run: SessionId) -> None:
         self.run = run
@@ -154,14 +154,14 @@ class _HistoryBuilder:
                 pass
 
     def mark_interrupted(self, at: float) -> None:
-        nobody = JournalOpened("read only")
-        self.ledger.fold(Entry(self.ledger.last_seq + 1, at, SessionId(""), nobody))
+        taken_over = JournalOpened("read only")
+        self.ledger.fold(Entry(self.ledger.last_seq + 1, at, SessionId(""), taken_over))
 
     def record(self, task: TaskId) -> TaskRecord:
         return self.ledger.tasks[task]
 
     def unsettled_transcripts(self, tree: Tree) -> dict[TaskId, TaskTranscript]:
-        """Return what was said in those that have not ended; a session never does."""
+        """Return the transcripts of tasks that have not settled; the root never does."""
         root = root_of(self.run)
         return {
             task: TaskTranscript(
@@ -173,13 +173,19 @@ class _HistoryBuilder:
         }
 
     def questions(self, tree: Tree) -> dict[TaskId, str]:
-        open_asks = {
-            task: [it for it in self.record(task).questions.values() if it.is_open]
+        open_questions = {
+            task: [
+                question
+                for question in self.record(task).questions.values()
+                if question.is_open
+            ]
             for task in tree.graph
             if self.record(task).questions
         }
         return {
-            task: "\n".join(ask.details or ask.subject for ask in asks)
-            for task, asks in open_asks.items()
-            if asks
+            task: "\n".join(
+                question.details or question.subject for question in questions
+            )
+            for task, questions in open_questions.items()
+            if questions
         }

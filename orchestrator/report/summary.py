@@ -1,6 +1,6 @@
-"""The summary of a run as plain HTML: for whoever has no script, prints it, or compares two.
+"""The summary of a run as plain HTML: it works without script, on paper, and in a diff.
 
-Every text of the run is escaped here. Whatever is left out is counted.
+Every text of the run is escaped here. Rows that are left out are counted.
 """
 
 import datetime as dt
@@ -20,8 +20,8 @@ from orchestrator.report.run_history import RunHistory
 FAILURES_SHOWN: Final = 50
 SUBTREES_SHOWN: Final = 15
 STEPS_SHOWN: Final = 30
-CHARACTERS_OF_AN_ERROR: Final = 400
-CHARACTERS_OF_A_PATH: Final = 300
+ERROR_CHARACTERS: Final = 400
+PATH_CHARACTERS: Final = 300
 STATUS_DISPLAY: Final = {
     "succeeded": ("✓", "done", "done"),
     "failed": ("✗", "failed", "failed"),
@@ -36,7 +36,7 @@ STATUS_DISPLAY: Final = {
     "waiting": ("!", "waiting", "waiting"),
     "interrupted": ("!", "interrupted", "interrupted"),
 }
-"""The sign, the word and the colour of each status, as `viewer/status.js` has them."""
+"""The glyph, the word and the colour group of each status, as in `viewer/status.js`."""
 _MARKS: Final = re.compile(r"[\u200e\u200f]")
 
 
@@ -53,18 +53,18 @@ def summary_of(
     """Return the summary of a run.
 
     Args:
-        story: what happened.
-        title: what the run is called.
-        version: of the orchestrator that writes this.
-        transcripts: which of them the report carries, in words.
+        history: the run.
+        title: of the page.
+        version: of the orchestrator that writes the report.
+        transcripts: a sentence on the transcripts in the report.
     """
     tree = history.tree
-    sign, word, group = STATUS_DISPLAY[tree[tree.root]["status"]]
+    glyph, word, group = STATUS_DISPLAY[tree[tree.root]["status"]]
     began = dt.datetime.fromtimestamp(history.began, dt.UTC)
     return "\n".join(
         [
             f"<h1>{_text(title)}</h1>",
-            f'<p class="lead"><span class="state {group}">{sign} {word}</span>'
+            f'<p class="lead"><span class="state {group}">{glyph} {word}</span>'
             f" · run <code>{_text(history.run)}</code>"
             f" · began {began:%Y-%m-%d %H:%M:%S} UTC</p>",
             _tiles(history),
@@ -87,7 +87,7 @@ def _tiles(history: RunHistory) -> str:
     total, work = tree.total, tree.parallelism(now=history.last_at)
     counts = [
         f"{STATUS_DISPLAY[status][0]} {number:,} {STATUS_DISPLAY[status][1]}"
-        for status, number in sorted(tree.counts().items(), key=lambda it: -it[1])
+        for status, number in sorted(tree.counts().items(), key=lambda count: -count[1])
     ]
     path = history.critical_path
     tiles = [
@@ -144,15 +144,19 @@ def _failures(history: RunHistory) -> Iterator[str]:
         (
             [
                 _name(history, task),
-                f'<span class="{STATUS_DISPLAY[tree[task]["status"]][2]}">'
-                f"{STATUS_DISPLAY[tree[task]['status']][0]} {STATUS_DISPLAY[tree[task]['status']][1]}</span>",
-                _text(_short(tree[task]["error"], CHARACTERS_OF_AN_ERROR)),
+                _status(tree[task]["status"]),
+                _text(_short(tree[task]["error"], ERROR_CHARACTERS)),
             ]
             for task in failed[:FAILURES_SHOWN]
         ),
         classes=["", "", "error"],
     )
     yield _left_out(len(failed) - FAILURES_SHOWN, "failure", "the tree has them all")
+
+
+def _status(status: str) -> str:
+    glyph, word, group = STATUS_DISPLAY[status]
+    return f'<span class="{group}">{glyph} {word}</span>'
 
 
 def _costliest(history: RunHistory) -> Iterator[str]:
@@ -162,7 +166,7 @@ def _costliest(history: RunHistory) -> Iterator[str]:
     below.sort(key=lambda task: _weight(tree[task]["total"]), reverse=True)
     yield "<h2>Costliest subtrees</h2>"
     if not below:
-        yield "<p>Nothing was handed on.</p>"
+        yield "<p>Nothing was delegated.</p>"
         return
     by_cost = bool(whole.cost)
     yield _table(
@@ -227,7 +231,7 @@ def _name(history: RunHistory, task: TaskId) -> str:
     node = history.tree[task]
     about = one_line(node["label"] or node["goal"])
     name = f"<b>{_text(node['agent'])}</b> {_text(about)}"
-    path = _text(_short(node["path"], CHARACTERS_OF_A_PATH))
+    path = _text(_short(node["path"], PATH_CHARACTERS))
     return (
         f'<a href="#" data-task="{escape(task)}">{name}</a>'
         f'<span class="path">{path}</span>'
@@ -262,12 +266,12 @@ def _short(text: str, most: int) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text that a page shows as it is, and that changes nothing around it."""
+    """Escape a text, without characters that change the direction of the text around it."""
     return escape(_MARKS.sub("\N{REPLACEMENT CHARACTER}", printable(text)))
 
 
 def dollars(usage: Usage) -> str:
-    """Return money for people, a lower bound marked."""
+    """Format a cost; a lower bound is marked."""
     if usage.unpriced and not usage.cost:
         return "price unknown"
     amount = usage.cost / 1_000_000
@@ -276,7 +280,7 @@ def dollars(usage: Usage) -> str:
 
 
 def seconds(number: float) -> str:
-    """Return a time for people."""
+    """Format a duration."""
     if number < 60:
         return f"{number:.1f} s"
     whole = round(number)

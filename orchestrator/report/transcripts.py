@@ -1,6 +1,6 @@
-"""What was said, as far as a report carries it: how much that is, and what is left out, is said.
+"""The transcripts of a report, packed: limited in size, with a sentence on what is left out.
 
-Texts of models and tools are data here, and nothing else: the page shows them as text.
+Texts of models and tools are data: the page shows them as text.
 """
 
 import enum
@@ -16,11 +16,11 @@ from orchestrator.report.packed_tree import pack
 from orchestrator.report.run_history import RunHistory, TaskTranscript
 
 MESSAGE_CHARACTERS: Final = 20_000
-"""How many characters of a message are kept."""
+"""How many characters of a message the report has."""
 REPORT_CHARACTERS: Final = 10_000_000
-"""How many characters all transcripts of a report may have."""
+"""How many characters all transcripts of a report have at most."""
 PACKET_CHARACTERS: Final = 200_000
-"""A packet that has so many is full: the page unpacks one whole packet to show one task."""
+"""The size of a full packet: the page unpacks one whole packet to show one task."""
 NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(
     {
         Ending.FAILED,
@@ -34,11 +34,11 @@ NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(
 
 
 class Transcripts(enum.StrEnum):
-    """Whose transcripts a report carries."""
+    """Which transcripts a report has."""
 
     NONE = "none"
     FAILED = "failed"
-    """Those of tasks that did not succeed."""
+    """Only of tasks that did not succeed."""
     ALL = "all"
 
     def wants(self, status: str) -> bool:
@@ -53,14 +53,14 @@ class PackedTranscripts:
 
     packets: Sequence[str]
     index: Mapping[TaskId, int]
-    """In which packet each task is."""
+    """The packet of each task."""
     left_out: int
-    """How many tasks are not in it, since it was full."""
+    """How many tasks were left out because the report was full."""
     kind: Transcripts
 
     @property
     def sentence(self) -> str:
-        """What it carries, for people."""
+        """What the report has, for people."""
         if self.kind is Transcripts.NONE:
             return "No transcripts are in this file: it was written with --transcripts none."
         whose = "all tasks" if self.kind is Transcripts.ALL else "what did not succeed"
@@ -77,7 +77,7 @@ class PackedTranscripts:
 
 
 def pack_transcripts(history: RunHistory, kind: Transcripts) -> PackedTranscripts:
-    """Return the transcripts of a run, those of what did not succeed first."""
+    """Pack the transcripts of a run; tasks that did not succeed come first."""
     packets: list[str] = []
     index: dict[TaskId, int] = {}
     packet: dict[TaskId, list[dict[str, Any]]] = {}
@@ -90,8 +90,8 @@ def pack_transcripts(history: RunHistory, kind: Transcripts) -> PackedTranscript
         packet.clear()
         size = 0
 
-    for task, said in _in_order(history):
-        messages = [*_messages(said)]
+    for task, transcript in _in_order(history):
+        messages = [*_messages(transcript)]
         length = sum(len(message["text"]) for message in messages)
         if length > left:
             left_out += 1
@@ -111,9 +111,9 @@ def _in_order(history: RunHistory) -> Iterator[tuple[TaskId, TaskTranscript]]:
     for first in (True, False):
         for task in history.tree.graph:
             is_first = history.tree[task]["status"] in NOT_SUCCEEDED
-            said = history.transcripts.get(task)
-            if is_first is first and said is not None and said.messages:
-                yield task, said
+            transcript = history.transcripts.get(task)
+            if is_first is first and transcript is not None and transcript.messages:
+                yield task, transcript
 
 
 def _messages(transcript: TaskTranscript) -> Iterator[dict[str, Any]]:
@@ -132,7 +132,7 @@ def _message(message: Message, tools: Mapping[CallId, str]) -> dict[str, Any]:
     match message:
         case UserMessage():
             parts = "".join(f"\n[{part.label}]" for part in message.parts)
-            return _cut("told", message.text + parts)
+            return _cut("input", message.text + parts)
         case AssistantMessage():
             calls = (f"→ {call.name} {_json(call.arguments)}" for call in message.calls)
             text = "\n".join(filter(None, (message.text, *calls)))

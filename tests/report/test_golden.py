@@ -28,10 +28,10 @@ BUDGETS = (1, 2, 5, 9, 12, 20, 30, 60, 500)
 TASKS = "model => model.ids.map((_, number) => model.task(number))"
 REDUCE = f"""
 text => {{
-    const facts = new delegation.Facts();
-    text.trim().split('\\n').forEach(line => facts.post(JSON.parse(line)));
+    const ledger = new delegation.Ledger();
+    text.trim().split('\\n').forEach(line => ledger.fold(JSON.parse(line)));
     const tasks = {TASKS};
-    return Object.fromEntries([...facts.sessions].map(([id, session]) =>
+    return Object.fromEntries([...ledger.sessions].map(([id, session]) =>
         [id, tasks(session.model)]));
 }}
 """
@@ -39,13 +39,13 @@ FOLD = """
 (columns, budgets) => {
     const model = delegation.modelOf(columns);
     const rollups = new delegation.Rollups(model);
-    const folding = new delegation.Folding(model, rollups);
+    const collapsed = new delegation.CollapsedTree(model, rollups);
     return budgets.map(budget => {
-        folding.smart(budget);
-        return folding.rows().map(row => [
+        collapsed.fit(budget);
+        return collapsed.rows().map(row => [
             row.key, row.kind, row.level - 1, row.members?.length ?? 1,
-            row.kind === 'more' || !row.canOpen ? null : row.isOpen,
-            row.isOpen ? 0 : folding.hidden(row)]);
+            row.kind === 'more' || !row.canExpand ? null : row.isExpanded,
+            row.isExpanded ? 0 : collapsed.hidden(row)]);
     });
 }
 """

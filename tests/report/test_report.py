@@ -85,7 +85,7 @@ def test_a_run_in_which_nothing_happened_has_a_report() -> None:
     html = html_of(one_shot().entries[:2])
 
     assert "Nothing has failed." in html
-    assert "Nothing was handed on." in html
+    assert "Nothing was delegated." in html
     assert "Nothing has begun." in html
 
 

@@ -55,7 +55,7 @@ def test_a_report_asks_for_nothing_and_complains_of_nothing(
     written: Written = request.getfixturevalue(report)
     page = opened(written)
     for tab in TABS:
-        page.run(f"{VIEWER}.look('{tab}')")
+        page.run(f"{VIEWER}.showTab('{tab}')")
         page.settle()
 
     assert page.requests == [written.file.as_uri()]
@@ -88,7 +88,7 @@ def test_a_tree_that_is_all_open_is_no_larger_a_page(
     many: Written, opened: Opened
 ) -> None:
     page = opened(many)
-    page.run(f"{VIEWER}.openAll()")
+    page.run(f"{VIEWER}.expandAll()")
     focus_tree(page)
     page.press("End")
 
@@ -159,13 +159,13 @@ def test_a_wide_fan_out_is_one_group_whose_counts_add_up(
 
 def test_next_failed_opens_nothing_but_its_path(many: Written, opened: Opened) -> None:
     page = opened(many)
-    page.run(f"{VIEWER}.foldAll()")
+    page.run(f"{VIEWER}.collapseAll()")
     focus_tree(page)
     page.press("n")
 
     chosen = TaskId(page.run(f"{VIEWER}.active"))
     line = many.tree.ancestors(chosen)
-    is_open = set(page.run(f"[...{VIEWER}.folding.opened]"))
+    is_open = set(page.run(f"[...{VIEWER}.collapsed.expanded]"))
     assert many.tree[chosen]["status"] in {"failed", "timed_out"}
     assert {it for it in is_open if "/" not in it} == set(line)
     assert "failed" in active(page)["text"] or "timed out" in active(page)["text"]
@@ -249,7 +249,7 @@ def test_the_keyboard_alone_is_enough(some: Written, opened: Opened) -> None:
     assert (row["aria-expanded"], row["aria-selected"]) == ("true", "true")
 
     page.press("ArrowDown")
-    children = page.run(f"{VIEWER}.folding.below({VIEWER}.folding.task(0)).length")
+    children = page.run(f"{VIEWER}.collapsed.below({VIEWER}.collapsed.task(0)).length")
     row = active(page)
     assert (row["aria-level"], row["aria-posinset"]) == ("2", "1")
     assert row["aria-setsize"] == str(children)
@@ -267,7 +267,7 @@ def test_the_keyboard_alone_is_enough(some: Written, opened: Opened) -> None:
 def test_keys_may_come_faster_than_frames(many: Written, opened: Opened) -> None:
     """Each key finds the rows as the one before left them."""
     page = opened(many)
-    page.run(f"{VIEWER}.foldAll()")
+    page.run(f"{VIEWER}.collapseAll()")
     focus_tree(page)
     page.run(
         "['ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowDown'].forEach(key =>"
@@ -428,7 +428,7 @@ def test_axe_finds_nothing(theme: str, some: Written, opened: Opened) -> None:
     page.prefer(prefers_color_scheme=theme)
     page.run(f"{AXE}; 0")
     for tab in TABS:
-        page.run(f"{VIEWER}.look('{tab}')")
+        page.run(f"{VIEWER}.showTab('{tab}')")
         page.settle()
         found = page.run(
             "axe.run({resultTypes: ['violations']}).then(it => it.violations.map(one =>"
@@ -440,19 +440,19 @@ def test_axe_finds_nothing(theme: str, some: Written, opened: Opened) -> None:
 
 def test_every_status_has_a_sign_and_a_word(some: Written, opened: Opened) -> None:
     page = opened(some)
-    page.run(f"{VIEWER}.openAll()")
+    page.run(f"{VIEWER}.expandAll()")
     page.settle()
     words = page.run(
         "[...document.querySelectorAll('.row.task')].map(row =>"
-        " [row.querySelector('.sign').innerText, row.querySelector('.name').textContent])"
+        " [row.querySelector('.glyph').innerText, row.querySelector('.name').textContent])"
     )
 
     assert len(words) > 20
     assert page.run(
-        "Object.values(delegation.STATUSES).every(it => it.sign && it.word && it.group)"
+        "Object.values(delegation.STATUSES).every(it => it.glyph && it.word && it.group)"
     )
-    for sign, text in words:
-        assert sign
+    for glyph, text in words:
+        assert glyph
         assert any(
             word in text
             for word in (
@@ -512,7 +512,7 @@ def test_whatever_an_agent_says_is_text(folder: Path, opened: Opened) -> None:
         page.settle()
         page.run("new Promise(done => setTimeout(done, 20))")
     for tab in TABS:
-        page.run(f"{VIEWER}.look('{tab}')")
+        page.run(f"{VIEWER}.showTab('{tab}')")
         page.settle()
 
     assert page.run("globalThis.pwned") is None
@@ -548,7 +548,7 @@ def test_a_link_of_the_summary_leads_into_the_tree(
     some: Written, opened: Opened
 ) -> None:
     page = opened(some)
-    page.run(f"{VIEWER}.look('summary')")
+    page.run(f"{VIEWER}.showTab('summary')")
     task = page.run("document.querySelector('#summary a[data-task]').dataset.task")
     page.click("#summary a[data-task]")
 
@@ -575,7 +575,7 @@ def test_a_click_in_the_flame_selects_who_is_there(
     some: Written, opened: Opened
 ) -> None:
     page = opened(some)
-    page.run(f"{VIEWER}.look('flame')")
+    page.run(f"{VIEWER}.showTab('flame')")
     page.settle()
     x, y, number = page.run(
         f"(() => {{const [x, top, wide, number] = {VIEWER}.views.flame.drawn.at(-1);"
@@ -606,19 +606,19 @@ def test_a_graph_that_no_browser_could_move_is_not_drawn(
     many: Written, opened: Opened
 ) -> None:
     page = opened(many)
-    page.run(f"{VIEWER}.openAll(); {VIEWER}.look('graph')")
+    page.run(f"{VIEWER}.expandAll(); {VIEWER}.showTab('graph')")
     page.settle()
 
     note = page.run("document.querySelector('.graph .note').innerText")
     assert note.startswith("20,000 rows are too many for a graph, which takes 3,000")
-    page.run(f"{VIEWER}.smartFold()")
+    page.run(f"{VIEWER}.collapseToFit()")
     page.settle()
     assert page.run(f"{VIEWER}.views.graph.nodes.length") == len(shown(page))
 
 
 def test_the_graph_has_a_box_for_each_row(some: Written, opened: Opened) -> None:
     page = opened(some)
-    page.run(f"{VIEWER}.look('graph')")
+    page.run(f"{VIEWER}.showTab('graph')")
     page.settle()
 
     assert page.run(f"{VIEWER}.views.graph.nodes.length") == len(shown(page))

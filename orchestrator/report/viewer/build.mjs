@@ -1,5 +1,5 @@
-// Builds what ships: one script and one style sheet, from the sources in this folder.
-// The script begins with a hash of the sources, so that a test without node sees whether it is theirs.
+// Builds one script and one style sheet from the sources in this folder.
+// The script begins with a hash of the sources, so that a test without node can compare it.
 
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ for (const [entry, out, first] of [['report.js', 'viewer.js', banner], ['viewer.
     entryPoints: [entry], bundle: true, minify: true, write: false, format: 'iife', charset: 'utf8',
     target: ['es2023'], legalComments: 'none',
   });
-  // Neither may end the element of the page that it stands in.
+  // Neither may end the element of the page that holds it.
   const text = outputFiles[0].text.replaceAll('</', entry.endsWith('.js') ? '<\\/' : '<\\2f ');
   writeFileSync(`../built/${out}`, first ? `${first}\n${text}` : text);
   console.log(`${out}: ${text.length} bytes`);

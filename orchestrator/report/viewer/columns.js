@@ -1,4 +1,4 @@
-// A run as a report carries it: columns of small numbers, as gzip, as base64.
+// Unpacks a run: columns of small numbers, gzipped, in base64. `report/packed_tree.py` writes it.
 
 import { Model, USAGE } from './model.js';
 

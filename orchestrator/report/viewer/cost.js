@@ -1,7 +1,7 @@
 // Where the money went: tasks merged by the agents above them, so any run is some hundred boxes.
 
 import { hierarchy, partition } from 'd3-hierarchy';
-import { FONT, element, fitted, palette, pen } from './dom.js';
+import { FONT, element, fitted, palette, drawingContext } from './dom.js';
 import { count, exactMoney, money, oneLine, tokens } from './format.js';
 import { COST, INPUT, OUTPUT, UNPRICED } from './model.js';
 
@@ -101,7 +101,7 @@ export class Cost {
   }
 
   draw() {
-    const tools = pen(this.canvas);
+    const tools = drawingContext(this.canvas);
     if (!tools) return;
     const { context, width, height } = tools;
     const colours = palette();

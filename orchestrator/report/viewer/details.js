@@ -1,12 +1,12 @@
-// What is known of one task, or of a group: numbers of its own and of all below, and what was said.
+// The details of a task or a group: its own numbers, those of its subtree, and its transcript.
 
 import { element, fill } from './dom.js';
 import { count, counted, duration, exactMoney, oneLine, printable, tokens } from './format.js';
 import { CACHED, CALLS, COST, INPUT, OUTPUT, REASONING, UNPRICED } from './model.js';
 import { GROUPS, describe } from './status.js';
 
-const FOLDED_LINES = 40;
-const FOLDED_CHARACTERS = 4000;
+const SHORT_LINES = 40;
+const SHORT_CHARACTERS = 4000;
 const AT_ONCE = 60; // messages; more are shown when asked for
 
 const REASONS = {
@@ -38,12 +38,12 @@ export class Details {
 
   task(number) {
     const { model, viewer } = { model: this.viewer.model, viewer: this.viewer };
-    const { sign, word, group } = describe(model.status[number]);
+    const { glyph, word, group } = describe(model.status[number]);
     const facts = [word, model.models[number], `depth ${model.depth[number]}`];
     if (model.mode[number] !== 'root') facts.push(model.mode[number]);
     fill(
       this.element,
-      element('h2', {}, element('span', { class: `sign ${group}`, 'aria-hidden': 'true' }, sign), ' ',
+      element('h2', {}, element('span', { class: `glyph ${group}`, 'aria-hidden': 'true' }, glyph), ' ',
         element('span', { class: 'agent' }, oneLine(model.agent[number], 60)), ' ',
         oneLine(model.label[number] || '', 120)),
       element('p', { class: 'facts' }, element('code', {}, model.ids[number]), ' · ',
@@ -106,8 +106,8 @@ export class Details {
     );
     for (const group of ['waiting', 'running', 'failed']) {
       if (!rollups.groups[group][number]) continue;
-      const { sign, word } = GROUPS[group];
-      rows.push([`${sign} ${word}`, rollups.own[number] === group ? '1' : '0',
+      const { glyph, word } = GROUPS[group];
+      rows.push([`${glyph} ${word}`, rollups.own[number] === group ? '1' : '0',
         count(rollups.groups[group][number])]);
     }
     return table(['', 'own', 'subtree'], rows);
@@ -129,7 +129,7 @@ export class Details {
     const waited = started === null ? null : started - model.requested[number];
     const lines = [];
     if (model.goal[number] && model.goal[number] !== model.label[number]) {
-      lines.push(['goal', foldable(model.goal[number])]);
+      lines.push(['goal', shortened(model.goal[number])]);
     }
     if (model.reason[number]) {
       const why = REASONS[model.reason[number]] ?? model.reason[number];
@@ -146,14 +146,14 @@ export class Details {
   transcript(number) {
     const section = element('section', { class: 'transcript', 'aria-label': 'Transcript', tabindex: 0 },
       element('h3', {}, 'Transcript'));
-    const { said } = this.viewer;
-    if (!said.has(this.viewer.model.ids[number])) {
-      section.append(element('p', { class: 'hint' }, ...said.why(this.viewer.model, number)));
+    const { transcripts } = this.viewer;
+    if (!transcripts.has(this.viewer.model.ids[number])) {
+      section.append(element('p', { class: 'hint' }, ...transcripts.why(this.viewer.model, number)));
       return section;
     }
     const { ticket } = this;
-    said.read(this.viewer.model.ids[number]).then((messages) => {
-      if (ticket === this.ticket) section.append(...talk(messages, said.cut));
+    transcripts.read(this.viewer.model.ids[number]).then((messages) => {
+      if (ticket === this.ticket) section.append(...messageList(messages, transcripts.cut));
     });
     return section;
   }
@@ -169,11 +169,11 @@ export class Details {
         exactMoney(sum((it) => model.ofTotal(it, COST)), sum((it) => model.ofTotal(it, UNPRICED)))],
       ['agents', count(row.members.length), count(agents)],
     ];
-    for (const [group, { sign, word }] of Object.entries(GROUPS)) {
+    for (const [group, { glyph, word }] of Object.entries(GROUPS)) {
       const all = sum((member) => rollups.groups[group][member]);
       if (!all) continue;
       const own = sum((member) => (rollups.own[member] === group ? 1 : 0));
-      rows.push([`${sign} ${word}`, count(own), count(all)]);
+      rows.push([`${glyph} ${word}`, count(own), count(all)]);
     }
     fill(
       this.element,
@@ -181,7 +181,7 @@ export class Details {
       element('p', { class: 'facts' },
         `${row.kind === 'more' ? 'The others of' : 'Siblings of'} one agent below ${oneLine(model.path[row.parent], 200)}`),
       table(['', 'these', 'with all below'], rows),
-      element('p', { class: 'hint' }, row.isOpen ? 'Left folds it.' : 'Right or Enter opens it.'),
+      element('p', { class: 'hint' }, row.isExpanded ? 'Left folds it.' : 'Right or Enter opens it.'),
     );
   }
 }
@@ -195,11 +195,11 @@ function table(head, rows) {
       ...cells.map((words) => element('td', {}, words))))));
 }
 
-function foldable(text) {
+function shortened(text) {
   const clean = printable(text);
   const lines = clean.split('\n');
-  if (lines.length <= FOLDED_LINES && clean.length <= FOLDED_CHARACTERS) return clean;
-  const short = lines.slice(0, FOLDED_LINES).join('\n').slice(0, FOLDED_CHARACTERS);
+  if (lines.length <= SHORT_LINES && clean.length <= SHORT_CHARACTERS) return clean;
+  const short = lines.slice(0, SHORT_LINES).join('\n').slice(0, SHORT_CHARACTERS);
   const holder = element('span', {}, short, '… ');
   holder.append(element('button', {
     class: 'link', type: 'button', onclick: () => fill(holder, clean),
@@ -207,7 +207,7 @@ function foldable(text) {
   return holder;
 }
 
-function talk(messages, cut) {
+function messageList(messages, cut) {
   const items = messages.slice(0, AT_ONCE).map((it) => message(it, cut));
   if (messages.length > AT_ONCE) {
     const button = element('button', {
@@ -220,10 +220,10 @@ function talk(messages, cut) {
 }
 
 function message({ who, text, failed, left }, cut) {
-  const body = element('pre', { dir: 'auto' }, foldable(text));
+  const body = element('pre', { dir: 'auto' }, shortened(text));
   if (left) body.append(element('span', { class: 'hint' },
     `\n[${count(left)} more characters are not in this file: it keeps ${count(cut)} of a message]`));
-  return element('article', { class: `said ${failed ? 'failed' : ''}` },
+  return element('article', { class: `message ${failed ? 'failed' : ''}` },
     element('h4', {}, failed ? `✗ ${who}` : who), body);
 }
 

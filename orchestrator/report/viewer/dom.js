@@ -1,4 +1,4 @@
-// Elements from words. Text goes in as text, whatever it holds: nothing here reads markup.
+// Creates elements. Text is inserted as text: nothing here parses markup.
 
 export function element(name, attributes = {}, ...content) {
   const made = document.createElement(name);
@@ -15,8 +15,8 @@ export function fill(parent, ...content) {
   parent.replaceChildren(...content.filter((it) => it !== null && it !== undefined && it !== ''));
 }
 
-// A canvas as sharp as the screen, of the size that its style gives it. Null is hidden.
-export function pen(canvas) {
+// The drawing context of a canvas, as sharp as the screen; null if the canvas is hidden.
+export function drawingContext(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
   if (!width || !height) return null;
   const ratio = window.devicePixelRatio || 1;
@@ -42,7 +42,7 @@ export function palette() {
 
 export const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
-// The beginning of a text that fits; nothing if that is less than so many characters.
+// The longest beginning of a text that fits; empty if it has fewer than `least` characters.
 export function fitted(context, text, width, least = 4) {
   if (width < 14) return '';
   if (context.measureText(text).width <= width) return text;

@@ -1,8 +1,8 @@
 // The run packed by time: tasks as bars below who asked for them, down to a depth that fits; what
 // is deeper is shown as density, and counted.
 
-import { drawAxis } from './bars.js';
-import { FONT, element, fitted, palette, pen } from './dom.js';
+import { drawAxis } from './time_bars.js';
+import { FONT, element, fitted, palette, drawingContext } from './dom.js';
 import { count, oneLine } from './format.js';
 import { describe } from './status.js';
 
@@ -77,7 +77,7 @@ export class Flame {
           .sort((one, other) => rollups.first[one] - rollups.first[other]);
         for (const child of children) {
           const block = blocks.get(child);
-          const line = room(ends, block.lines, rollups.first[child]);
+          const line = freeLine(ends, block.lines, rollups.first[child]);
           for (let at = 0; at < block.lines; at += 1) ends[line + at] = rollups.final[child];
           for (const bar of block.bars) bars.push({ ...bar, line: bar.line + line + 1 });
           blocks.delete(child);
@@ -113,7 +113,7 @@ export class Flame {
     if (this.depth === null) this.choose();
     const layout = this.layout(this.depth);
     this.spacer.style.height = `${layout.lines * LINE + 8}px`;
-    const tools = pen(this.canvas);
+    const tools = drawingContext(this.canvas);
     if (!tools) return;
     const { context, width, height } = tools;
     const colours = palette();
@@ -165,7 +165,7 @@ export class Flame {
       context.strokeRect(x, top, Math.max(wide - 1, 2), LINE - 2);
       context.lineWidth = 1;
     }
-    const words = `${describe(model.status[number]).sign} ${model.agent[number]}: ${oneLine(model.name(number), 80)}`;
+    const words = `${describe(model.status[number]).glyph} ${model.agent[number]}: ${oneLine(model.name(number), 80)}`;
     const text = fitted(context, words, wide - 8);
     if (text) {
       context.fillStyle = colours[`on-${rollups.own[number]}`];
@@ -176,7 +176,7 @@ export class Flame {
 
   // How many of those below work at a time, in shades; red where one failed.
   density(context, colours, number, top) {
-    const { walk, rollups } = this.viewer;
+    const { treeOrder, rollups } = this.viewer;
     const { scale } = this;
     const from = Math.max(0, Math.floor(scale.x(rollups.first[number])));
     const to = Math.min(Math.ceil(scale.x(rollups.final[number])), scale.left + scale.width);
@@ -195,7 +195,7 @@ export class Flame {
     context.globalAlpha = 1;
     context.fillStyle = colours['bar-failed'];
     let last = -10;
-    for (const at of walk.failuresBelow(number).sort((one, other) => one - other)) {
+    for (const at of treeOrder.failuresBelow(number).sort((one, other) => one - other)) {
       const x = Math.round(scale.x(at));
       if (x - last < 2 || x < from || x > to) continue;
       context.fillRect(x, top, 1.5, LINE - 3);
@@ -205,10 +205,10 @@ export class Flame {
   }
 
   bins(number, from, to) {
-    const { model, walk, rollups } = this.viewer;
+    const { model, treeOrder, rollups } = this.viewer;
     const bins = new Int32Array(to - from + 2);
     const clamp = (x) => Math.min(Math.max(Math.floor(x) - from, 0), bins.length - 1);
-    for (const below of walk.below(number)) {
+    for (const below of treeOrder.below(number)) {
       if (model.started[below] === null || rollups.tasks[below] > 1) continue;
       const begin = clamp(this.scale.x(model.started[below]));
       bins[begin] += 1;
@@ -227,7 +227,7 @@ export class Flame {
 }
 
 // The first line from which on so many are free.
-function room(ends, lines, from) {
+function freeLine(ends, lines, from) {
   for (let line = 0; ; line += 1) {
     let at = 0;
     while (at < lines && !(ends[line + at] > from)) at += 1;

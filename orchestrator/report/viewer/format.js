@@ -1,4 +1,4 @@
-// Numbers for people: short in a table, exact where somebody looks closely.
+// Numbers for people: short in a table, exact in the details.
 
 const NAMES = new Intl.NumberFormat('en-US');
 
@@ -51,7 +51,7 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)}d ${two(hours % 24)}h`;
 }
 
-// How long since the beginning, as an axis says it: no fraction where none is needed.
+// The time since the start, for an axis: no fraction where none is needed.
 export function instant(seconds, step) {
   if (step >= 1 && seconds < 60) return `${Math.round(seconds)}s`;
   if (step < 0.01) return `${Math.round(seconds * 1000)}ms`;

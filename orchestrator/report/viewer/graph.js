@@ -1,14 +1,14 @@
 // The rows of the tree as boxes and lines, laid out by d3-hierarchy: for what can be read at once.
 
 import { hierarchy, tree } from 'd3-hierarchy';
-import { FONT, element, fitted, palette, pen } from './dom.js';
+import { FONT, element, fitted, palette, drawingContext } from './dom.js';
 import { count, duration, money, oneLine, tokens } from './format.js';
 import { COST, UNPRICED } from './model.js';
 import { describe } from './status.js';
 
 const [WIDE, HIGH, GAP_X, GAP_Y] = [232, 42, 52, 9];
-const MOST = 3000; // boxes: more of them nobody reads, and no browser moves
-const SMALLEST = 0.62; // smaller than this nobody reads the boxes: rather look around
+const MOST = 3000; // boxes: no browser moves more of them, and no reader follows them
+const SMALLEST = 0.62; // smaller boxes cannot be read: scroll instead
 
 export class Graph {
   constructor(viewer) {
@@ -21,10 +21,10 @@ export class Graph {
     this.element = element('div', { class: 'graph' }, this.canvas, this.note);
     this.place = null; // {x, y, zoom}
     this.rows = null;
-    this.listen();
+    this.addListeners();
   }
 
-  listen() {
+  addListeners() {
     const { canvas, viewer } = this;
     let held = null;
     canvas.addEventListener('pointerdown', (event) => {
@@ -79,7 +79,7 @@ export class Graph {
     }
     const root = tree().nodeSize([HIGH + GAP_Y, WIDE + GAP_X])
       .separation((one, other) => (one.parent === other.parent ? 1 : 1.3))(hierarchy(roots[0]));
-    // The layout grows downwards; ours grows to the right, where words have room.
+    // The layout grows downwards; ours grows to the right, where text has space.
     this.nodes = root.descendants().map((node) => ({ node, x: node.y, y: node.x, row: node.data.row }));
     this.nodes.forEach((it) => { it.node.drawn = it; });
   }
@@ -99,7 +99,7 @@ export class Graph {
     const { viewer } = this;
     const before = this.rows;
     this.layout();
-    const tools = pen(this.canvas);
+    const tools = drawingContext(this.canvas);
     if (!tools) return;
     const { context, width, height } = tools;
     this.note.textContent = this.words();
@@ -161,24 +161,24 @@ export class Graph {
     const [first, second] = isTask ? this.ofTask(row) : this.ofMany(row);
     context.font = `600 ${FONT}`;
     context.fillStyle = isTask ? colours[`text-${group}`] : colours.ink;
-    const sign = isTask ? describe(viewer.model.status[row.number]).sign : '≡';
-    context.fillText(sign, x + 12, y - 8);
+    const glyph = isTask ? describe(viewer.model.status[row.number]).glyph : '≡';
+    context.fillText(glyph, x + 12, y - 8);
     context.font = FONT;
     context.fillStyle = colours.ink;
     context.fillText(fitted(context, first, WIDE - 50), x + 28, y - 8);
     context.fillStyle = colours.quiet;
     context.font = FONT.replace('12px', '11px');
     context.fillText(fitted(context, second, WIDE - 50), x + 28, y + 9);
-    if (row.canOpen && !row.isOpen) {
+    if (row.canExpand && !row.isExpanded) {
       context.fillStyle = colours.quiet;
       context.fillText('▸', x + WIDE - 16, y);
     }
   }
 
-  ofTask({ number, canOpen, isOpen }) {
+  ofTask({ number, canExpand, isExpanded }) {
     const { model, rollups } = this.viewer;
     const failed = rollups.below(number, 'failed');
-    const hidden = canOpen && !isOpen
+    const hidden = canExpand && !isExpanded
       ? `${count(rollups.tasks[number] - 1)}↓ ${failed ? `✗${count(failed)} ` : ''}· ` : '';
     return [`${model.agent[number]}: ${oneLine(model.name(number), 60)}`,
       `${hidden}${tokens(model.tokens(number))} · ${money(model.ofTotal(number, COST), model.ofTotal(number, UNPRICED))} · ${duration(model.seconds(number)) || 'queued'}`];

@@ -1,6 +1,6 @@
 // The tree as a grid of rows: only those on the screen are in the page, however many there are.
 
-import { Bars, ROW, drawAxis } from './bars.js';
+import { Bars, ROW, drawAxis } from './time_bars.js';
 import { element } from './dom.js';
 import { count, counted, duration, money, oneLine, tokens } from './format.js';
 import { COST, UNPRICED } from './model.js';
@@ -34,7 +34,7 @@ export class Grid {
     this.nothing = element('p', { class: 'nothing', hidden: true }, 'Nothing is found. Escape shows everything.');
     this.element = element('div', { class: 'grid' }, this.scroller, this.canvas, this.nothing);
     this.bars = new Bars(
-      this.canvas, viewer.model, viewer.rollups, viewer.walk, viewer.critical,
+      this.canvas, viewer.model, viewer.rollups, viewer.treeOrder, viewer.critical,
     );
     this.scroller.addEventListener('scroll', () => viewer.draw());
     this.window.addEventListener('click', (event) => this.clicked(event));
@@ -65,8 +65,8 @@ export class Grid {
     return this.scroller.clientHeight - HEAD;
   }
 
-  // How many rows fit: what the folding policy may spend.
-  get room() {
+  // How many rows fit: the budget of the collapse policy.
+  get capacity() {
     return Math.max(8, Math.floor((this.height > 0 ? this.height : 600) / ROW));
   }
 
@@ -154,7 +154,7 @@ export class Grid {
       'data-place': place, 'aria-rowindex': place + 2, 'aria-level': row.level,
       'aria-posinset': row.place, 'aria-setsize': row.siblings,
       'aria-selected': String(isActive),
-      'aria-expanded': row.canOpen ? String(row.isOpen) : null,
+      'aria-expanded': row.canExpand ? String(row.isExpanded) : null,
     });
     const numbers = row.kind === 'task' ? this.ofTask(row) : this.ofMany(row);
     const name = element('div', { class: 'name', role: 'gridcell' }, this.caret(row),
@@ -168,31 +168,31 @@ export class Grid {
   }
 
   caret(row) {
-    const sign = row.canOpen ? (row.isOpen ? '▾' : '▸') : '';
-    return element('span', { class: row.canOpen ? 'caret' : 'leaf', 'aria-hidden': 'true' }, sign);
+    const glyph = row.canExpand ? (row.isExpanded ? '▾' : '▸') : '';
+    return element('span', { class: row.canExpand ? 'caret' : 'leaf', 'aria-hidden': 'true' }, glyph);
   }
 
-  taskName({ number, canOpen, isOpen }) {
+  taskName({ number, canExpand, isExpanded }) {
     const { model, rollups } = this.viewer;
-    const { sign, word, group } = describe(model.status[number]);
+    const { glyph, word, group } = describe(model.status[number]);
     const about = oneLine(model.name(number));
     const parts = [
-      element('span', { class: `sign ${group}`, title: word, 'aria-hidden': 'true' }, sign),
+      element('span', { class: `glyph ${group}`, title: word, 'aria-hidden': 'true' }, glyph),
       element('span', { class: 'agent' }, oneLine(model.agent[number], 40)),
       element('span', { class: 'about', title: about }, about),
     ];
-    // The word is there for all; it takes room only where something is to be noticed.
+    // Every row has the word; it takes space only for a status that needs attention.
     const isPlain = group === 'done' || group === 'running' || group === 'queued';
     parts.push(element('span', { class: isPlain ? 'unseen' : `word ${group}` }, word));
     if (model.mode[number] === 'detached') {
       parts.push(element('span', { class: 'badge dashed' }, 'detached'));
     }
-    if (canOpen && !isOpen) parts.push(...this.counts((name) => rollups.below(number, name),
+    if (canExpand && !isExpanded) parts.push(...this.counts((name) => rollups.below(number, name),
       rollups.tasks[number] - 1));
     return parts;
   }
 
-  // What a folded row hides, in signs: how many, and how many of them are worth a look.
+  // What a collapsed row hides: how many tasks, and how many of each status that needs attention.
   counts(of, below) {
     const parts = [element('span', { class: 'below', title: `${counted(below, 'agent')} below` },
       `${count(below)}↓`)];
@@ -201,7 +201,7 @@ export class Grid {
       if (!number) continue;
       const words = `${count(number)} ${GROUPS[group].word} below`;
       parts.push(element('span', { class: `count ${group}`, title: words },
-        `${GROUPS[group].sign}${count(number)}`,
+        `${GROUPS[group].glyph}${count(number)}`,
         element('span', { class: 'unseen' }, ` ${GROUPS[group].word}`)));
     }
     return parts;
@@ -223,7 +223,7 @@ export class Grid {
       part.style.flexGrow = own[group];
       meter.append(part);
       parts.push(element('span', { class: `count ${group}`, title: `${count(own[group])} ${GROUPS[group].word}` },
-        `${GROUPS[group].sign}${count(own[group])}`,
+        `${GROUPS[group].glyph}${count(own[group])}`,
         element('span', { class: 'unseen' }, ` ${GROUPS[group].word}`)));
     }
     const below = members.reduce((sum, member) => sum + rollups.tasks[member] - 1, 0);

@@ -32,10 +32,10 @@ export class Model {
     this.total = []; // the same with all below it
     this.models = []; // who answered last
     this.tools = []; // how many calls of tools were answered
-    this.asks = []; // what it waits to be allowed, in words
+    this.asks = []; // its open approval questions, as text
     this.turns = []; // when the session worked: [start, end or null]
-    this.start = null; // when the first was asked for
-    this.last = null; // the last that is known
+    this.start = null; // when the first task was requested
+    this.last = null; // the time of the last fact
   }
 
   get size() {
@@ -106,7 +106,7 @@ export class Model {
     return this.label[number] || this.goal[number];
   }
 
-  // When it ended; what still runs goes on to the last that is known.
+  // When it ended; a running task lasts until the last fact.
   until(number) {
     return this.ended[number] ?? this.last;
   }
@@ -117,7 +117,7 @@ export class Model {
     return started === null ? null : this.until(number) - started;
   }
 
-  // Everything that the journal says of one task, in the words of the journal.
+  // All attributes of a task, under the names of the Python tree.
   task(number) {
     const usage = (column) =>
       Object.fromEntries(USAGE.map((name, field) => [name, column[number * WIDTH + field]]));
@@ -170,7 +170,7 @@ export class Rollups {
     }
   }
 
-  // The same of all below a task, without itself.
+  // How many descendants of a task are in a group.
   below(number, group) {
     return this.groups[group][number] - (this.own[number] === group ? 1 : 0);
   }

@@ -1,12 +1,12 @@
-// A report: the run that lies in the page, and the viewer that shows it.
+// The entry point: reads the run from the page, and opens the viewer.
 
 import { modelOf, unpacked } from './columns.js';
-import { Facts } from './facts.js';
-import { Folding } from './fold.js';
+import { Ledger } from './ledger.js';
+import { CollapsedTree } from './collapse.js';
 import { Rollups } from './model.js';
-import { Said } from './said.js';
+import { Transcripts } from './transcripts.js';
 import { STATUSES } from './status.js';
-import { peakOf, workChanges } from './strip.js';
+import { peakOf, workChanges } from './activity.js';
 import { Viewer } from './viewer.js';
 
 async function open() {
@@ -16,15 +16,15 @@ async function open() {
   try {
     const about = JSON.parse(document.getElementById('about').textContent);
     const columns = await unpacked(document.getElementById('columns').textContent);
-    const said = new Said(about.said, (number) =>
-      document.getElementById(`said-${number}`).textContent);
+    const transcripts = new Transcripts(about.transcripts, (number) =>
+      document.getElementById(`transcripts-${number}`).textContent);
     const summary = document.getElementById('summary');
     const viewer = new Viewer(modelOf(columns), {
-      title: about.title, said, critical: about.critical, summary,
+      title: about.title, transcripts, critical: about.critical, summary,
     });
     holder.append(viewer.element);
     page.classList.add('ready');
-    viewer.smartFold();
+    viewer.collapseToFit();
     summary.addEventListener('click', (event) => {
       const link = event.target.closest('a[data-task]');
       if (!link) return;
@@ -37,7 +37,7 @@ async function open() {
     viewer.drawNow();
     viewer.openedAt = performance.now();
   } catch (error) {
-    // The summary is there all the same: say why there is no more than that.
+    // The summary is there all the same: show why the viewer is not.
     page.classList.remove('ready');
     holder.textContent = `The viewer could not be opened: ${error.message}`;
     globalThis.delegation.error = error;
@@ -51,6 +51,6 @@ function save(title, columns) {
   link.click();
 }
 
-// For tests, and for whoever opens the console.
-globalThis.delegation = { Facts, Folding, Rollups, STATUSES, Viewer, modelOf, peakOf, workChanges };
+// For tests, and for the console of the browser.
+globalThis.delegation = { CollapsedTree, Ledger, Rollups, STATUSES, Viewer, modelOf, peakOf, workChanges };
 globalThis.delegation.opened = open();

@@ -1,37 +1,37 @@
-// The words, signs and colours of what a task is doing and how it ended.
-// Colour never stands alone: whoever shows a status shows its sign and its word too.
+// The glyph, the word and the colour group of each status.
+// Colour never stands alone: every view shows the glyph or the word too.
 
 export const STATUSES = {
-  queued: { sign: '·', word: 'queued', group: 'queued' },
-  running: { sign: '◐', word: 'running', group: 'running' },
-  quiet: { sign: '◔', word: 'quiet', group: 'running' },
-  waiting: { sign: '!', word: 'waiting', group: 'waiting' },
-  interrupted: { sign: '!', word: 'interrupted', group: 'interrupted' },
-  succeeded: { sign: '✓', word: 'done', group: 'done' },
-  failed: { sign: '✗', word: 'failed', group: 'failed' },
-  timed_out: { sign: '✗', word: 'timed out', group: 'failed' },
-  over_budget: { sign: '✗', word: 'over budget', group: 'failed' },
-  lost: { sign: '✗', word: 'lost', group: 'failed' },
-  cancelled: { sign: '⊘', word: 'cancelled', group: 'cancelled' },
-  refused: { sign: '⊘', word: 'refused', group: 'cancelled' },
+  queued: { glyph: '·', word: 'queued', group: 'queued' },
+  running: { glyph: '◐', word: 'running', group: 'running' },
+  quiet: { glyph: '◔', word: 'quiet', group: 'running' },
+  waiting: { glyph: '!', word: 'waiting', group: 'waiting' },
+  interrupted: { glyph: '!', word: 'interrupted', group: 'interrupted' },
+  succeeded: { glyph: '✓', word: 'done', group: 'done' },
+  failed: { glyph: '✗', word: 'failed', group: 'failed' },
+  timed_out: { glyph: '✗', word: 'timed out', group: 'failed' },
+  over_budget: { glyph: '✗', word: 'over budget', group: 'failed' },
+  lost: { glyph: '✗', word: 'lost', group: 'failed' },
+  cancelled: { glyph: '⊘', word: 'cancelled', group: 'cancelled' },
+  refused: { glyph: '⊘', word: 'refused', group: 'cancelled' },
 };
 
-// In the order in which people want to know of them.
+// In order of urgency.
 export const GROUPS = {
-  waiting: { sign: '!', word: 'waiting' },
-  running: { sign: '◐', word: 'running' },
-  failed: { sign: '✗', word: 'failed' },
-  interrupted: { sign: '!', word: 'interrupted' },
-  queued: { sign: '·', word: 'queued' },
-  cancelled: { sign: '⊘', word: 'cancelled' },
-  done: { sign: '✓', word: 'done' },
+  waiting: { glyph: '!', word: 'waiting' },
+  running: { glyph: '◐', word: 'running' },
+  failed: { glyph: '✗', word: 'failed' },
+  interrupted: { glyph: '!', word: 'interrupted' },
+  queued: { glyph: '·', word: 'queued' },
+  cancelled: { glyph: '⊘', word: 'cancelled' },
+  done: { glyph: '✓', word: 'done' },
 };
 
 export const GROUP_NAMES = Object.keys(GROUPS);
 
-// A status that a later version knows and this one does not is shown as its own word.
+// A status of a later version is shown as its own word.
 export function describe(status) {
-  return STATUSES[status] ?? { sign: '?', word: status, group: 'queued' };
+  return STATUSES[status] ?? { glyph: '?', word: status, group: 'queued' };
 }
 
 export function groupOf(status) {

@@ -1,41 +1,41 @@
-// The viewer: one run, four ways to look at it, one fold state and one selection for all of them.
+// The viewer: one run in four views, with one collapse state and one selection for all of them.
 
-import { ROW, Walk } from './bars.js';
+import { ROW, TreeOrder } from './time_bars.js';
 import { Cost } from './cost.js';
 import { Details } from './details.js';
 import { element, fill } from './dom.js';
 import { Flame } from './flame.js';
-import { Folding, search } from './fold.js';
+import { CollapsedTree, searchTasks } from './collapse.js';
 import { count, counted, duration, money, tokens } from './format.js';
 import { Graph } from './graph.js';
 import { Grid } from './grid.js';
-import { Keys, helpDialog } from './keys.js';
+import { Keys, helpDialog } from './keyboard.js';
 import { COST, Rollups, UNPRICED } from './model.js';
-import { Scale, idleTimes } from './scale.js';
+import { Scale, idleTimes } from './time_scale.js';
 import { GROUPS, describe } from './status.js';
-import { drawStrip, peakOf, workChanges } from './strip.js';
+import { drawStrip, peakOf, workChanges } from './activity.js';
 
 const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], ['cost', 'Cost']];
 const MARGIN = 0.02; // of the time axis, left free at both ends
 
 export class Viewer {
-  // said: what was said, see said.js; critical: the numbers of the tasks on the critical path.
-  constructor(model, { title, said, critical = [], summary = null }) {
+  // transcripts: see transcripts.js; critical: the numbers of the tasks on the critical path.
+  constructor(model, { title, transcripts, critical = [], summary = null }) {
     this.model = model;
     this.title = title;
-    this.said = said;
+    this.transcripts = transcripts;
     this.critical = new Set(critical);
     this.summary = summary;
     this.rollups = new Rollups(model);
-    this.walk = new Walk(model, this.rollups);
-    this.folding = new Folding(model, this.rollups);
+    this.treeOrder = new TreeOrder(model, this.rollups);
+    this.collapsed = new CollapsedTree(model, this.rollups);
     this.idle = idleTimes(model);
     this.changes = workChanges(model);
-    this.failures = this.walk.failed.map((number) => model.until(number)).sort((a, b) => a - b);
-    this.window = null; // the part of the time that is looked at: [from, to]
+    this.failures = this.treeOrder.failed.map((number) => model.until(number)).sort((a, b) => a - b);
+    this.window = null; // the visible part of the time: [from, to]
     this.words = '';
     this.groups = new Set();
-    this.shut = new Set();
+    this.collapsedHits = new Set();
     this.result = null;
     this.active = model.size ? model.ids[0] : null;
     this.tab = 'tree';
@@ -48,20 +48,20 @@ export class Viewer {
     this.views = { tree: this.grid, graph: new Graph(this), flame: new Flame(this), cost: new Cost(this) };
     this.field = element('input', {
       type: 'search', placeholder: 'Search name, id, error', 'aria-label': 'Search name, id, error',
-      'aria-keyshortcuts': '/', oninput: () => this.ask(this.field.value),
+      'aria-keyshortcuts': '/', oninput: () => this.search(this.field.value),
     });
     this.chips = element('div', { class: 'chips', role: 'group', 'aria-label': 'Show only' });
     this.strip = element('canvas', { class: 'strip', role: 'img', 'aria-label': 'Agents at work over time' });
     this.tabs = element('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Views' },
       ...this.tabList().map(([name, words]) => element('button', {
         type: 'button', role: 'tab', id: `tab-${name}`, 'aria-controls': `panel-${name}`,
-        onclick: () => this.look(name),
+        onclick: () => this.showTab(name),
       }, words)));
     this.panels = this.tabList().map(([name, words]) => element('div', {
       class: 'panel', id: `panel-${name}`, role: 'tabpanel', 'aria-label': words,
     }, name === 'summary' ? this.summary : this.views[name].element));
     this.footer = element('p', { class: 'rows' });
-    this.told = element('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
+    this.announcer = element('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
     this.keys = new Keys(this);
     this.help = helpDialog();
     const button = (words, does, title) =>
@@ -70,17 +70,17 @@ export class Viewer {
       this.header(),
       element('section', { class: 'toolbar', 'aria-label': 'Search, filters, folding and views' }, this.field, this.chips,
         element('div', { class: 'folds', role: 'group', 'aria-label': 'Folding' },
-          button('Smart fold', () => this.smartFold(), 'What matters, in one screen'),
-          button('Fold all', () => this.foldAll()), button('Open all', () => this.openAll())),
+          button('Smart fold', () => this.collapseToFit(), 'What matters, in one screen'),
+          button('Fold all', () => this.collapseAll()), button('Open all', () => this.expandAll())),
         this.tabs),
       element('section', { class: 'strip-line', 'aria-label': 'Over time' }, this.stripNote(), this.strip),
       element('main', { class: 'main' }, element('div', { class: 'panels' }, ...this.panels),
         this.details.element),
       element('footer', { class: 'footer' }, this.footer, this.hints()),
-      this.told, this.help);
-    this.listen();
-    this.chipsAnew();
-    this.look('tree');
+      this.announcer, this.help);
+    this.addListeners();
+    this.fillChips();
+    this.showTab('tree');
   }
 
   tabList() {
@@ -97,7 +97,7 @@ export class Viewer {
     const state = model.size ? describe(model.status[0]) : null;
     return element('header', { class: 'top' },
       element('h1', {}, this.title),
-      state && element('span', { class: `state ${state.group}` }, `${state.sign} ${state.word}`),
+      state && element('span', { class: `state ${state.group}` }, `${state.glyph} ${state.word}`),
       element('span', { class: 'badge' }, 'replay · read-only'),
       element('dl', { class: 'figures' }, ...figures.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
@@ -118,19 +118,19 @@ export class Viewer {
       [element('kbd', {}, key), ` ${words} `]));
   }
 
-  chipsAnew() {
+  fillChips() {
     const has = Object.keys(GROUPS).filter((group) => this.model.size && this.rollups.groups[group][0]);
     fill(this.chips, ...has.map((group) => {
-      const { sign, word } = GROUPS[group];
+      const { glyph, word } = GROUPS[group];
       return element('button', {
         type: 'button', class: 'chip', 'aria-pressed': String(this.groups.has(group)),
         'data-group': group, onclick: () => this.filter(group),
-      }, element('span', { class: `sign ${group}`, 'aria-hidden': 'true' }, sign), ` ${word} `,
+      }, element('span', { class: `glyph ${group}`, 'aria-hidden': 'true' }, glyph), ` ${word} `,
       element('b', {}, count(this.rollups.groups[group][0])));
     }));
   }
 
-  listen() {
+  addListeners() {
     new ResizeObserver(() => this.draw()).observe(this.element);
     const dark = window.matchMedia('(prefers-color-scheme: dark)');
     dark.addEventListener('change', () => this.draw());
@@ -151,16 +151,16 @@ export class Viewer {
     });
   }
 
-  // --- what is shown
+  // --- drawing
 
-  // Bring the rows up to date at once: the next key must find them as they are.
+  // Update the rows at once: the next key must find them as they are.
   refresh(place = this.place) {
-    this.result = search(this.model, this.rollups, this.words, this.groups);
-    this.rows = this.result ? this.folding.found(this.result.shown, this.shut) : this.folding.rows();
+    this.result = searchTasks(this.model, this.rollups, this.words, this.groups);
+    this.rows = this.result ? this.collapsed.searchRows(this.result.shown, this.collapsedHits) : this.collapsed.rows();
     this.hits = this.result && new Set(this.result.hits);
     this.places = new Map(this.rows.map((row, at) => [row.key, at]));
     if (!this.places.has(this.active)) {
-      // What was selected is folded away: go on with who hides it.
+      // The selected row is collapsed away: select the one in its place.
       this.active = this.rows[Math.max(0, Math.min(place, this.rows.length - 1))]?.key ?? null;
     }
     this.grid.grow();
@@ -218,13 +218,13 @@ export class Viewer {
     return { x: canvas.x + span.x, y: canvas.y + top + ROW / 2 - 3, width: span.width };
   }
 
-  say(words) {
-    this.told.textContent = words;
+  announce(words) {
+    this.announcer.textContent = words;
   }
 
-  // --- what can be done
+  // --- actions
 
-  look(tab) {
+  showTab(tab) {
     this.tab = tab;
     this.tabList().forEach(([name], at) => {
       const button = this.tabs.children[at];
@@ -236,21 +236,21 @@ export class Viewer {
     this.draw();
   }
 
-  // Fold so that what matters fits the screen. The first time needs the page to have its size.
-  smartFold() {
-    this.folding.smart(this.grid.room);
-    if (this.selected) this.folding.reveal(this.selected);
+  // Collapse the tree so that the most important rows fit the screen. Needs the size of the page.
+  collapseToFit() {
+    this.collapsed.fit(this.grid.capacity);
+    if (this.selected) this.collapsed.reveal(this.selected);
     this.grid.scroller.scrollTop = 0;
     this.clear();
   }
 
-  foldAll() {
-    this.folding.foldAll();
+  collapseAll() {
+    this.collapsed.collapseAll();
     this.clear();
   }
 
-  openAll() {
-    this.folding.openAll();
+  expandAll() {
+    this.collapsed.expandAll();
     this.clear();
   }
 
@@ -261,11 +261,11 @@ export class Viewer {
   }
 
   toggle(row) {
-    if (!row.canOpen) return;
+    if (!row.canExpand) return;
     if (this.result) {
-      if (!this.shut.delete(row.key)) this.shut.add(row.key);
-    } else if (row.isOpen) this.folding.fold(row);
-    else this.folding.open(row);
+      if (!this.collapsedHits.delete(row.key)) this.collapsedHits.add(row.key);
+    } else if (row.isExpanded) this.collapsed.collapse(row);
+    else this.collapsed.expand(row);
     this.refresh();
     this.grid.show(this.place);
   }
@@ -273,54 +273,54 @@ export class Viewer {
   // Open the path to a task and select it.
   reveal(number, { quietly = false } = {}) {
     if (this.result && !this.result.shown.has(number)) this.clear();
-    if (!this.result) this.folding.reveal(number);
+    if (!this.result) this.collapsed.reveal(number);
     this.active = this.model.ids[number];
     this.refresh();
     this.grid.show(this.place);
-    if (!quietly && this.tab !== 'tree' && this.tab !== 'graph') this.look('tree');
+    if (!quietly && this.tab !== 'tree' && this.tab !== 'graph') this.showTab('tree');
   }
 
-  // Select the next of a group in the order of the tree, and begin again behind the last.
+  // Select the next task of a status group in tree order; after the last comes the first.
   next(group, by = 1) {
-    const order = this.walk.order;
-    const here = this.selected === null ? 0 : this.walk.place[this.selected];
+    const order = this.treeOrder.order;
+    const here = this.selected === null ? 0 : this.treeOrder.place[this.selected];
     for (let step = 1; step <= order.length; step += 1) {
       const number = order[(here + by * step + 2 * order.length) % order.length];
       if (this.rollups.own[number] === group) {
         this.reveal(number);
-        this.say(`${GROUPS[group].word}: ${this.model.agent[number]} ${this.model.name(number)}`);
+        this.announce(`${GROUPS[group].word}: ${this.model.agent[number]} ${this.model.name(number)}`);
         return;
       }
     }
-    this.say(`Nothing is ${GROUPS[group].word}.`);
+    this.announce(`Nothing is ${GROUPS[group].word}.`);
   }
 
-  ask(words) {
+  search(words) {
     this.words = words;
-    this.shut.clear();
+    this.collapsedHits.clear();
     this.refresh();
     this.grid.scroller.scrollTop = 0;
-    this.say(this.result ? `${count(this.result.hits.length)} found` : '');
+    this.announce(this.result ? `${count(this.result.hits.length)} found` : '');
   }
 
   filter(group) {
     if (!this.groups.delete(group)) this.groups.add(group);
-    this.shut.clear();
-    this.chipsAnew();
+    this.collapsedHits.clear();
+    this.fillChips();
     this.refresh();
     this.grid.scroller.scrollTop = 0;
     this.chips.querySelector(`[data-group="${group}"]`)?.focus({ preventScroll: true });
   }
 
-  // Show everything again that a search or a filter has taken away, and keep the selection.
+  // End the search and the filters, and keep the selection.
   clear() {
     const { active } = this;
     const number = this.result ? this.model.numbers.get(active) : undefined;
     this.words = this.field.value = '';
     this.groups.clear();
-    this.shut.clear();
-    this.chipsAnew();
-    if (number !== undefined) this.folding.reveal(number);
+    this.collapsedHits.clear();
+    this.fillChips();
+    if (number !== undefined) this.collapsed.reveal(number);
     this.refresh();
     this.grid.show(this.place);
   }

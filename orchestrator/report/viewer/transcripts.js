@@ -1,14 +1,14 @@
-// The transcripts that a report carries: in packets, each unpacked when somebody looks into it.
+// The transcripts of a report: in packets, each unpacked when one of its tasks is selected.
 
 import { unpacked } from './columns.js';
 import { element } from './dom.js';
 
-export class Said {
+export class Transcripts {
   // index: task id to the number of its packet; cut: how much of a message is kept.
   constructor({ index, kind, cut, statuses }, packetOf) {
     this.index = new Map(Object.entries(index));
     this.kind = kind;
-    this.statuses = statuses; // of those whose transcripts are wanted
+    this.statuses = statuses; // of the tasks whose transcripts are in the report
     this.cut = cut;
     this.packetOf = packetOf;
     this.packets = new Map();

@@ -1,5 +1,5 @@
-// The keyboard. Single letters act only while the tree or a drawing has the focus, so that nobody
-// who types or speaks elsewhere sets something off.
+// The keyboard. Single letters act only while the tree or a drawing has the focus, so that typing
+// or dictating elsewhere triggers nothing.
 
 import { element } from './dom.js';
 
@@ -49,7 +49,7 @@ export class Keys {
       ArrowRight: () => this.tab(1), ArrowLeft: () => this.tab(-1),
     }));
     details.element.addEventListener('keydown', (event) => this.run(event, { Escape: () => this.leave() }));
-    // Wherever the focus is, this is no letter that acts: a search is what people expect of it.
+    // A slash opens the search wherever the focus is, as people expect.
     document.addEventListener('keydown', (event) => {
       const isTyping = event.target.closest?.('input, textarea, dialog, [contenteditable]');
       if (event.key === '/' && !isTyping && !event.ctrlKey && !event.metaKey) {
@@ -82,14 +82,14 @@ export class Keys {
       ArrowUp: () => to(place - 1),
       Home: () => to(0),
       End: () => to(rows.length - 1),
-      PageDown: () => to(place + grid.room - 1),
-      PageUp: () => to(place - grid.room + 1),
+      PageDown: () => to(place + grid.capacity - 1),
+      PageUp: () => to(place - grid.capacity + 1),
       ArrowRight: () => {
-        if (row?.canOpen && !row.isOpen) viewer.toggle(row);
-        else if (row?.isOpen) to(place + 1);
+        if (row?.canExpand && !row.isExpanded) viewer.toggle(row);
+        else if (row?.isExpanded) to(place + 1);
       },
       ArrowLeft: () => {
-        if (row?.isOpen) viewer.toggle(row);
+        if (row?.isExpanded) viewer.toggle(row);
         else this.up(place);
       },
       ' ': () => row && viewer.toggle(row),
@@ -123,7 +123,7 @@ export class Keys {
       W: () => viewer.next('waiting', -1),
       z: () => viewer.selected !== null && viewer.zoomTo(viewer.selected),
       0: () => viewer.zoom(null),
-      s: () => viewer.smartFold(),
+      s: () => viewer.collapseToFit(),
       '+': () => bigger[viewer.tab]?.(),
       '=': () => bigger[viewer.tab]?.(),
       '-': () => smaller[viewer.tab]?.(),
@@ -132,7 +132,7 @@ export class Keys {
     };
   }
 
-  // Show everything again; if nothing was hidden, all of the time.
+  // End the search; if there is none, show all of the time.
   leave() {
     const { viewer } = this;
     if (viewer.result) viewer.clear();
@@ -147,7 +147,7 @@ export class Keys {
   }
 
   read() {
-    // The details are drawn with the next frame: draw them now, so that the focus has where to go.
+    // The details are drawn with the next frame: draw them now, so that they can take the focus.
     this.viewer.drawNow();
     this.viewer.details.element.querySelector('.transcript')?.focus();
   }
@@ -156,13 +156,13 @@ export class Keys {
     const { viewer } = this;
     const names = viewer.tabList().map(([name]) => name);
     const at = (names.indexOf(viewer.tab) + by + names.length) % names.length;
-    viewer.look(names[at]);
+    viewer.showTab(names[at]);
     viewer.tabs.children[at].focus();
   }
 
   go(name) {
     const { viewer } = this;
-    viewer.look(name);
+    viewer.showTab(name);
     const view = viewer.views[name];
     (view?.scroller ?? view?.canvas)?.focus({ preventScroll: true });
   }

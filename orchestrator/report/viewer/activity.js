@@ -1,8 +1,8 @@
-// How many tasks are at work at a time, over the whole run. Whoever waits for a child is not.
+// How many tasks work at a time, over the whole run. A task that waits for a child does not.
 
-import { palette, pen } from './dom.js';
+import { palette, drawingContext } from './dom.js';
 
-// Return when somebody begins to be at work and when somebody stops, each in order.
+// The times at which a task begins to work, and at which one stops, each sorted.
 // As `delegation/tree/intervals.py` has it; tests compare the peaks.
 export function workChanges(model) {
   const [begins, ends] = [[], []];
@@ -26,25 +26,25 @@ export function workChanges(model) {
   return { begins: Float64Array.from(begins).sort(), ends: Float64Array.from(ends).sort() };
 }
 
-// Tell how many are at work from each moment on at which that changes.
-function walk({ begins, ends }, tell) {
+// Call `visit` with each time at which the number of working tasks changes, and that number.
+function eachChange({ begins, ends }, visit) {
   let [began, ended] = [0, 0];
   while (ended < ends.length) {
     const at = began < begins.length ? Math.min(begins[began], ends[ended]) : ends[ended];
     while (ends[ended] === at) ended += 1;
     while (begins[began] === at) began += 1;
-    tell(at, began - ended);
+    visit(at, began - ended);
   }
 }
 
-// When a task ran: once, or in the turns of a session.
+// When a task ran: once, or in each turn of a session.
 function stretches(model, number) {
   if (model.parent[number] < 0) return model.turns.map(([from, to]) => [from, to ?? model.last]);
   const started = model.started[number];
   return started === null ? [] : [[started, model.until(number)]];
 }
 
-// When a task waited for joined ones: from when the first is asked for until the last has ended.
+// When a task waited for joined children: from the first request until the last has settled.
 function waits(model, number) {
   const merged = [];
   for (const child of model.children[number]) {
@@ -59,21 +59,21 @@ function waits(model, number) {
 
 export function peakOf(changes) {
   let most = 0;
-  walk(changes, (_, level) => {
+  eachChange(changes, (_, level) => {
     most = Math.max(most, level);
   });
   return most;
 }
 
 export function drawStrip(canvas, changes, failures, scale, window_) {
-  const tools = pen(canvas);
+  const tools = drawingContext(canvas);
   if (!tools) return;
   const { context, width, height } = tools;
   const colours = palette();
   const floor = height - 7;
   const heights = new Float64Array(Math.ceil(width) + 1);
   let [level, most, x] = [0, 1, 0];
-  walk(changes, (at, next) => {
+  eachChange(changes, (at, next) => {
     const to = Math.min(Math.max(Math.floor(scale.x(at)), 0), heights.length - 1);
     for (; x < to; x += 1) heights[x] = Math.max(heights[x], level);
     level = next;

@@ -1,8 +1,8 @@
-// The fold of the journal's facts, as the ledger does it in Python: tests feed both the same
-// journals, and compare every task. It trusts its facts, since a ledger has let them in.
+// Folds the facts of a journal, as the ledger does in Python: tests fold the same journals with both,
+// and compare every task. It does not check the facts, since a ledger has accepted them.
 //
-// One thing it does not know: the rules, and so who has room. A task that a crash interrupted is
-// `interrupted` here until it starts again; the ledger calls it `queued` if it must wait for room.
+// It does not know the rules, and so no slots. A task that a crash interrupted is `interrupted` here
+// until it starts again; the ledger calls it `queued` if it must wait for a slot.
 
 import { Model, USAGE } from './model.js';
 
@@ -17,10 +17,10 @@ class Session {
     this.last = null; // how the last turn ended
     this.outstanding = new Set(); // detached tasks that have not ended
     this.processes = new Map(); // commands in the background: id to {task, notify}
-    this.acting = new Set();
+    this.active = new Set();
     this.asks = new Map(); // task to a map from call to {id, isOpen, words}
-    this.unsettled = new Map(); // task to a set of those it asked for
-    this.names = new Map(); // task to how often it asked for each agent
+    this.unsettled = new Map(); // task to the set of its unsettled children
+    this.names = new Map(); // task to the number of its children of each agent
   }
 
   mark(task, attributes) {
@@ -52,7 +52,7 @@ class Session {
     }
   }
 
-  get awaitsNews() {
+  get awaitsNotice() {
     return this.outstanding.size > 0 || [...this.processes.values()].some((it) => it.notify);
   }
 
@@ -63,7 +63,7 @@ class Session {
   get status() {
     if (this.turn?.interrupted) return 'interrupted';
     if (this.turn) return this.working(this.root);
-    if (this.awaitsNews) return 'waiting';
+    if (this.awaitsNotice) return 'waiting';
     return this.last ?? 'queued';
   }
 
@@ -79,7 +79,7 @@ function usageOf(usage) {
   return USAGE.map((name) => usage[name] ?? 0);
 }
 
-const LEARN = {
+const FOLD = {
   SessionOpened(session, body, at) {
     session.model.add({
       id: body.session, parent: null, agent: body.agent, path: `/${body.agent}`, mode: 'root',
@@ -99,7 +99,7 @@ const LEARN = {
   },
   TurnStarted(session, body, at) {
     session.turn = { number: body.turn, capability: body.capability, interrupted: false };
-    session.acting.add(session.root);
+    session.active.add(session.root);
     session.mark(session.root, { ended: null, error: '' });
     if (session.of(session.root, 'started') === null) session.mark(session.root, { started: at });
     session.model.turns.push([at, null]);
@@ -108,13 +108,13 @@ const LEARN = {
   TurnResumed(session, body) {
     if (body.afresh) session.dropAsks(session.root);
     session.turn = { ...session.turn, capability: body.capability, interrupted: false };
-    session.acting.add(session.root);
+    session.active.add(session.root);
     session.review();
   },
   TurnEnded(session, body, at) {
     const { capability } = session.turn;
     session.turn = null;
-    session.acting.delete(session.root);
+    session.active.delete(session.root);
     session.dropAsks(session.root);
     if (capability === NONE) session.dropProcesses(session.root);
     session.last = body.outcome.ending;
@@ -150,7 +150,7 @@ const LEARN = {
     if (body.afresh) session.dropAsks(body.task);
     const first = session.of(body.task, 'started');
     session.mark(body.task, { status: session.working(body.task), started: first ?? at });
-    session.acting.add(body.task);
+    session.active.add(body.task);
   },
   ModelAnswered(session, body) {
     if (body.message.model) session.mark(body.task, { models: body.message.model });
@@ -161,7 +161,7 @@ const LEARN = {
     session.model.spend(session.model.numbers.get(body.task), usageOf(body.usage));
   },
   ToolAnswered(session, body) {
-    if (session.asks.get(body.task)?.delete(body.message.call)) asked(session, body.task);
+    if (session.asks.get(body.task)?.delete(body.message.call)) updateQuestions(session, body.task);
     session.mark(body.task, { tools: session.of(body.task, 'tools') + 1 });
   },
   Steered() {},
@@ -173,13 +173,13 @@ const LEARN = {
     const asks = session.asks.get(body.task) ?? new Map();
     session.asks.set(body.task, asks);
     asks.set(body.call, { id: body.id, isOpen: true, words: body.details || body.subject });
-    asked(session, body.task);
+    updateQuestions(session, body.task);
   },
   ApprovalAnswered(session, body) {
     for (const ask of session.asks.get(body.task)?.values() ?? []) {
       if (ask.id === body.id) ask.isOpen = false;
     }
-    asked(session, body.task);
+    updateQuestions(session, body.task);
   },
   ProcessStarted(session, body) {
     session.processes.set(body.id, { task: body.task, notify: body.notify });
@@ -193,7 +193,7 @@ const LEARN = {
   CancelRequested() {},
   TaskSettled(session, body, at) {
     const { task, outcome } = body;
-    session.acting.delete(task);
+    session.active.delete(task);
     session.unsettled.delete(task);
     session.unsettled.get(session.model.ids[session.of(task, 'parent')]).delete(task);
     session.outstanding.delete(task);
@@ -204,46 +204,46 @@ const LEARN = {
   },
 };
 
-function asked(session, task) {
+function updateQuestions(session, task) {
   const open = [...(session.asks.get(task)?.values() ?? [])].filter((ask) => ask.isOpen);
   session.mark(task, { asks: open.map((ask) => ask.words).join('\n') });
-  if (session.acting.has(task) && task !== session.root) {
+  if (session.active.has(task) && task !== session.root) {
     session.mark(task, { status: session.working(task) });
   }
   session.review();
 }
 
-export class Facts {
+export class Ledger {
   constructor() {
     this.sessions = new Map();
     this.seq = 0;
   }
 
-  // Learn one fact: {seq, at, session, kind, body}.
-  post({ seq, at, session: id, kind, body }) {
+  // Fold one fact: {seq, at, session, kind, body}.
+  fold({ seq, at, session: id, kind, body }) {
     if (seq <= this.seq) throw new Error(`fact ${seq} is not after ${this.seq}`);
     if (kind === 'JournalOpened') {
-      for (const session of this.sessions.values()) takenOver(session);
+      for (const session of this.sessions.values()) interrupt(session);
     } else {
-      const learn = LEARN[kind];
-      if (!learn) throw new Error(`${kind}: a newer orchestrator wrote this`);
+      const fold = FOLD[kind];
+      if (!fold) throw new Error(`${kind}: a newer orchestrator wrote this`);
       if (kind === 'SessionOpened') this.sessions.set(id, new Session(body.session));
       const session = this.sessions.get(id);
-      learn(session, body, at);
+      fold(session, body, at);
       session.model.see(at);
     }
     this.seq = seq;
   }
 }
 
-// Whoever wrote the journal is gone: nothing that ran runs any more.
-function takenOver(session) {
+// The process that wrote the journal is gone, so nothing runs.
+function interrupt(session) {
   if (session.turn) {
     session.turn.interrupted = true;
-    session.acting.delete(session.root);
+    session.active.delete(session.root);
   }
   for (const task of session.below(session.root)) {
-    session.acting.delete(task);
+    session.active.delete(task);
     session.mark(task, { status: 'interrupted' });
   }
   session.review();

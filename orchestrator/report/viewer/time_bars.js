@@ -1,18 +1,18 @@
-// Time bars, in the rows of the tree. What a folded row hides is drawn into it: failures stay
-// visible as ticks, a group shows how many of it work at a time.
+// Time bars in the rows of the tree. A collapsed row draws what it hides: failures as ticks, and
+// for a group how many of its tasks work at a time.
 
-import { FONT, palette, pen } from './dom.js';
+import { FONT, palette, drawingContext } from './dom.js';
 import { duration, instant } from './format.js';
 
 export const ROW = 24;
 const APART = 4; // pixels between two labels of an axis
 
-// Where each task stands when the tree is walked down, so that a subtree is one stretch.
-export class Walk {
+// The depth-first order of the tasks, in which a subtree is one range.
+export class TreeOrder {
   constructor(model, rollups) {
     this.model = model;
     this.place = new Int32Array(model.size);
-    // Parents come before their children: each takes its place, and hands the next ones on.
+    // Parents come before their children: each takes its place, and gives the next ones to its children.
     const next = new Int32Array(model.size);
     for (let number = 0; number < model.size; number += 1) {
       const parent = model.parent[number];
@@ -30,13 +30,13 @@ export class Walk {
     this.failed.sort((one, other) => this.place[one] - this.place[other]);
   }
 
-  // All tasks below one, as a stretch of the walk.
+  // The descendants of a task, as a range of the order.
   below(number) {
     const first = this.place[number] + 1;
     return this.order.subarray(first, first + this.rollups.tasks[number] - 1);
   }
 
-  // When those failed that are below a task.
+  // The times at which descendants of a task failed.
   failuresBelow(number) {
     const [first, last] = [this.place[number] + 1, this.place[number] + this.rollups.tasks[number]];
     let [low, high] = [0, this.failed.length];
@@ -54,7 +54,7 @@ export class Walk {
 }
 
 export function drawAxis(canvas, scale, origin) {
-  const tools = pen(canvas);
+  const tools = drawingContext(canvas);
   if (!tools) return;
   const { context, width, height } = tools;
   const colours = palette();
@@ -65,32 +65,32 @@ export function drawAxis(canvas, scale, origin) {
   for (const [at] of scale.ticks(origin)) context.fillRect(Math.round(scale.x(at)), height - 6, 1, 6);
 }
 
-// What an axis says and where, so that no word stands on another: [[text, from, to], ...].
+// The labels of an axis that do not overlap: [[text, from, to], ...].
 export function labels(scale, origin, width, measure) {
-  const said = [];
-  const say = (text, from) => {
+  const placed = [];
+  const place = (text, from) => {
     const to = from + measure(text);
-    const isFree = said.every(([, begin, end]) => to + APART <= begin || end + APART <= from);
-    if (isFree && to < width) said.push([text, from, to]);
+    const isFree = placed.every(([, begin, end]) => to + APART <= begin || end + APART <= from);
+    if (isFree && to < width) placed.push([text, from, to]);
   };
   // What was cut out first: nothing else tells of it.
   for (const [begin, end] of scale.cuts) {
     const text = `⋯ ${duration(end - begin)}`;
     const middle = scale.x(begin) + (scale.cutWidth - measure(text)) / 2;
-    say(text, Math.max(0, Math.min(middle, width - measure(text) - 1)));
+    place(text, Math.max(0, Math.min(middle, width - measure(text) - 1)));
   }
-  for (const [at, step] of scale.ticks(origin)) say(instant(at - origin, step), Math.round(scale.x(at)) + 4);
-  return said;
+  for (const [at, step] of scale.ticks(origin)) place(instant(at - origin, step), Math.round(scale.x(at)) + 4);
+  return placed;
 }
 
 export class Bars {
-  constructor(canvas, model, rollups, walk, critical) {
-    Object.assign(this, { canvas, model, rollups, walk, critical });
+  constructor(canvas, model, rollups, treeOrder, critical) {
+    Object.assign(this, { canvas, model, rollups, treeOrder, critical });
   }
 
   // Draw the rows from `first` on; `offset` is how far the first one is scrolled out.
   draw(rows, first, offset, scale) {
-    const tools = pen(this.canvas);
+    const tools = drawingContext(this.canvas);
     if (!tools) return;
     Object.assign(this, tools);
     this.colours = palette();
@@ -124,7 +124,7 @@ export class Bars {
   span(from, to, scale = this.scale) {
     if (to < scale.from || from > scale.to) return null;
     const x = Math.max(scale.x(from), -2);
-    // What goes on beyond the part of the time that is looked at goes on to the edge.
+    // A bar that goes beyond the visible time goes to the edge.
     const end = Math.min(scale.x(to), 2 * scale.left + scale.width + 2);
     return { x, width: Math.max(end - x, 2) };
   }
@@ -134,11 +134,11 @@ export class Bars {
     const { number } = row;
     const started = model.started[number];
     if (started === null) return this.queued(number, top);
-    const folded = row.canOpen && !row.isOpen;
-    const high = folded ? 10 : 14;
-    const y = top + (folded ? 4 : 5);
+    const collapsed = row.canExpand && !row.isExpanded;
+    const high = collapsed ? 10 : 14;
+    const y = top + (collapsed ? 4 : 5);
     const span = this.span(started, model.until(number));
-    if (folded) this.hidden(number, top + 15);
+    if (collapsed) this.hidden(number, top + 15);
     if (!span) return null;
     this.fillSpan(number, span, y, high);
     if (this.critical.has(number)) {
@@ -151,7 +151,7 @@ export class Bars {
       context.strokeRect(span.x + 0.5, y + 0.5, span.width - 1, high - 1);
       context.setLineDash([]);
     }
-    const end = folded && rollups.final[number] > -Infinity
+    const end = collapsed && rollups.final[number] > -Infinity
       ? Math.max(span.x + span.width, this.scale.x(rollups.final[number])) : span.x + span.width;
     this.note(duration(model.seconds(number)), Math.min(span.x, end), end, top + ROW / 2);
     return null;
@@ -184,7 +184,7 @@ export class Bars {
     return null;
   }
 
-  // What a folded row hides: how long it went on, and where something failed.
+  // What a collapsed row hides: its duration, and where a task failed.
   hidden(number, y) {
     const { context, colours, rollups } = this;
     const span = this.span(rollups.first[number], rollups.final[number]);
@@ -192,7 +192,7 @@ export class Bars {
       context.fillStyle = colours.track;
       context.fillRect(span.x, y, span.width, 5);
     }
-    this.ticks(this.walk.failuresBelow(number), y, 5);
+    this.ticks(this.treeOrder.failuresBelow(number), y, 5);
   }
 
   ticks(times, y, high) {
@@ -220,7 +220,7 @@ export class Bars {
       last = Math.max(last, to);
       active ||= model.ended[member] === null;
       if (rollups.own[member] === 'failed') failures.push(to);
-      if (!row.isOpen) for (const at of this.walk.failuresBelow(member)) failures.push(at);
+      if (!row.isExpanded) for (const at of this.treeOrder.failuresBelow(member)) failures.push(at);
       if (to < scale.from || from > scale.to) continue;
       const begin = clamp(scale.x(from));
       bins[begin] += 1;

@@ -1,9 +1,9 @@
-// From time to pixels and back. A long time in which nobody works is shown short, and marked.
+// From time to pixels and back. A long idle time is shown short, and marked.
 
 const IDLE_SHARE = 0.3; // of the axis: what is longer is cut
 const CUT_SHARE = 0.03; // of the axis: what is left of it
 
-// Return the times in which nobody works that are worth cutting: [[from, to], ...].
+// The idle times that are long enough to cut: [[from, to], ...].
 export function idleTimes(model) {
   const busy = model.turns.map(([from, to]) => [from, to ?? model.last]);
   for (let number = 1; number < model.size; number += 1) {
