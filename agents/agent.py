@@ -12,6 +12,7 @@ from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model
 from agents.output.typed import encoded, output_schema
+from agents.runtime_types import has_type
 from agents.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -71,11 +72,6 @@ def _listed(given: Any) -> tuple[Any, ...]:
     return tuple(given) if hasattr(given, "__iter__") else (given,)
 
 
-def _is(value: object, kind: type[Any]) -> bool:
-    """Tell what no type checker has looked at."""
-    return isinstance(value, kind)
-
-
 @attrs.frozen
 class Agent(Generic[OutputT_co, InputT_contra]):
     """Who acts: a name, instructions, a model, and what it may use.
@@ -129,42 +125,42 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     """What to do when the transcript nears the end of the model's window; nothing if None."""
 
     def __attrs_post_init__(self) -> None:
-        if not _is(self.name, str) or not NAME.fullmatch(self.name):
+        if not has_type(self.name, str) or not NAME.fullmatch(self.name):
             raise DefinitionError(
                 f"{self.name!r} cannot be the name of an agent: a name starts with a letter"
                 " and has at most 64 letters, digits, '-' and '_'"
             )
         self._require(
-            _is(self.instructions, str) or callable(self.instructions),
+            has_type(self.instructions, str) or callable(self.instructions),
             "its instructions must be text, or a function of an Occasion",
         )
         self._require(
-            _is(self.model, str) or hasattr(self.model, "answer"),
+            has_type(self.model, str) or hasattr(self.model, "answer"),
             f"its model is {self.model!r}, neither a name nor a Model",
         )
-        self._require(_is(self.limits, Limits), "its limits must be Limits(...)")
+        self._require(has_type(self.limits, Limits), "its limits must be Limits(...)")
         self._require(
-            self.budget is None or _is(self.budget, Budget),
+            self.budget is None or has_type(self.budget, Budget),
             "its budget must be Budget(...)",
         )
         self._require(
-            _is(self.patience, Patience), "its patience must be Patience(...)"
+            has_type(self.patience, Patience), "its patience must be Patience(...)"
         )
         self._require(
             self.on_restart in {"resume", "restart", "lose"},
             f"on_restart is {self.on_restart!r}; it must be 'resume', 'restart' or 'lose'",
         )
         self._require(
-            self.compaction is None or _is(self.compaction, Compaction),
+            self.compaction is None or has_type(self.compaction, Compaction),
             "its compaction must be Compaction(...)",
         )
         for rule in self.approve:
             self._require(
-                _is(rule, ApprovalRule),
+                has_type(rule, ApprovalRule),
                 f"{rule!r} is no rule about approval: make one with allow, ask or deny",
             )
         self._require(
-            self.workspace in {None, "worktree"} or _is(self.workspace, Path),
+            self.workspace in {None, "worktree"} or has_type(self.workspace, Path),
             f"its workspace is {self.workspace!r}, neither a Path nor 'worktree'",
         )
         self._require_parts(

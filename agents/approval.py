@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from agents.errors import DefinitionError
+from agents.runtime_types import has_type
 
 ASK_SECONDS: Final = 600.0
 """How long somebody may think about it, if the rule does not say."""
@@ -70,12 +71,12 @@ class ApprovalRule:
     """What whoever is denied reads."""
 
     def __attrs_post_init__(self) -> None:
-        if not (_is(self.tool, str) and self.tool):
+        if not (has_type(self.tool, str) and self.tool):
             raise DefinitionError("a rule about approval names a tool, or '*' for all")
-        if not (_is(self.seconds, int, float) and 0 < self.seconds < math.inf):
+        if not (has_type(self.seconds, int, float) and 0 < self.seconds < math.inf):
             raise self._wrong(f"{self.seconds!r} seconds are no time to think")
         for name, pattern in (("command", self.command), ("path", self.path)):
-            if pattern is not None and not (_is(pattern, str) and pattern.strip()):
+            if pattern is not None and not (has_type(pattern, str) and pattern.strip()):
                 raise self._wrong(f"{name}={pattern!r} is no pattern; '*' is all")
         if self.path is not None and not _is_workspace_pattern(self.path):
             raise self._wrong(
@@ -117,11 +118,6 @@ class ApprovalRule:
         path = self.path.casefold()
         known = [name.casefold() for name in known]
         return any(fnmatchcase(it, path) for name in known for it in (name, f"{name}/"))
-
-
-def _is(value: object, *kinds: type[object]) -> bool:
-    """Tell what no type checker has looked at."""
-    return isinstance(value, kinds)
 
 
 def _is_workspace_pattern(pattern: str) -> bool:

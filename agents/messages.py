@@ -11,6 +11,7 @@ from typing import Any, Final, NewType, TypeAlias
 import attrs
 
 from agents.errors import DefinitionError, RefusedBy
+from agents.runtime_types import has_type
 
 CallId = NewType("CallId", str)
 MessageId = NewType("MessageId", str)
@@ -71,7 +72,7 @@ def well_formed(text: str) -> str:
 
     Names of files and arguments of programs may hold such things.
     """
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not has_type(text, str):
         raise DefinitionError(f"{text!r} must be text")
     return text if text.isascii() else text.encode(errors="replace").decode()
 
@@ -98,7 +99,7 @@ class Part:
                 f"a part has the media type {self.media_type!r}; it must be one such as"
                 " 'image/png', in small letters and without parameters"
             )
-        if not isinstance(self.data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not has_type(self.data, bytes):
             raise DefinitionError(
                 f"the data of {self.label} must be bytes, not {type(self.data).__name__}"
             )
@@ -157,8 +158,9 @@ class UserMessage:
         if self.parts == ():
             return
         # What is no part could be written to a journal, and never be read again.
-        is_tuple = isinstance(self.parts, tuple)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not is_tuple or not all(isinstance(part, Part) for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not has_type(self.parts, tuple) or not all(
+            has_type(part, Part) for part in self.parts
+        ):
             raise DefinitionError(
                 f"the parts of a message must be a tuple of Part, not {self.parts!r}"
             )

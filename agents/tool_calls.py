@@ -23,6 +23,7 @@ from agents.messages import (
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
 from agents.redaction.named_values import REDACTED
+from agents.runtime_types import has_type
 from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool, ToolResult
 from agents.turn_host import TurnHost
 
@@ -166,8 +167,8 @@ def checked_answer(
     """Return a model's answer if it can be recorded, with call ids that are used only once."""
     if not (
         isinstance(answer, AssistantMessage)
-        and _is(answer.text, str)
-        and (not answer.calls or all(_is(call, ToolCall) for call in answer.calls))
+        and has_type(answer.text, str)
+        and (not answer.calls or all(has_type(call, ToolCall) for call in answer.calls))
         and _is_whole(answer.usage)
     ):
         raise DefinitionError(
@@ -214,8 +215,3 @@ def _is_whole(usage: Usage) -> bool:
 
 def _fingerprint(call: ToolCall) -> bytes:
     return msgspec.json.encode([call.name, call.arguments])
-
-
-def _is(value: object, kind: type[object]) -> bool:
-    """Check what no type checker has seen: tools and models are written by users."""
-    return isinstance(value, kind)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.tools.files.list import ENTRIES, Glob, Walk
+from agents.tools.files.glob import Glob
 from agents.tools.files.read_write import list_files, search_files
 from agents.tools.files.search import Search
+from agents.tools.files.walk import MAX_ENTRIES, Walk
 from agents.tools.files.workspace import Workspace
 from tests.agents.files_kit import Worker
 
@@ -150,7 +151,7 @@ def test_a_walk_looks_at_so_many_names_and_says_so(tmp_path: Path) -> None:
     """A folder of a million names is not sorted."""
     for number in range(30):
         (tmp_path / str(number)).touch()
-    walk = Walk(Glob("*", hidden=False), most=20)
+    walk = Walk(Glob("*", hidden=False), max_entries=20)
 
     with Workspace(tmp_path).find(".") as spot:
         seen = list(walk.entries(spot))
@@ -160,7 +161,7 @@ def test_a_walk_looks_at_so_many_names_and_says_so(tmp_path: Path) -> None:
         "[there are more than 20 names, and the others were not looked at; ask for a part"
         " of it, by path]"
     ]
-    assert ENTRIES > 20
+    assert MAX_ENTRIES > 20
 
 
 async def test_lines_that_fit_are_found_with_their_place(worker: Worker) -> None:

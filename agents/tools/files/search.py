@@ -20,13 +20,14 @@ from agents.tools.files.dir_entry import (
     open_regular_file,
     os_errors_as_tool_errors,
 )
+from agents.tools.files.glob import Glob
 from agents.tools.files.line_reader import (
     FileReader,
     binary_kind,
     read_head,
     split_lines,
 )
-from agents.tools.files.list import Glob, Walk
+from agents.tools.files.walk import Walk
 from agents.tools.files.workspace import Workspace
 from agents.tools.tool import tool
 
