@@ -293,8 +293,8 @@ def test_an_id_that_comes_again_is_answered_by_what_follows_it() -> None:
 
     assert isinstance(first, WireAssistantMessage)
     assert isinstance(second, WireAssistantMessage)
-    assert [first.exchanges[0].answer, second.exchanges[0].answer] == ["one", "two"]
-    assert first.exchanges[0].id != second.exchanges[0].id
+    assert [first.calls[0].answer, second.calls[0].answer] == ["one", "two"]
+    assert first.calls[0].id != second.calls[0].id
 
 
 @attrs.frozen

@@ -1,6 +1,6 @@
-"""An answer as it grows: each protocol reads its own pieces into one.
+"""Builds an answer from the pieces of a stream: one subclass for each protocol.
 
-What was heard is told at once and kept, so an answer that breaks off leaves what it had said.
+Each piece is emitted and stored as it arrives, so an answer that breaks off leaves its text.
 """
 
 from abc import ABC, abstractmethod
@@ -17,17 +17,17 @@ CUT_OFF: Final = "was cut off at its limit of output tokens"
 
 
 class UnusableAnswerError(Exception):
-    """What a provider said is of no use. It becomes a `ModelError` where we know who said it."""
+    """An answer cannot be used. The endpoint, which knows the model, makes a `ModelError` of it."""
 
     def __init__(
-        self, kind: Failure, what: str, retry_after: float | None = None
+        self, kind: Failure, problem: str, retry_after: float | None = None
     ) -> None:
-        super().__init__(what)
+        super().__init__(problem)
         self.kind = kind
         self.retry_after = retry_after
 
 
-class _Call:
+class _CallDraft:
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
@@ -38,7 +38,7 @@ class AnswerBuilder(ABC):
     """One answer, in pieces or at once."""
 
     protocol: ClassVar[str]
-    """What an answer is called in an error."""
+    """The name of an answer in errors."""
 
     def __init__(
         self,
@@ -48,22 +48,23 @@ class AnswerBuilder(ABC):
     ) -> None:
         self.usage = Usage(calls=1, unpriced=1)
         self.is_complete = False
-        """The provider has said that there is no more to come."""
+        """The provider has marked the end of the answer."""
         self._request = request
         self._model = model
-        self._shape = output_schema
+        self._output_schema = output_schema
         self._text: list[str] = []
         self._refusal: list[str] = []
-        self._calls: list[_Call] = []
-        self._places: dict[int, int] = {}
+        self._calls: list[_CallDraft] = []
+        self._numbers: dict[int, int] = {}
+        """The number of each call, by its index in the protocol."""
 
     @abstractmethod
     def feed_event(self, data: bytes) -> bool:
-        """Take in one event of a stream, and return whether it was the last."""
+        """Read one event of a stream, and return whether it was the last."""
 
     @abstractmethod
     def feed_body(self, body: bytes) -> None:
-        """Take in an answer that is not streamed."""
+        """Read an answer that is not streamed."""
 
     @property
     def text(self) -> str:
@@ -87,39 +88,41 @@ class AnswerBuilder(ABC):
             self._refusal.append(text)
 
     def add_call(
-        self, place: int, *, call_id: str = "", name: str = "", arguments: str = ""
+        self, index: int, *, call_id: str = "", name: str = "", arguments: str = ""
     ) -> None:
-        """Take in a piece of the call at this place of the answer."""
-        number = self._places.get(place)
-        # Some servers give every call the first place, and an id of its own.
+        """Add a piece of the call with this index."""
+        number = self._numbers.get(index)
+        # Some servers give every call index 0, and an id of its own.
         if number is None or (call_id and self._calls[number].id not in {"", call_id}):
-            number = self._places[place] = len(self._calls)
-            self._calls.append(_Call())
+            number = self._numbers[index] = len(self._calls)
+            self._calls.append(_CallDraft())
         call = self._calls[number]
         call.id = call.id or call_id
         # Some servers repeat the name with every piece.
-        news = name if not call.name else ""
+        new_name = name if not call.name else ""
         call.name = call.name or name
         if arguments:
             call.arguments.append(arguments)
-        if news or arguments:
-            self._request.tell(CallDelta(number, news, arguments))
+        if new_name or arguments:
+            self._request.tell(CallDelta(number, new_name, arguments))
 
-    def has_arguments(self, place: int) -> bool:
-        """Return whether any of this call's arguments were heard."""
-        number = self._places.get(place)
+    def has_arguments(self, index: int) -> bool:
+        """Return whether any arguments of this call have arrived."""
+        number = self._numbers.get(index)
         return number is not None and bool(self._calls[number].arguments)
 
     def fail_cut_off(self) -> NoReturn:
         raise UnusableAnswerError(Failure.CUT_OFF, CUT_OFF)
 
-    def fail_refused(self, why: str) -> NoReturn:
-        raise UnusableAnswerError(Failure.REFUSED, f"refused to answer: {why}")
+    def fail_refused(self, reason: str) -> NoReturn:
+        raise UnusableAnswerError(Failure.REFUSED, f"refused to answer: {reason}")
 
     def build(self) -> AssistantMessage:
         if self._refusal:
             self.fail_refused("".join(self._refusal))
-        text = self.text if self._shape is None else self._shape.unwrap(self.text)
+        text = self.text
+        if self._output_schema is not None:
+            text = self._output_schema.unwrap(text)
         return AssistantMessage(text, self._finished_calls(), self.usage, self._model)
 
     def _finished_calls(self) -> tuple[ToolCall, ...]:
@@ -135,7 +138,7 @@ class AnswerBuilder(ABC):
         calls: list[ToolCall] = []
         for number, draft in enumerate(self._calls):
             call_id = CallId(draft.id)
-            # Not every server gives ids, or new ones. The position makes one unique.
+            # Not every server gives ids, or fresh ones. The position makes one unique.
             position = len(transcript)
             while not call_id or call_id in taken:
                 call_id = CallId(f"call_{position}_{number}")
@@ -145,15 +148,15 @@ class AnswerBuilder(ABC):
         return tuple(calls)
 
 
-def _arguments(call: _Call) -> dict[str, Any]:
-    written = "".join(call.arguments).strip()
+def _arguments(call: _CallDraft) -> dict[str, Any]:
+    text = "".join(call.arguments).strip()
     try:
         # Some servers write nothing, or null, where there are no arguments.
-        arguments = msgspec.json.decode(written or "{}", type=dict[str, Any] | None)
+        arguments = msgspec.json.decode(text or "{}", type=dict[str, Any] | None)
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise UnusableAnswerError(
             Failure.MALFORMED,
             f"gave a call of {call.name!r} whose arguments are no JSON object ({exc}):"
-            f" {written}",
+            f" {text}",
         ) from exc
     return arguments or {}

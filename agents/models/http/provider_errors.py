@@ -1,7 +1,6 @@
-"""From what a provider says of a failure to its kind.
+"""Classifies what providers answer when they fail: a `Failure` for each status, code or phrase.
 
-Providers tell the same failures by status, by code, by type or only in words; the most telling
-comes first.
+The same failure comes as a status, a code, a type or only in prose; the most specific decides.
 """
 
 import math
@@ -14,7 +13,7 @@ import msgspec
 from agents.errors import Failure
 from agents.models.http.answer_builder import UnusableAnswerError
 
-# These say more than the status does, or contradict it: a spent account is a 429 at OpenAI.
+# More specific than the status, or in contradiction to it: a spent account is a 429 at OpenAI.
 _BY_CODE: Final = {
     "insufficient_quota": Failure.QUOTA,
     "billing_error": Failure.QUOTA,
@@ -48,7 +47,7 @@ _BY_STATUS: Final = {
     429: Failure.RATE_LIMIT,
     504: Failure.TIMEOUT,
 }
-# What is said in the midst of a stream has no status.
+# An error in the middle of a stream has no status.
 _BY_TYPE: Final = {
     "rate_limit_error": Failure.RATE_LIMIT,
     "rate_limit_exceeded": Failure.RATE_LIMIT,
@@ -67,7 +66,7 @@ _BY_TYPE: Final = {
 def status_error(
     status: int, headers: Mapping[str, str], answer: bytes
 ) -> UnusableAnswerError:
-    """Return what it means that a provider answered with this status."""
+    """Return the error for an answer with this status."""
     text = answer.decode(errors="replace").strip()
     return UnusableAnswerError(
         _kind(status, _codes_and_text(text)),
@@ -79,17 +78,17 @@ def status_error(
 
 
 def stream_error(error: Any) -> UnusableAnswerError:
-    """Return what it means that a provider put this error in the place of an answer."""
+    """Return the error for one that a provider sent in place of an answer."""
     text = error if isinstance(error, str) else msgspec.json.encode(error).decode()
-    codes, words = _codes_and_text(text)
+    codes, lowered = _codes_and_text(text)
     statuses = [int(code) for code in codes if code.isdecimal() and len(code) == 3]
     return UnusableAnswerError(
-        _kind(statuses[0] if statuses else 0, (codes, words)), f"failed: {text}"
+        _kind(statuses[0] if statuses else 0, (codes, lowered)), f"failed: {text}"
     )
 
 
 def _codes_and_text(text: str) -> tuple[list[str], str]:
-    """Return the codes of an error, and all its words."""
+    """Return the codes of an error, and its text in lower case."""
     try:
         error = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
@@ -109,14 +108,14 @@ def _inside(error: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return cast("dict[str, Any]", inner) if isinstance(inner, dict) else error
 
 
-def _kind(status: int, said: tuple[list[str], str]) -> Failure:
-    codes, words = said
+def _kind(status: int, codes_and_text: tuple[list[str], str]) -> Failure:
+    codes, text = codes_and_text
     for code in codes:
         if code in _BY_CODE:
             return _BY_CODE[code]
     for phrase, kind in _BY_PHRASE.items():
-        # An error of the server may quote anything; one of ours names its reason.
-        if status < 500 and phrase in words:
+        # An error of the server may quote anything; an error of the request names its reason.
+        if status < 500 and phrase in text:
             return kind
     if status in _BY_STATUS:
         return _BY_STATUS[status]
@@ -128,7 +127,7 @@ def _kind(status: int, said: tuple[list[str], str]) -> Failure:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds after which the provider wants to be asked again, if it says so."""
+    """Return the seconds after which the provider asks for a retry, if it names any."""
     if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
         return milliseconds / 1000
     after = headers.get("retry-after", "")

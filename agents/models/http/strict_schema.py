@@ -1,8 +1,8 @@
-"""The shape of a final answer, as providers take it.
+"""Translates the JSON schema of an answer into the strict subset that providers accept.
 
-A strict schema says less than ours may say, never something else: every answer that fits what is
-sent has the fields and types of what was asked for. Bounds are told in words; whoever reads the
-answer checks them.
+The strict schema may be weaker than the original, never different: an answer that fits it has the
+requested fields and types. Bounds become part of a description; the reader of the answer checks
+them.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import msgspec
 
 WRAPPER_FIELD: Final = "answer"
 
-# These say nothing about which answers fit.
+# These do not restrict which answers fit.
 _REMARKS = frozenset(
     {"default", "discriminator", "examples", "deprecated", "$schema", "$comment"}
 )
@@ -28,20 +28,20 @@ _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
 class _NotStrictError(Exception):
-    """No strict schema can say this."""
+    """No strict schema can express this."""
 
 
 @attrs.frozen
 class ProviderSchema:
-    """A schema whose root is an object, since no provider takes another."""
+    """A schema whose root is an object, since providers accept no other."""
 
     schema: Mapping[str, Any]
     is_strict: bool
     is_wrapped: bool
-    """The answer is a field of the object that is asked for."""
+    """The answer is a field of the requested object."""
 
     def unwrap(self, text: str) -> str:
-        """Return the answer as it was asked for; what does not fit is for its reader to judge."""
+        """Return the answer without its wrapper; what does not fit is returned as it is."""
         if not self.is_wrapped:
             return text
         try:
@@ -53,7 +53,7 @@ class ProviderSchema:
 
 
 def provider_schema(output: Mapping[str, Any]) -> ProviderSchema:
-    """Return how to ask for an answer that fits this JSON schema."""
+    """Return the schema to send for answers that fit this JSON schema."""
     whole, is_wrapped = _with_an_object_as_root(output)
     try:
         strict = _strict(whole)
@@ -81,7 +81,7 @@ def _with_an_object_as_root(output: Mapping[str, Any]) -> tuple[dict[str, Any], 
 def _strict(schema: Any) -> dict[str, Any]:
     match schema:
         case {"$ref": str(reference)}:
-            # What stands beside a reference is refused, also where it is only a remark.
+            # Providers refuse anything beside a reference, also a description.
             return {"$ref": reference}
         case {"anyOf": options}:
             body: dict[str, Any] = {"anyOf": [_strict(option) for option in options]}
@@ -122,6 +122,6 @@ def _beside(schema: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any
             raise _NotStrictError
     if bounds:
         described = beside.get("description", "")
-        told = msgspec.json.encode(bounds).decode()
-        beside["description"] = f"{described} {told}".strip()
+        as_text = msgspec.json.encode(bounds).decode()
+        beside["description"] = f"{described} {as_text}".strip()
     return beside

@@ -1,8 +1,8 @@
-"""What of a transcript goes over the wire, whatever the protocol.
+"""The transcript as every protocol accepts it: calls paired with answers, no empty messages.
 
 A provider refuses a whole conversation for one open call, one empty message or one odd name. So
-what is sent is made anew from the transcript for each request, and the transcript stays as it is.
-What a protocol has no way to say is refused before anything is sent.
+each request is built from the transcript anew, and the transcript itself stays unchanged. Parts
+that a protocol cannot carry are refused before anything is sent.
 """
 
 import re
@@ -29,10 +29,10 @@ GO_ON: Final = "Go on."
 NOTHING: Final = "(nothing)"
 
 PDF: Final = "application/pdf"
-# The images that all three protocols take, and the only ones.
+# All three protocols take these images, and no others.
 IMAGES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 
-# The shortest that any provider allows, and the letters that all of them do.
+# The length and the letters that all providers allow.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME: Final = 64
@@ -40,7 +40,7 @@ _LONGEST_NAME: Final = 64
 
 @attrs.frozen
 class AnsweredCall:
-    """A call and its answer, which are never sent one without the other."""
+    """A call with its answer: neither is ever sent alone."""
 
     id: str
     name: str
@@ -51,41 +51,41 @@ class AnsweredCall:
 
 @attrs.frozen
 class WireUserMessage:
-    """Something the model is told: a text, parts, or both."""
+    """A user message: a text, parts, or both."""
 
     text: str
     parts: tuple[Part, ...] = ()
-    is_news: bool = attrs.field(default=False, eq=False)
-    """It is the newest thing that the model is told."""
+    is_newest: bool = attrs.field(default=False, eq=False)
+    """It is the last user message of the request."""
 
 
 @attrs.frozen
 class WireAssistantMessage:
-    """Something the model has said, the answers to its calls included."""
+    """An answer of the model, with the answers to its calls."""
 
     text: str
-    exchanges: tuple[AnsweredCall, ...] = ()
+    calls: tuple[AnsweredCall, ...] = ()
 
 
 WireMessage: TypeAlias = WireUserMessage | WireAssistantMessage
 
 
 def wire_transcript(transcript: Transcript) -> list[WireMessage]:
-    """Return a conversation that begins with the user and that the model is to go on with."""
-    spoken = _paired(transcript)
-    if not spoken or isinstance(spoken[0], WireAssistantMessage):
-        spoken.insert(0, WireUserMessage(GO_ON))
-    match spoken[-1]:
-        case WireAssistantMessage(exchanges=()):
-            # Providers take a last word of the model for one that it must continue, or refuse it.
-            spoken.append(WireUserMessage(GO_ON))
+    """Return a conversation that begins with the user, and that the model is to continue."""
+    messages = _paired(transcript)
+    if not messages or isinstance(messages[0], WireAssistantMessage):
+        messages.insert(0, WireUserMessage(GO_ON))
+    match messages[-1]:
+        case WireAssistantMessage(calls=()):
+            # Providers let the model continue its own last message, or refuse it.
+            messages.append(WireUserMessage(GO_ON))
         case _:
             pass
-    for place in reversed(range(len(spoken))):
-        if isinstance(last := spoken[place], WireUserMessage):
-            spoken[place] = attrs.evolve(last, is_news=True)
+    for index in reversed(range(len(messages))):
+        if isinstance(last := messages[index], WireUserMessage):
+            messages[index] = attrs.evolve(last, is_newest=True)
             break
-    return spoken
+    return messages
 
 
 class _OpenCall:
@@ -111,7 +111,7 @@ def _paired(transcript: Transcript) -> list[WireMessage]:
                 if opened or text.strip():
                     rows.append((text if text.strip() else "", opened))
             case ToolMessage(call):
-                # The first answer counts, and one to no call at all says nothing.
+                # The first answer counts, and one to no call is dropped.
                 if waiting.get(call):
                     waiting[call].pop(0).answer = message
     ids = _WireIds()
@@ -119,7 +119,7 @@ def _paired(transcript: Transcript) -> list[WireMessage]:
         row
         if isinstance(row, WireUserMessage)
         else WireAssistantMessage(
-            row[0], tuple(_exchange(each, ids) for each in row[1])
+            row[0], tuple(_answered(each, ids) for each in row[1])
         )
         for row in rows
     ]
@@ -131,21 +131,21 @@ class _WireIds:
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
-    def next(self, wish: str) -> str:
+    def unique(self, wanted: str) -> str:
         number = len(self._taken)
-        while wish in self._taken or not _ID.fullmatch(wish):
-            wish = f"call_{number}"
+        while wanted in self._taken or not _ID.fullmatch(wanted):
+            wanted = f"call_{number}"
             number += 1
-        self._taken.add(wish)
-        return wish
+        self._taken.add(wanted)
+        return wanted
 
 
-def _exchange(opened: _OpenCall, ids: _WireIds) -> AnsweredCall:
+def _answered(opened: _OpenCall, ids: _WireIds) -> AnsweredCall:
     call = opened.call
     answer = opened.answer or interrupted_answer(call)
     return AnsweredCall(
-        ids.next(call.id),
-        # Models call tools that there are not, by names that cannot be.
+        ids.unique(call.id),
+        # Models call tools that do not exist, by names that no provider accepts.
         _NOT_IN_A_NAME.sub("_", call.name)[:_LONGEST_NAME] or "unnamed",
         call.arguments,
         answer.text if answer.text.strip() else NOTHING,
@@ -162,12 +162,13 @@ def block_of(
 ) -> dict[str, Any]:
     """Return a part as a protocol carries it.
 
-    What it cannot carry is refused when it is news. Later it is only told of: a session goes on.
+    A part that it cannot carry is an error in the newest message. In an older one a note takes
+    its place, so that the session can go on.
     """
     try:
         return project(part)
     except ModelError as exc:
-        if message.is_news:
+        if message.is_newest:
             raise
         return {"type": text, "text": f"[{exc}]"}
 
@@ -177,12 +178,12 @@ def base64_of(part: Part) -> str:
 
 
 def url_of(part: Part) -> str:
-    """Return the URL at which a part is found, which may be one that holds the part itself."""
+    """Return the URL of a part, which may be a data URL."""
     return part.url or f"data:{part.media_type};base64,{base64_of(part)}"
 
 
 def text_of(part: Part) -> str:
-    """Return what a file of text says."""
+    """Return the text of a text file."""
     try:
         text = part.data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -193,21 +194,23 @@ def text_of(part: Part) -> str:
 
 
 def quoted(part: Part) -> str:
-    """Return a file of text as a text of its own, for protocols that know no such files."""
-    # They put texts together as they are, so this one ends where a line ends.
+    """Return a text file as a message text, for protocols without text files."""
+    # Protocols join texts without a separator, so this one ends with a line end.
     return f"This is {part.label}:\n\n{text_of(part)}\n\n"
 
 
-def unsendable(part: Part, why: str) -> ModelError:
-    return ModelError(f"{part.label} cannot be sent: {why}", kind=Failure.BAD_REQUEST)
+def unsendable(part: Part, reason: str) -> ModelError:
+    return ModelError(
+        f"{part.label} cannot be sent: {reason}", kind=Failure.BAD_REQUEST
+    )
 
 
 def as_json(value: object) -> bytes:
-    """Return JSON that is UTF-8, whatever the texts in it came from."""
+    """Encode as JSON in UTF-8, also texts with lone surrogates."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # Half a character: a file name that is no UTF-8, or a text that was cut in the middle.
+        # A file name that is no UTF-8, or a text that was cut inside a character.
         return msgspec.json.encode(_in_whole_characters(value))
 
 

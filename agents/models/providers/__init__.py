@@ -1,1 +1,1 @@
-"""The providers: each module speaks the protocol of one service, or runs a model here."""
+"""The providers: each module implements the protocol of one service, or runs a model here."""

@@ -1,4 +1,4 @@
-"""Anthropic's messages: user and assistant by turns, calls and their answers as blocks."""
+"""The provider `anthropic`: the messages protocol, with calls and their answers as blocks."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -30,7 +30,7 @@ from agents.models.providers.http_model import HttpModel
 from agents.tools.tool import Tool
 
 VERSION: Final = "2023-06-01"
-# A limit must be named, and every model of the fourth generation and later allows this one.
+# A limit is required, and every model of the fourth generation and later allows this one.
 MAX_TOKENS: Final = 32_000
 LONGEST_TITLE: Final = 500
 
@@ -77,8 +77,8 @@ def message_request(
         body["system"] = instructions
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    elif called := {call.name for said in conversation for call in _exchanges(said)}:
-        # Calls are only taken where there are tools, also those of long ago.
+    elif called := {call.name for message in conversation for call in _calls(message)}:
+        # A transcript with calls is refused in a request without tools.
         body["tools"] = [_former_tool(name) for name in sorted(called)]
         body["tool_choice"] = {"type": "none"}
     if output_schema is not None:
@@ -100,36 +100,36 @@ def _instructions(request: ModelRequest, output_schema: ProviderSchema | None) -
 
 
 def _messages(conversation: list[WireMessage]) -> list[dict[str, Any]]:
-    blocks = [block for spoken in conversation for block in _blocks(spoken)]
+    blocks = [block for message in conversation for block in _blocks(message)]
     return [
         {"role": role, "content": [block for _, block in group]}
         for role, group in groupby(blocks, key=lambda block: block[0])
     ]
 
 
-def _blocks(spoken: WireMessage) -> Iterator[tuple[str, dict[str, Any]]]:
-    match spoken:
+def _blocks(message: WireMessage) -> Iterator[tuple[str, dict[str, Any]]]:
+    match message:
         case WireUserMessage(text, parts):
-            # The model does best with what it is asked about before the question.
+            # The model answers best when the material comes before the question.
             for part in parts:
-                yield "user", block_of(part, spoken, _part, text="text")
+                yield "user", block_of(part, message, _part, text="text")
             if text:
                 yield "user", {"type": "text", "text": text}
-        case WireAssistantMessage(text, exchanges):
+        case WireAssistantMessage(text, calls):
             if text:
                 yield "assistant", {"type": "text", "text": text}
-            for exchange in exchanges:
+            for call in calls:
                 yield (
                     "assistant",
                     {
                         "type": "tool_use",
-                        "id": exchange.id,
-                        "name": exchange.name,
-                        "input": exchange.arguments,
+                        "id": call.id,
+                        "name": call.name,
+                        "input": call.arguments,
                     },
                 )
-            for exchange in exchanges:
-                yield "user", _result(exchange)
+            for call in calls:
+                yield "user", _result(call)
 
 
 def _part(part: Part) -> dict[str, Any]:
@@ -161,21 +161,21 @@ def _text_source(part: Part) -> dict[str, Any]:
         raise unsendable(
             part, "messages fetch images and PDFs only; give its bytes as data"
         )
-    # Whatever kind of text it is: here all are plain.
+    # The protocol has plain text only.
     return {"type": "text", "media_type": "text/plain", "data": text_of(part)}
 
 
-def _result(exchange: AnsweredCall) -> dict[str, Any]:
+def _result(call: AnsweredCall) -> dict[str, Any]:
     return {
         "type": "tool_result",
-        "tool_use_id": exchange.id,
-        "content": exchange.answer,
-        **({"is_error": True} if exchange.failed else {}),
+        "tool_use_id": call.id,
+        "content": call.answer,
+        **({"is_error": True} if call.failed else {}),
     }
 
 
-def _exchanges(spoken: WireMessage) -> tuple[AnsweredCall, ...]:
-    return spoken.exchanges if isinstance(spoken, WireAssistantMessage) else ()
+def _calls(message: WireMessage) -> tuple[AnsweredCall, ...]:
+    return message.calls if isinstance(message, WireAssistantMessage) else ()
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -203,25 +203,25 @@ class _Block(msgspec.Struct):
     input: dict[str, Any] | None = None
 
 
-class _Details(msgspec.Struct):
+class _OutputDetails(msgspec.Struct):
     thinking_tokens: int | None = None
 
 
-class _Used(msgspec.Struct):
+class _UsageFields(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
-    output_tokens_details: _Details | None = None
+    output_tokens_details: _OutputDetails | None = None
 
 
 class _Message(msgspec.Struct):
     content: list[_Block]
-    usage: _Used | None = None
+    usage: _UsageFields | None = None
     stop_reason: str | None = None
 
 
-class _Kind(msgspec.Struct):
+class _EventType(msgspec.Struct):
     type: str
 
 
@@ -234,7 +234,7 @@ class _BlockStart(msgspec.Struct):
     content_block: _Block
 
 
-class _Piece(msgspec.Struct):
+class _Delta(msgspec.Struct):
     type: str
     text: str = ""
     thinking: str = ""
@@ -243,19 +243,19 @@ class _Piece(msgspec.Struct):
 
 class _BlockDelta(msgspec.Struct):
     index: int
-    delta: _Piece
+    delta: _Delta
 
 
-class _Change(msgspec.Struct):
+class _MessageChange(msgspec.Struct):
     stop_reason: str | None = None
 
 
 class _MessageDelta(msgspec.Struct):
-    delta: _Change
-    usage: _Used | None = None
+    delta: _MessageChange
+    usage: _UsageFields | None = None
 
 
-class _Problem(msgspec.Struct):
+class _ErrorEvent(msgspec.Struct):
     error: Any
 
 
@@ -269,18 +269,18 @@ class _MessageBuilder(AnswerBuilder):
         output_schema: ProviderSchema | None = None,
     ) -> None:
         super().__init__(request, model, output_schema)
-        self._used = _Used()
+        self._used = _UsageFields()
 
     def feed_event(self, data: bytes) -> bool:
-        match msgspec.json.decode(data, type=_Kind).type:
+        match msgspec.json.decode(data, type=_EventType).type:
             case "message_start":
                 self._update_usage(msgspec.json.decode(data, type=_Start).message.usage)
             case "content_block_start":
                 start = msgspec.json.decode(data, type=_BlockStart)
                 self._add_block(start.index, start.content_block)
             case "content_block_delta":
-                piece = msgspec.json.decode(data, type=_BlockDelta)
-                self._add_delta(piece.index, piece.delta)
+                event = msgspec.json.decode(data, type=_BlockDelta)
+                self._add_delta(event.index, event.delta)
             case "message_delta":
                 change = msgspec.json.decode(data, type=_MessageDelta)
                 self._update_usage(change.usage)
@@ -288,34 +288,34 @@ class _MessageBuilder(AnswerBuilder):
             case "message_stop":
                 return True
             case "error":
-                raise stream_error(msgspec.json.decode(data, type=_Problem).error)
+                raise stream_error(msgspec.json.decode(data, type=_ErrorEvent).error)
             case _:
-                # The end of a block, a ping, or something new.
+                # The end of a block, a ping, or an event of a later version.
                 pass
         return False
 
     def feed_body(self, body: bytes) -> None:
-        if msgspec.json.decode(body, type=_Kind).type == "error":
-            raise stream_error(msgspec.json.decode(body, type=_Problem).error)
+        if msgspec.json.decode(body, type=_EventType).type == "error":
+            raise stream_error(msgspec.json.decode(body, type=_ErrorEvent).error)
         message = msgspec.json.decode(body, type=_Message)
         self._update_usage(message.usage)
-        for place, block in enumerate(message.content):
-            self._add_block(place, block)
+        for index, block in enumerate(message.content):
+            self._add_block(index, block)
         self._end(message.stop_reason)
 
-    def _add_block(self, place: int, block: _Block) -> None:
+    def _add_block(self, index: int, block: _Block) -> None:
         self.add_text(block.text)
         self.add_reasoning(block.thinking)
         if block.type == "tool_use":
-            # In a stream there are none yet, and pieces follow.
-            given = as_json(block.input).decode() if block.input else ""
-            self.add_call(place, call_id=block.id, name=block.name, arguments=given)
+            # In a stream the input is empty here, and deltas follow.
+            arguments = as_json(block.input).decode() if block.input else ""
+            self.add_call(index, call_id=block.id, name=block.name, arguments=arguments)
 
-    def _add_delta(self, place: int, piece: _Piece) -> None:
-        self.add_text(piece.text)
-        self.add_reasoning(piece.thinking)
-        if piece.type == "input_json_delta":
-            self.add_call(place, arguments=piece.partial_json)
+    def _add_delta(self, index: int, delta: _Delta) -> None:
+        self.add_text(delta.text)
+        self.add_reasoning(delta.thinking)
+        if delta.type == "input_json_delta":
+            self.add_call(index, arguments=delta.partial_json)
 
     def _end(self, reason: str | None) -> None:
         match reason:
@@ -332,24 +332,24 @@ class _MessageBuilder(AnswerBuilder):
             case _:
                 self.is_complete = True
 
-    def _update_usage(self, used: _Used | None) -> None:
-        """Take in the newest count: counts only grow, and what is not said has not changed."""
+    def _update_usage(self, used: _UsageFields | None) -> None:
+        """Take over the newest counts: a count that is missing has not changed."""
         if used is None:
             return
-        for field in _Used.__struct_fields__:
+        for field in _UsageFields.__struct_fields__:
             if (count := getattr(used, field)) is not None:
                 setattr(self._used, field, count)
-        so_far = self._used
-        cached = so_far.cache_read_input_tokens or 0
-        details = so_far.output_tokens_details or _Details()
+        counts = self._used
+        cached = counts.cache_read_input_tokens or 0
+        details = counts.output_tokens_details or _OutputDetails()
         self.usage = Usage(
             calls=1,
-            # Here the input is counted without what was read from, or written to, the cache.
-            input_tokens=(so_far.input_tokens or 0)
-            + (so_far.cache_creation_input_tokens or 0)
+            # This protocol counts input without tokens read from, or written to, the cache.
+            input_tokens=(counts.input_tokens or 0)
+            + (counts.cache_creation_input_tokens or 0)
             + cached,
-            output_tokens=so_far.output_tokens or 0,
-            # Prices are known elsewhere, and never guessed.
+            output_tokens=counts.output_tokens or 0,
+            # A price comes from the price table, if at all.
             unpriced=1,
             cached_tokens=cached,
             reasoning_tokens=details.thinking_tokens or 0,

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and whatever speaks the same protocol at another address."""
+"""The provider `openai`: chat completions, at OpenAI or any server with the same protocol."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -65,9 +65,9 @@ def output_limit_field(url: str) -> str:
     OpenAI's newer models refuse the old name, and many other servers know only that one.
     """
     host = host_of(url)
-    # Each region has an address of its own, such as eu.api.openai.com.
-    is_home = host == HOST or host.endswith(f".{HOST}")
-    return "max_completion_tokens" if is_home else "max_tokens"
+    # Each region has a host of its own, such as eu.api.openai.com.
+    is_openai = host == HOST or host.endswith(f".{HOST}")
+    return "max_completion_tokens" if is_openai else "max_tokens"
 
 
 def completion_request(
@@ -102,28 +102,30 @@ def completion_request(
 def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
     if request.instructions.strip():
         yield {"role": "system", "content": request.instructions}
-    for spoken in wire_transcript(request.transcript):
-        match spoken:
+    for message in wire_transcript(request.transcript):
+        match message:
             case WireUserMessage(text, ()):
                 yield {"role": "user", "content": text}
             case WireUserMessage(text, parts):
-                content = [block_of(part, spoken, _part, text="text") for part in parts]
+                content = [
+                    block_of(part, message, _part, text="text") for part in parts
+                ]
                 if text:
                     content.append({"type": "text", "text": text})
                 yield {"role": "user", "content": content}
             case WireAssistantMessage(text, ()):
                 yield {"role": "assistant", "content": text}
-            case WireAssistantMessage(text, exchanges):
+            case WireAssistantMessage(text, calls):
                 yield {
                     "role": "assistant",
                     "content": text or None,
-                    "tool_calls": [_call(exchange) for exchange in exchanges],
+                    "tool_calls": [_call(call) for call in calls],
                 }
-                for exchange in exchanges:
+                for call in calls:
                     yield {
                         "role": "tool",
-                        "tool_call_id": exchange.id,
-                        "content": exchange.answer,
+                        "tool_call_id": call.id,
+                        "content": call.answer,
                     }
 
 
@@ -142,18 +144,18 @@ def _part(part: Part) -> dict[str, Any]:
         )
     if part.is_text:
         return {"type": "text", "text": quoted(part)}
-    # Without a name it is refused.
+    # A file without a name is refused.
     file = {"filename": part.name or "file.pdf", "file_data": url_of(part)}
     return {"type": "file", "file": file}
 
 
-def _call(exchange: AnsweredCall) -> dict[str, Any]:
+def _call(call: AnsweredCall) -> dict[str, Any]:
     return {
-        "id": exchange.id,
+        "id": call.id,
         "type": "function",
         "function": {
-            "name": exchange.name,
-            "arguments": as_json(exchange.arguments).decode(),
+            "name": call.name,
+            "arguments": as_json(call.arguments).decode(),
         },
     }
 
@@ -184,9 +186,9 @@ class _ChoiceMessage(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
-    """How vLLM and DeepSeek say what the model thinks; OpenAI does not say it here."""
+    """The reasoning at vLLM and DeepSeek; OpenAI does not send it in this protocol."""
     reasoning: str | None = None
-    """How OpenRouter and Ollama say it."""
+    """The reasoning at OpenRouter and Ollama."""
     tool_calls: list[_Call] | None = None
 
 
@@ -196,23 +198,23 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Details(msgspec.Struct):
+class _TokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class _Used(msgspec.Struct):
+class _UsageFields(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
+    prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _TokenDetails | None = None
 
 
 class _Chunk(msgspec.Struct):
-    """What we read of an answer; servers that speak the protocol add much of their own."""
+    """The fields of an answer that we read; many servers add others."""
 
     choices: list[_Choice] | None = None
-    usage: _Used | None = None
+    usage: _UsageFields | None = None
     error: Any = None
 
 
@@ -240,18 +242,18 @@ class _CompletionBuilder(AnswerBuilder):
             raise stream_error(chunk.error)
         if chunk.usage is not None:
             self.usage = _usage(chunk.usage)
-        # There is one choice, since we never ask for more.
+        # We never ask for more than one choice.
         for choice in (chunk.choices or ())[:1]:
             self._has_begun = True
-            if said := choice.delta or choice.message:
-                self._add_message(said)
+            if message := choice.delta or choice.message:
+                self._add_message(message)
             self._end(choice.finish_reason)
 
-    def _add_message(self, said: _ChoiceMessage) -> None:
-        self.add_reasoning(said.reasoning_content or said.reasoning)
-        self.add_text(said.content)
-        self.add_refusal(said.refusal)
-        for number, call in enumerate(said.tool_calls or ()):
+    def _add_message(self, message: _ChoiceMessage) -> None:
+        self.add_reasoning(message.reasoning_content or message.reasoning)
+        self.add_text(message.content)
+        self.add_refusal(message.refusal)
+        for number, call in enumerate(message.tool_calls or ()):
             self.add_call(
                 number if call.index is None else call.index,
                 call_id=call.id or "",
@@ -263,7 +265,7 @@ class _CompletionBuilder(AnswerBuilder):
         match reason:
             case None | "":
                 return
-            # What it has used comes after the end, and is paid for all the same.
+            # Usage comes after the end, and is paid for also by a useless answer.
             case "length":
                 self._fail = self.fail_cut_off
             case "content_filter":
@@ -278,14 +280,14 @@ class _CompletionBuilder(AnswerBuilder):
         return super().build()
 
 
-def _usage(used: _Used) -> Usage:
-    read = used.prompt_tokens_details or _Details()
-    wrote = used.completion_tokens_details or _Details()
+def _usage(used: _UsageFields) -> Usage:
+    read = used.prompt_tokens_details or _TokenDetails()
+    wrote = used.completion_tokens_details or _TokenDetails()
     return Usage(
         calls=1,
         input_tokens=used.prompt_tokens or 0,
         output_tokens=used.completion_tokens or 0,
-        # Prices are known elsewhere, and never guessed.
+        # A price comes from the price table, if at all.
         unpriced=1,
         cached_tokens=read.cached_tokens or 0,
         reasoning_tokens=wrote.reasoning_tokens or 0,

@@ -1,4 +1,4 @@
-"""OpenAI's responses, asked without letting OpenAI keep the conversation."""
+"""The provider `openai-responses`: OpenAI's responses, without letting OpenAI store them."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -30,18 +30,18 @@ from agents.models.providers.http_model import HttpModel
 from agents.models.providers.openai_chat import BASE_URL
 from agents.tools.tool import Tool
 
-# The documents that are taken, each with how the name of such a file ends.
-_OFFICE: Final = "application/vnd.openxmlformats-officedocument"
+# The media types of accepted documents, each with its file extension.
+_OPEN_XML: Final = "application/vnd.openxmlformats-officedocument"
 DOCUMENTS: Final = {
     PDF: "pdf",
     "application/msword": "doc",
-    f"{_OFFICE}.wordprocessingml.document": "docx",
+    f"{_OPEN_XML}.wordprocessingml.document": "docx",
     "application/rtf": "rtf",
     "application/vnd.oasis.opendocument.text": "odt",
     "application/vnd.ms-powerpoint": "ppt",
-    f"{_OFFICE}.presentationml.presentation": "pptx",
+    f"{_OPEN_XML}.presentationml.presentation": "pptx",
     "application/vnd.ms-excel": "xls",
-    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+    f"{_OPEN_XML}.spreadsheetml.sheet": "xlsx",
 }
 
 
@@ -70,7 +70,7 @@ def response_request(
         "model": model,
         "input": list(_items(request)),
         "stream": True,
-        # The transcript is ours, and sent whole each time.
+        # The transcript is sent whole each time.
         "store": False,
     }
     if request.max_output is not None:
@@ -92,26 +92,26 @@ def response_request(
 
 
 def _items(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    for spoken in wire_transcript(request.transcript):
-        match spoken:
+    for message in wire_transcript(request.transcript):
+        match message:
             case WireUserMessage(text, ()):
                 yield {"type": "message", "role": "user", "content": text}
             case WireUserMessage(text, parts):
                 content = [
-                    block_of(part, spoken, _part, text="input_text") for part in parts
+                    block_of(part, message, _part, text="input_text") for part in parts
                 ]
                 if text:
                     content.append({"type": "input_text", "text": text})
                 yield {"type": "message", "role": "user", "content": content}
-            case WireAssistantMessage(text, exchanges):
+            case WireAssistantMessage(text, calls):
                 if text:
                     yield {"type": "message", "role": "assistant", "content": text}
-                yield from map(_call, exchanges)
-                for exchange in exchanges:
+                yield from map(_call, calls)
+                for call in calls:
                     yield {
                         "type": "function_call_output",
-                        "call_id": exchange.id,
-                        "output": exchange.answer,
+                        "call_id": call.id,
+                        "output": call.answer,
                     }
 
 
@@ -128,20 +128,20 @@ def _part(part: Part) -> dict[str, Any]:
     if part.url:
         return {"type": "input_file", "file_url": part.url}
     if part.is_text:
-        # As a file, a long table would be cut.
+        # As a file, a long table would be truncated by the provider.
         return {"type": "input_text", "text": quoted(part)}
-    # Without a name it is refused.
+    # A file without a name is refused.
     name = part.name or f"file.{DOCUMENTS[part.media_type]}"
     return {"type": "input_file", "filename": name, "file_data": url_of(part)}
 
 
-def _call(exchange: AnsweredCall) -> dict[str, Any]:
-    # Without the item's own id: with it, the reasoning before it would have to come along.
+def _call(call: AnsweredCall) -> dict[str, Any]:
+    # Without the id of the item: with it, the reasoning before it would have to be sent too.
     return {
         "type": "function_call",
-        "call_id": exchange.id,
-        "name": exchange.name,
-        "arguments": as_json(exchange.arguments).decode(),
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": as_json(call.arguments).decode(),
     }
 
 
@@ -151,7 +151,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.parameters,
-        # Said aloud, since it is strict here unless told otherwise, and defaults are not.
+        # Strict is the default here, and strict schemas have no optional parameters.
         "strict": False,
     }
 
@@ -169,16 +169,16 @@ class _Item(msgspec.Struct):
     content: list[_Content] | None = None
 
 
-class _Details(msgspec.Struct):
+class _TokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class _Used(msgspec.Struct):
+class _UsageFields(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
+    input_tokens_details: _TokenDetails | None = None
+    output_tokens_details: _TokenDetails | None = None
 
 
 class _Incomplete(msgspec.Struct):
@@ -188,12 +188,12 @@ class _Incomplete(msgspec.Struct):
 class _Response(msgspec.Struct):
     output: list[_Item]
     status: str = "completed"
-    usage: _Used | None = None
+    usage: _UsageFields | None = None
     error: Any = None
     incomplete_details: _Incomplete | None = None
 
 
-class _Kind(msgspec.Struct):
+class _EventType(msgspec.Struct):
     type: str
 
 
@@ -217,7 +217,7 @@ class _ResponseBuilder(AnswerBuilder):
     def feed_event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":
             return True
-        match msgspec.json.decode(data, type=_Kind).type:
+        match msgspec.json.decode(data, type=_EventType).type:
             case "response.output_text.delta":
                 self.add_text(msgspec.json.decode(data, type=_Delta).delta)
             case "response.refusal.delta":
@@ -240,7 +240,7 @@ class _ResponseBuilder(AnswerBuilder):
             case "error":
                 raise stream_error(msgspec.json.decode(data))
             case _:
-                # There are fifty kinds of events, and more to come.
+                # Most of the fifty types of events repeat what is read here.
                 pass
         return False
 
@@ -252,10 +252,10 @@ class _ResponseBuilder(AnswerBuilder):
             self.usage = _usage(response.usage)
         if response.error or response.status == "failed":
             raise stream_error(response.error or "it does not say why")
-        # What was streamed was heard already.
+        # A streamed answer was read already.
         if self.is_empty:
-            for place, item in enumerate(response.output):
-                self._add_item(place, item)
+            for index, item in enumerate(response.output):
+                self._add_item(index, item)
         if response.status == "incomplete":
             details = response.incomplete_details or _Incomplete()
             if details.reason == "content_filter":
@@ -263,10 +263,10 @@ class _ResponseBuilder(AnswerBuilder):
             self.fail_cut_off()
         self.is_complete = True
 
-    def _add_item(self, place: int, item: _Item) -> None:
+    def _add_item(self, index: int, item: _Item) -> None:
         match item.type:
             case "function_call":
-                self._add_item_call(place, item)
+                self._add_item_call(index, item)
             case "message":
                 for content in item.content or ():
                     self.add_text(content.text)
@@ -277,20 +277,20 @@ class _ResponseBuilder(AnswerBuilder):
             case _:
                 pass
 
-    def _add_item_call(self, place: int, item: _Item) -> None:
-        # It is told when it begins and once more, whole, when it ends.
-        arguments = "" if self.has_arguments(place) else item.arguments
-        self.add_call(place, call_id=item.call_id, name=item.name, arguments=arguments)
+    def _add_item_call(self, index: int, item: _Item) -> None:
+        # A call comes when it begins, and again, whole, when it ends.
+        arguments = "" if self.has_arguments(index) else item.arguments
+        self.add_call(index, call_id=item.call_id, name=item.name, arguments=arguments)
 
 
-def _usage(used: _Used) -> Usage:
-    read = used.input_tokens_details or _Details()
-    wrote = used.output_tokens_details or _Details()
+def _usage(used: _UsageFields) -> Usage:
+    read = used.input_tokens_details or _TokenDetails()
+    wrote = used.output_tokens_details or _TokenDetails()
     return Usage(
         calls=1,
         input_tokens=used.input_tokens or 0,
         output_tokens=used.output_tokens or 0,
-        # Prices are known elsewhere, and never guessed.
+        # A price comes from the price table, if at all.
         unpriced=1,
         cached_tokens=read.cached_tokens or 0,
         reasoning_tokens=wrote.reasoning_tokens or 0,
