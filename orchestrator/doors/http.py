@@ -13,14 +13,17 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from agents import Agent
+from agents import Agent, MessageId
 from delegation import (
     DeliveryCapability,
     Outcome,
+    Receipt,
     Reply,
     SessionId,
     SessionRecord,
+    TaskId,
 )
+from delegation.events import SteeringOrigin
 from orchestrator.doors.door import Door
 from orchestrator.doors.inbound import (
     InboundRequest,
@@ -43,6 +46,7 @@ Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 
 KIND: Final = "http"
 """The label of every session of this door: `run`, `response`, `chat` or `session`."""
+STEERED_BY: Final = "outside"
 CONVERSATION: Final = "session"
 """The kind that stays open until the client closes it; any other ends with its request."""
 
@@ -154,6 +158,37 @@ class HttpDoor:
                 raise ClosedError("the server has stopped")
             await book.wait_session_changed(session.id)
         await book.wait_durable()
+
+    def take_reply(self, reply: Reply) -> int:
+        """Post that the client has a reply, and return the sequence number of the fact."""
+        self._services.turns.mark_delivered(reply)
+        return self._services.book.ledger.last_seq
+
+    async def steer(
+        self, task: TaskId, text: str, *, id_: MessageId, seconds: float
+    ) -> Receipt:
+        """Send a message to a running task, and wait so long until it has seen it."""
+        receipts = await self._services.delegator.steer(
+            {task: id_},
+            text,
+            by=STEERED_BY,
+            origin=SteeringOrigin.OUTSIDE,
+            seconds=seconds,
+        )
+        return receipts[task]
+
+    async def cancel_waiting_runs(self) -> None:
+        """Cancel the runs whose clients wait for the answer, so that they get an outcome."""
+        await trio.lowlevel.checkpoint()
+        waiting = [
+            session.root.id
+            for session in self._services.book.ledger.sessions.values()
+            if session.labels.get(KIND)
+            and session.turn is not None
+            and session.turn.capability is DeliveryCapability.NONE
+        ]
+        if waiting:
+            await self._services.delegator.cancel(waiting)
 
     async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
         """End a session for good, and return when all its tasks are settled."""

@@ -1,4 +1,4 @@
-"""What a monitor is told: `GET /metrics`. Every count is kept as it happens, and costs the same."""
+"""The metrics of `GET /metrics`: each is counted as it happens, in constant time."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -26,25 +26,25 @@ from orchestrator.server.operation import Operation
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
 SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-"""An agent may take long."""
+"""The buckets of request times: an agent may take minutes."""
 
 
 class Metrics:
-    """The counts of one server."""
+    """The metrics of one server."""
 
     def __init__(self, orchestrator: Orchestrator) -> None:
-        self._ledger = orchestrator.services.book.ledger
+        self._ledger = orchestrator.read.ledger
         self._under_way: dict[SessionId, str] = {}
-        """The runs that have not ended, and their kinds."""
+        """The runs that are not over, and their kinds."""
         self._registry = registry = CollectorRegistry()
 
-        def counter(name: str, words: str, *labels: str) -> Counter:
-            return Counter(f"orchestrator_{name}", words, labels, registry=registry)
+        def counter(name: str, help_: str, *labels: str) -> Counter:
+            return Counter(f"orchestrator_{name}", help_, labels, registry=registry)
 
         def gauge(
-            name: str, words: str, current: Callable[[], float] | None = None
+            name: str, help_: str, current: Callable[[], float] | None = None
         ) -> Gauge:
-            made = Gauge(f"orchestrator_{name}", words, registry=registry)
+            made = Gauge(f"orchestrator_{name}", help_, registry=registry)
             if current is not None:
                 made.set_function(current)
             return made
@@ -111,17 +111,16 @@ class Metrics:
             yield
 
     def count_answer(self, operation: Operation, status: int, seconds: float) -> None:
-        """Count an answer that begins."""
+        """Count a response when it begins."""
         path = operation.path
         self._seconds.labels(operation.method, path).observe(seconds)
         self._requests.labels(operation.method, path, str(status)).inc()
 
     def count_refusal(self, status: int) -> None:
-        """Count a request that did not come in."""
+        """Count a request that was refused access."""
         self._refused.labels(str(status)).inc()
 
     def count_fact(self, entry: Entry, encoded: Encoded) -> None:
-        """Count a fact."""
         del encoded
         match entry.event:
             case SessionOpened(session=session, labels=labels) if KIND in labels:
@@ -131,7 +130,7 @@ class Metrics:
                 if self._under_way.get(session) != CONVERSATION:
                     self._end(session, outcome.ending)
             case SessionClosed(session=session):
-                # A turn that is under way ends soon, and says how.
+                # A turn that runs ends soon, with an outcome of its own.
                 if self._ledger.sessions[session].turn is None:
                     self._end(session, "closed")
             case TaskStarted():

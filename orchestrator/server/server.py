@@ -1,4 +1,4 @@
-"""Running the server: it listens, serves until it is told to stop, and then lets work finish."""
+"""Opening the server: it listens as long as a block lasts, and then shuts down in order."""
 
 import logging
 import socket
@@ -10,8 +10,7 @@ import trio
 from anycorn.config import Config
 
 from agents import Agent, raising_one_error
-from delegation import DeliveryCapability
-from orchestrator.doors.http import KIND, HttpDoor, Push
+from orchestrator.doors.http import HttpDoor, Push
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
 from orchestrator.server.live.live_text import LiveText
@@ -20,14 +19,13 @@ from orchestrator.server.state import ServerState, Settings
 from orchestrator.server.transport.connections import Connections
 from orchestrator.server.transport.listener import Listening, bind, require_certificate
 from orchestrator.server.transport.log import redacted_logger
-from orchestrator.services import Services
 
 CANCEL_SECONDS: Final = 1
-"""How long what clients wait for may take to end when it is cancelled."""
+"""How long the runs that clients wait for may take to settle when they are cancelled."""
 
 
 class Server:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(
         self, state: ServerState, connections: Connections, addresses: Sequence[str]
@@ -35,7 +33,7 @@ class Server:
         self.state = state
         self.connections = connections
         self.addresses = addresses
-        """Where it can be reached: URLs."""
+        """The URLs at which it can be reached."""
 
 
 @asynccontextmanager
@@ -49,28 +47,28 @@ async def open_server(
     """Serve agents as long as the block lasts.
 
     Args:
-        orchestrator: who runs them.
-        agents: who can be talked to, by the name that clients say.
-        settings: who may come in, and with what.
-        listening: where.
-        push: tells whoever registered a webhook.
+        orchestrator: runs the agents.
+        agents: the agents, by the model name that clients use.
+        settings: the configuration.
+        listening: the address and the certificate.
+        push: sends replies to a webhook.
     """
     require_certificate(listening)
-    house = orchestrator.services
-    config = _configured(listening, redacted_logger(house.book.redactor))
+    log = redacted_logger(orchestrator.services.book.redactor)
+    config = _configured(listening, log)
     with bind(listening) as listener:
         address = _address_of(listener, listening)
-        async with open_server_state(orchestrator, agents, settings, push) as office:
-            connections = Connections(application(office), config)
+        async with open_server_state(orchestrator, agents, settings, push) as state:
+            connections = Connections(application(state), config)
             with raising_one_error():
                 async with trio.open_nursery() as serving:
-                    await serving.start(connections.serve, listener, office.shutdown)
+                    await serving.start(connections.serve, listener, state.shutdown)
                     try:
-                        yield Server(office, connections, [address])
+                        yield Server(state, connections, [address])
                     finally:
                         with trio.move_on_after(CANCEL_SECONDS, shield=True):
-                            await _cancel_waiting_runs(house)
-                        office.shutdown.set()
+                            await state.door.cancel_waiting_runs()
+                        state.shutdown.set()
 
 
 @asynccontextmanager
@@ -80,41 +78,27 @@ async def open_server_state(
     settings: Settings,
     push: Push | None = None,
 ) -> AsyncGenerator[ServerState]:
-    """Give what routes need, and go on with what an earlier server has left unfinished.
+    """Open the state of a server, and go on with the sessions that an earlier one left unfinished.
 
-    What was begun for connections lives as long as this block, and not as they do.
+    Work that outlives its connection lives as long as this block.
     """
     metrics = Metrics(orchestrator)
     with orchestrator.read.subscribe(metrics.count_fact), raising_one_error():
-        async with trio.open_nursery() as kept:
-            office = ServerState(
+        async with trio.open_nursery() as nursery:
+            state = ServerState(
                 orchestrator=orchestrator,
                 agents=agents,
-                door=HttpDoor(orchestrator.services, agents, kept, push),
+                door=HttpDoor(orchestrator.services, agents, nursery, push),
                 live_text=LiveText(
                     orchestrator.read, orchestrator.services.book.redactor
                 ),
                 metrics=metrics,
                 settings=settings,
             )
-            with office.live_text.collect():
-                office.unserved_sessions = office.door.resume_sessions()
-                yield office
-            kept.cancel_scope.cancel(reason="the server is closed")
-
-
-async def _cancel_waiting_runs(services: Services) -> None:
-    """Cancel the runs whose clients wait for the answer, so that they are told how it ended."""
-    await trio.lowlevel.checkpoint()
-    waiting = [
-        session.root.id
-        for session in services.book.ledger.sessions.values()
-        if session.labels.get(KIND)
-        and session.turn is not None
-        and session.turn.capability is DeliveryCapability.NONE
-    ]
-    if waiting:
-        await services.delegator.cancel(waiting)
+            with state.live_text.collect():
+                state.unserved_sessions = state.door.resume_sessions()
+                yield state
+            nursery.cancel_scope.cancel(reason="the server is closed")
 
 
 def _address_of(listener: socket.socket, listening: Listening) -> str:

@@ -1,4 +1,4 @@
-"""What all routes share: whom they talk to, and how this server was set up."""
+"""The state that all routes of one server share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,7 +9,6 @@ import trio
 from agents import Agent
 from delegation import SessionRecord
 from orchestrator.doors.http import HttpDoor
-from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.read_api import ReadApi
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.live.live_text import LiveText
@@ -21,43 +20,39 @@ BODY_LIMIT: Final = 10_000_000
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """How a server was set up."""
+    """The configuration of a server."""
 
     token: str
     hosts: frozenset[str] | None = None
-    """The names that it answers to; None is any."""
+    """The host names that it answers to; None is any."""
     body_limit: int = BODY_LIMIT
     """How many bytes a request may have."""
 
 
 @attrs.define(kw_only=True)
 class ServerState:
-    """One server, as its routes see it."""
+    """One running server."""
 
     orchestrator: Orchestrator
     agents: Mapping[str, Agent[Any]]
-    """Who can be talked to, by the name of the model that clients say."""
+    """The agents, by the model name that clients use."""
     door: HttpDoor
     live_text: LiveText
     metrics: Metrics
     settings: Settings
     unserved_sessions: Sequence[SessionRecord] = ()
-    """What waits for agents that are not served here."""
+    """The unfinished sessions whose agents are not served here."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
-    """The server ends: whoever only waits for news is let go."""
+    """Set when the server shuts down: streams end, and waits return."""
 
     @property
     def read(self) -> ReadApi:
         return self.orchestrator.read
 
     @property
-    def book(self) -> Bookkeeper:
-        return self.orchestrator.services.book
-
-    @property
     def is_stopping(self) -> bool:
-        """Nothing new is begun."""
-        return self.book.stopping
+        """Whether the orchestrator begins nothing new."""
+        return self.read.is_stopping
 
     def agent(self, model: str) -> Agent[Any]:
         """Return the agent that a client means by the name of a model."""

@@ -1,8 +1,8 @@
 """Finds routes that open sessions without the HTTP door, in the source of their modules.
 
 One place decides what can be delivered after a request: `orchestrator/doors/http.py`. A route calls
-that door, and does nothing that the door does. This looks for such calls in the module of each
-handler, and in every module of the server that it imports.
+that door, and does nothing that the door does; it reads with `Orchestrator.read`. This looks for
+other calls in the module of each handler, and in every module of the server that it imports.
 """
 
 import ast
@@ -25,9 +25,11 @@ FORBIDDEN_MODULES: Final = frozenset(
         "orchestrator.engine.delegator",
         "orchestrator.engine.turns",
         "orchestrator.execution.local",
+        "orchestrator.journal.bookkeeper",
+        "orchestrator.services",
     }
 )
-"""The modules that open sessions, connect doors and begin turns."""
+"""The modules that open sessions, connect doors, begin turns and post facts."""
 NAMES: Final = frozenset(
     {
         "HttpDoor",
@@ -114,6 +116,8 @@ def _breaches(node: ast.AST, facts: set[str], *, is_compared: bool) -> Iterator[
             verb in VERBS.get(_last_name(receiver), ())
         ):
             yield f"calls {_last_name(receiver)}.{verb}"
+        case ast.Attribute(attr="services" | "_services" as name):
+            yield f"uses {name}"
         case ast.Name(id=name) | ast.Attribute(attr=name) if (
             # A comparison grants nothing.
             name == CAPABILITY and not is_compared

@@ -124,6 +124,16 @@ async def handle(call):
             "calls turns.begin",
         ),
         (
+            "",
+            "seq = call.server.orchestrator.services.book.ledger.last_seq",
+            "uses services",
+        ),
+        (
+            "from orchestrator.journal.bookkeeper import Bookkeeper",
+            "del call",
+            "imports orchestrator.journal.bookkeeper",
+        ),
+        (
             "from orchestrator.doors.http import HttpDoor",
             "HttpDoor(None, {}, None)",
             "calls HttpDoor",

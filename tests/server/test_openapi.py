@@ -158,3 +158,10 @@ async def opened(served: Served) -> str:
         await served.http.post("/v1/sessions", json={"model": "worker"})
     ).json()["id"]
     return id_
+
+
+async def test_the_names_of_components_say_nothing_of_our_modules() -> None:
+    """A file that moves must not change the document: class names are unique."""
+    names = (await document())["components"]["schemas"]
+
+    assert [name for name in names if not name.isidentifier()] == []

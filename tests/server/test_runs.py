@@ -267,7 +267,7 @@ async def test_a_large_tree_is_drawn_in_a_thread_and_looks_the_same(
         run = await ended(served, (await started(served, "boss"))["id"])
         path = f"/v1/runs/{run['id']}/tree?format={wanted}"
         small = await served.http.get(path)
-        monkeypatch.setattr(runs, "AT_ONCE", 0)
+        monkeypatch.setattr(runs, "DRAWN_IN_LOOP", 0)
         large = await served.http.get(path)
 
     assert large.status_code == 200

@@ -1,4 +1,4 @@
-"""`/v1/approvals`: the calls that wait until somebody has said whether they may be run."""
+"""`/v1/approvals`: the tool calls that wait for a verdict."""
 
 from typing import Annotated, Final, Literal
 
@@ -9,7 +9,6 @@ from delegation import Ledger, TaskId
 from delegation.events import ApprovalAnswered, ApprovalAsked
 from delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from delegation.events.approvals import ApprovalVerdict as Verdict
-from orchestrator.server.api.lookup import ID
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -23,7 +22,7 @@ ANONYMOUS: Final = "somebody over HTTP"
 
 
 class Approval(msgspec.Struct, kw_only=True):
-    """A call that waits, or has waited, for an answer."""
+    """A tool call that waits for a verdict."""
 
     id: str
     object: Literal["approval"] = "approval"
@@ -37,19 +36,19 @@ class Approval(msgspec.Struct, kw_only=True):
     details: str
     asked: float
     deadline: Annotated[
-        float, msgspec.Meta(description="When it is denied if nobody has answered.")
+        float, msgspec.Meta(description="When it is denied without a verdict.")
     ]
 
 
 class Approvals(msgspec.Struct, kw_only=True):
-    """All calls that wait now, the oldest first."""
+    """All calls that wait now, oldest first."""
 
     object: Literal["list"] = "list"
     data: list[Approval]
 
 
 class NewVerdict(msgspec.Struct, kw_only=True):
-    """What somebody says to a call that waits."""
+    """The verdict about a call."""
 
     answer: Annotated[
         Verdict,
@@ -62,7 +61,7 @@ class NewVerdict(msgspec.Struct, kw_only=True):
 
 
 class AcceptedVerdict(msgspec.Struct, kw_only=True):
-    """The answer that holds."""
+    """The verdict that holds."""
 
     id: str
     object: Literal["approval.answered"] = "approval.answered"
@@ -74,45 +73,43 @@ class AcceptedVerdict(msgspec.Struct, kw_only=True):
 
 
 async def list_approvals(call: ApiCall) -> Response:
-    orchestrator = call.server.orchestrator
-    book = orchestrator.services.book
-    asks = [_shown(ask, book.ledger) for ask in orchestrator.approvals]
-    await book.wait_durable()
-    return json_response(Approvals(data=asks))
+    read = call.server.read
+    bodies = [_body_of(it, read.ledger) for it in read.open_questions()]
+    await read.wait_durable()
+    return json_response(Approvals(data=bodies))
 
 
-def _shown(ask: ApprovalQuestion, ledger: Ledger) -> Approval:
+def _body_of(question: ApprovalQuestion, ledger: Ledger) -> Approval:
     return Approval(
-        id=ask.id,
-        task=ask.task,
-        run=ledger.tasks[TaskId(ask.task)].session,
-        path=ask.path,
-        tool=ask.tool,
-        subject=ask.subject,
-        details=ask.details,
-        asked=ask.asked_at,
-        deadline=ask.deadline,
+        id=question.id,
+        task=question.task,
+        run=ledger.tasks[TaskId(question.task)].session,
+        path=question.path,
+        tool=question.tool,
+        subject=question.subject,
+        details=question.details,
+        asked=question.asked_at,
+        deadline=question.deadline,
     )
 
 
 async def answer_approval(call: ApiCall) -> Response:
-    wanted = call.body(NewVerdict)
+    body = call.body(NewVerdict)
     by = _by(call)
     id_ = call.path("approval")
-    orchestrator = call.server.orchestrator
-    asks = {str(ask.id): ask for ask in orchestrator.approvals}
-    if id_ not in asks:
-        return await _repeated_answer(call, id_, wanted)
-    # Nothing waits until it is posted: it is still open.
-    await orchestrator.answer(id_, wanted.answer, reason=wanted.reason, by=by)
+    questions = {str(it.id): it for it in call.server.read.open_questions()}
+    if id_ not in questions:
+        return await _repeated_answer(call, id_, body)
+    # No checkpoint until it is posted: the question is still open.
+    await call.server.orchestrator.answer(id_, body.answer, reason=body.reason, by=by)
     return json_response(
         AcceptedVerdict(
             id=id_,
-            task=asks[id_].task,
-            answer=wanted.answer,
-            reason=wanted.reason,
+            task=questions[id_].task,
+            answer=body.answer,
+            reason=body.reason,
             by=by,
-            seq=orchestrator.services.book.ledger.last_seq,
+            seq=call.server.read.last_seq,
         )
     )
 
@@ -122,16 +119,13 @@ def _by(call: ApiCall) -> str:
     return f"{name}, over HTTP" if name else ANONYMOUS
 
 
-async def _repeated_answer(call: ApiCall, id_: str, wanted: NewVerdict) -> Response:
-    """Answer as the first time, if the same was said before."""
-    book = call.server.book
-    await book.wait_durable()
-    if not ID.fullmatch(id_):
-        raise _unknown(id_)
-    for entry in await book.read_naming(ApprovalAnswered, id_):
+async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Response:
+    """Respond as the first time, if the same verdict was given before."""
+    read = call.server.read
+    for entry in await read.entries_naming(ApprovalAnswered, id_):
         fact = entry.event
         if isinstance(fact, ApprovalAnswered) and fact.id == id_:
-            if fact.answer is not wanted.answer or fact.by == BY_DEADLINE:
+            if fact.answer is not body.answer or fact.by == BY_DEADLINE:
                 raise HttpError(
                     409,
                     f"approval {id_!r} was answered already, by {fact.by}: {fact.answer}",
@@ -147,19 +141,15 @@ async def _repeated_answer(call: ApiCall, id_: str, wanted: NewVerdict) -> Respo
                     seq=entry.seq,
                 )
             )
-    for entry in await book.read_naming(ApprovalAsked, id_):
+    for entry in await read.entries_naming(ApprovalAsked, id_):
         if isinstance(entry.event, ApprovalAsked) and entry.event.id == id_:
             raise HttpError(
                 409,
-                f"nobody waits for approval {id_!r} any more: its time is over, or its task"
-                " has ended",
+                f"approval {id_!r} is not open any more: its time is over, or its task has"
+                " ended",
                 code="over",
             )
-    raise _unknown(id_)
-
-
-def _unknown(id_: str) -> HttpError:
-    return not_found(f"there is no approval {id_!r}")
+    raise not_found(f"there is no approval {id_!r}")
 
 
 OPERATIONS = (
@@ -167,16 +157,20 @@ OPERATIONS = (
         method="GET",
         path="/v1/approvals",
         handle=list_approvals,
-        summary="The calls that wait for an approval now",
+        summary="The tool calls that wait for a verdict",
         responses={200: ResponseSpec(description="All of them", body=Approvals)},
     ),
     Operation(
         method="POST",
         path="/v1/approvals/{approval}",
         handle=answer_approval,
-        summary="Say whether a call may be run; the first answer holds",
+        summary="Approve or deny a tool call; the first verdict holds",
         body=NewVerdict,
-        responses={200: ResponseSpec(description="That holds", body=AcceptedVerdict)},
+        responses={
+            200: ResponseSpec(
+                description="The verdict that holds", body=AcceptedVerdict
+            )
+        },
         error_statuses=(400, 404, 409),
         takes_idempotency_key=True,
     ),

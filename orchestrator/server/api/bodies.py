@@ -1,4 +1,4 @@
-"""Runs and tasks as clients are shown them. Times are seconds since the epoch."""
+"""The bodies of runs and tasks. Times are seconds since the epoch."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
@@ -6,12 +6,13 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from agents import Usage
-from delegation import Ledger, Mode, SessionRecord, TaskId, one_line
+from delegation import Ledger, Mode, Outcome, SessionRecord, one_line
 from orchestrator.doors.http import KIND, is_over
+from orchestrator.read_api import FoundTask
 from orchestrator.server.session_status import failure_reason, state_of
 
 METADATA: Final = "metadata"
-"""The label of what a client wrote on a session, as JSON."""
+"""The label of a client's metadata, as JSON."""
 RunStatus: TypeAlias = Literal[
     "queued", "in_progress", "waiting", "completed", "failed", "cancelled"
 ]
@@ -20,7 +21,7 @@ Metadata: TypeAlias = Annotated[
         Annotated[str, msgspec.Meta(max_length=64)],
         Annotated[str, msgspec.Meta(max_length=512)],
     ],
-    msgspec.Meta(max_length=16, description="What you write on it for yourself."),
+    msgspec.Meta(max_length=16, description="Your own notes, as strings."),
 ]
 
 
@@ -42,15 +43,14 @@ class Failure(msgspec.Struct, kw_only=True):
 
 
 class RunSummary(msgspec.Struct, kw_only=True):
-    """A run in short."""
+    """A run without its input and output."""
 
     id: str
     object: Literal["run"] = "run"
     kind: Annotated[
         str,
         msgspec.Meta(
-            description="How it came in: `run`, `response`, `chat`, `session`; empty: not"
-            " over HTTP."
+            description="What opened it: `run`, `response`, `chat`, `session`; empty: not HTTP."
         ),
     ]
     agent: str
@@ -58,7 +58,7 @@ class RunSummary(msgspec.Struct, kw_only=True):
         RunStatus,
         msgspec.Meta(
             description="`waiting` is for an approval. A conversation is `completed`"
-            " whenever it has nothing to do."
+            " whenever it is idle."
         ),
     ]
     about: Annotated[str, msgspec.Meta(description="The input in one line.")]
@@ -85,14 +85,14 @@ class Run(RunSummary, kw_only=True):
     input: str
     output: Annotated[
         str | None,
-        msgspec.Meta(description="What it has answered, or had when it ended."),
+        msgspec.Meta(description="Its answer, complete or not."),
     ]
     error: Failure | None
     seq: Annotated[
         int,
         msgspec.Meta(
             description="The number of the journal's last fact: all of this was true then,"
-            " and events after it are news."
+            " and later events are new."
         ),
     ]
 
@@ -119,7 +119,7 @@ class Task(msgspec.Struct, kw_only=True):
     mode: Annotated[
         Mode,
         msgspec.Meta(
-            description="`joined`: whoever asked waits for it; `detached`: is told later."
+            description="`joined`: its parent waits for it; `detached`: its parent gets a notice."
         ),
     ]
     reason: Annotated[str, msgspec.Meta(description="Why it is joined or detached.")]
@@ -140,20 +140,20 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 def encode_metadata(metadata: Mapping[str, str]) -> str:
-    """Return what a client writes on a session as a label."""
+    """Return the metadata of a client as a label."""
     return msgspec.json.encode(metadata).decode()
 
 
 def metadata_of(session: SessionRecord) -> dict[str, str]:
-    written = session.labels.get(METADATA)
-    return msgspec.json.decode(written, type=dict[str, str]) if written else {}
+    label = session.labels.get(METADATA)
+    return msgspec.json.decode(label, type=dict[str, str]) if label else {}
 
 
 def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
-    """Return how far a run is, and whether it waits for an approval."""
+    """Return the status of a run: how far it is, or that it waits for an approval."""
     state = state_of(session)
-    asks = ledger.open_questions.values()
-    if any(ledger.tasks[ask.task].session == session.id for ask in asks):
+    questions = ledger.open_questions.values()
+    if any(ledger.tasks[it.task].session == session.id for it in questions):
         return "waiting" if state == "in_progress" else state
     return state
 
@@ -161,10 +161,17 @@ def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
 def failure_of(session: SessionRecord) -> Failure | None:
     """Return why a session that is over did not succeed."""
     outcome = session.last_outcome
-    why = failure_reason(outcome) if outcome is not None and is_over(session) else None
-    if why is None:
+    return failure_body(outcome) if outcome is not None and is_over(session) else None
+
+
+def failure_body(outcome: Outcome) -> Failure | None:
+    """Return why something did not succeed; None if it did."""
+    reason = failure_reason(outcome)
+    if reason is None:
         return None
-    return Failure(code=why.code, message=why.message, retry_after=why.retry_after)
+    return Failure(
+        code=reason.code, message=reason.message, retry_after=reason.retry_after
+    )
 
 
 def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
@@ -185,17 +192,17 @@ def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
 
 
 def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
-    """Return a run as it is shown.
+    """Return the body of a run.
 
     Args:
-        session: which.
-        ledger: whose it is: that of the orchestrator, or the fold of this session alone.
-        seq: the number of the last fact of the journal.
+        session: the session.
+        ledger: the ledger that the session is in.
+        seq: the number of the journal's last fact.
     """
-    short = summary_of(session, ledger)
+    summary = summary_of(session, ledger)
     outcome = session.last_outcome if is_over(session) else None
     return Run(
-        **{name: getattr(short, name) for name in RunSummary.__struct_fields__},
+        **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
         input=session.tree[session.root.id]["goal"],
         output=None if outcome is None else outcome.output,
         error=failure_of(session),
@@ -203,13 +210,13 @@ def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
     )
 
 
-def task_of(task: TaskId, session: SessionRecord, ledger: Ledger, *, seq: int) -> Task:
-    """Return a task as it is shown."""
-    node, record = session.tree[task], ledger.tasks[task]
-    is_root = record is session.root
-    outcome = session.last_outcome if is_root else record.outcome
+def task_of(found: FoundTask, *, seq: int) -> Task:
+    """Return the body of a task."""
+    session, record = found.session, found.task
+    node = session.tree[record.id]
+    outcome = session.last_outcome if record is session.root else record.outcome
     return Task(
-        id=task,
+        id=record.id,
         run=session.id,
         path=node["path"],
         agent=node["agent"],
@@ -219,7 +226,7 @@ def task_of(task: TaskId, session: SessionRecord, ledger: Ledger, *, seq: int) -
         mode=record.mode,
         reason=node["reason"],
         parent=node["parent"],
-        children=list(session.tree.children(task)),
+        children=list(session.tree.children(record.id)),
         usage=node["usage"],
         total=node["total"],
         output=None if outcome is None else outcome.output,

@@ -1,6 +1,6 @@
-"""`.../events`: the facts of a run as they become safe, each once, and one end.
+"""`.../events`: the facts of a run as they become durable, each once, and one end.
 
-The id of an event is the number of its fact, so whoever comes back says with it where to go on.
+The id of an event is the number of its fact: a client that comes back says with it where to go on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,6 @@ from orchestrator.doors.http import CONVERSATION, KIND, is_over
 from orchestrator.journal.fact_feed import FactFeed, FactLine
 from orchestrator.read_api import FoundSession
 from orchestrator.server.api.bodies import Failure, failure_of, status_of
-from orchestrator.server.api.lookup import read_run
 from orchestrator.server.api.sessions import read_session
 from orchestrator.server.live.live_text import TextUpdate
 from orchestrator.server.operation import ApiCall, Operation, ResponseSpec
@@ -27,14 +26,14 @@ from orchestrator.server.transport.errors import HttpError
 from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
 
 LARGEST: Final = 2**53
-"""The largest number that every reader of JSON can tell from the next one."""
+"""The largest number that every reader of JSON can represent exactly."""
 CHUNK: Final = 64_000
 """How many bytes are sent at once."""
 
 
 @attrs.frozen(kw_only=True)
 class EventsQuery:
-    """Where to begin, and what to tell besides."""
+    """Where to begin, and whether to include model text."""
 
     after: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] | None,
@@ -46,14 +45,14 @@ class EventsQuery:
     deltas: Annotated[
         bool,
         msgspec.Meta(
-            description="Tell what models say while they say it, too: events `delta`, which"
-            " have no id and are told once."
+            description="Include the text of models as they write it: events `delta`, which"
+            " have no id and are sent once."
         ),
     ] = False
 
 
 class Delta(msgspec.Struct, kw_only=True):
-    """Some more of what the model of a task says."""
+    """A piece of the text that the model of a task writes."""
 
     task: str
     text: str
@@ -67,7 +66,7 @@ class End(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class _RunEvents:
-    """One reader of a run, or of a conversation."""
+    """One client's stream of a run, or of a conversation."""
 
     def __init__(self, server: ServerState, found: FoundSession) -> None:
         self._server = server
@@ -75,8 +74,8 @@ class _RunEvents:
 
     @property
     def session(self) -> SessionRecord:
-        # At rest it may be forgotten, and be another record when it is remembered again.
-        ledger = self._server.book.ledger
+        # An idle session may be evicted, and is another record when it is loaded again.
+        ledger = self._server.read.ledger
         session = ledger.sessions.get(self._found.session.id)
         if session is not None:
             self._found = FoundSession(session, ledger)
@@ -85,13 +84,13 @@ class _RunEvents:
     def is_over(self) -> bool:
         """Tell whether no more facts will come."""
         session = self.session
-        is_talk = session.labels.get(KIND) == CONVERSATION
-        is_done = session.closed if is_talk else is_over(session)
+        is_conversation = session.labels.get(KIND) == CONVERSATION
+        is_done = session.closed if is_conversation else is_over(session)
         if not is_done or session.turn is not None or session.unsettled_detached:
             return False
-        # A door is closed behind what has ended. Only a webhook may keep it open for long.
-        is_calling = session.door is DeliveryCapability.PUSH and session.undelivered
-        return session.door is None or bool(is_calling)
+        # The door is closed after the last turn. Only a webhook that fails keeps it open for long.
+        is_retrying = session.door is DeliveryCapability.PUSH and session.undelivered
+        return session.door is None or bool(is_retrying)
 
     def end(self) -> bytes:
         session = self.session
@@ -125,7 +124,7 @@ def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
 
 
 async def get_run_events(call: ApiCall) -> Response:
-    return _event_stream(call, await read_run(call.server, call.path("run")))
+    return _event_stream(call, await call.server.read.session(call.path("run")))
 
 
 async def get_session_events(call: ApiCall) -> Response:
@@ -136,44 +135,44 @@ def _event_stream(call: ApiCall, found: FoundSession) -> Response:
     query = call.query(EventsQuery)
     last_event = _last_event(call)
     after = last_event if query.after is None else query.after
-    last = call.server.book.ledger.last_seq
+    last = call.server.read.last_seq
     if after > last:
         raise HttpError(
             409,
             f"the last fact of this journal is number {last}, and you want those after"
-            f" {after}: that is a number of another journal; begin from 0",
+            f" {after}: that number is of another journal; begin from 0",
             code="ahead_of_the_journal",
         )
-    office, id_ = call.server, found.session.id
-    reading = _RunEvents(office, found)
+    server, id_ = call.server, found.session.id
+    events = _RunEvents(server, found)
 
-    async def produce(outlet: EventWriter) -> None:
-        with ExitStack() as opened, raising_one_error():
-            feed = opened.enter_context(office.read.feed(id_, after=after))
+    async def produce(writer: EventWriter) -> None:
+        with ExitStack() as stack, raising_one_error():
+            feed = stack.enter_context(server.read.feed(id_, after=after))
             async with trio.open_nursery() as nursery:
                 if query.deltas:
-                    heard = opened.enter_context(office.live_text.open_channel(id_))
-                    nursery.start_soon(reading.send_deltas, outlet, heard)
-                await reading.send_facts(outlet, feed)
-                nursery.cancel_scope.cancel(reason="all is told")
-        await outlet.send_event(reading.end(), name="end")
+                    updates = stack.enter_context(server.live_text.open_channel(id_))
+                    nursery.start_soon(events.send_deltas, writer, updates)
+                await events.send_facts(writer, feed)
+                nursery.cancel_scope.cancel(reason="every fact is sent")
+        await writer.send_event(events.end(), name="end")
 
     return EventStream(produce, headers={"x-run-id": id_})
 
 
 def _last_event(call: ApiCall) -> int:
-    given = call.request.headers.get("last-event-id", "").strip()
-    if not given:
+    id_ = call.request.headers.get("last-event-id", "").strip()
+    if not id_:
         return 0
-    # As long as every number is that somebody may have counted to.
-    if not (given.isascii() and given.isdecimal() and len(given) <= 15):
+    # No journal has more digits.
+    if not (id_.isascii() and id_.isdecimal() and len(id_) <= 15):
         raise HttpError(
             400,
-            f"the Last-Event-ID {given[:40]!r} is none of ours: they are numbers",
+            f"the Last-Event-ID {id_[:40]!r} is no number of a fact",
             code="invalid_last_event_id",
             param="last-event-id",
         )
-    return int(given)
+    return int(id_)
 
 
 OPERATIONS = (

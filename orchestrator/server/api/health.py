@@ -1,4 +1,4 @@
-"""Whether the server is there, whether it takes work, and what it counts."""
+"""`/health`, `/ready` and `/metrics`."""
 
 import msgspec
 import trio
@@ -14,7 +14,7 @@ from orchestrator.server.operation import (
 
 
 class Health(msgspec.Struct):
-    """How the server is."""
+    """The state of the server."""
 
     status: str
 
@@ -42,15 +42,15 @@ OPERATIONS = (
         method="GET",
         path="/health",
         handle=health,
-        summary="Whether the server is there",
-        responses={200: ResponseSpec(description="It is", body=Health)},
+        summary="Whether the server is up",
+        responses={200: ResponseSpec(description="It is up", body=Health)},
         is_public=True,
     ),
     Operation(
         method="GET",
         path="/ready",
         handle=ready,
-        summary="Whether the server begins something new",
+        summary="Whether the server accepts work",
         responses={
             200: ResponseSpec(description="It does", body=Health),
             503: ResponseSpec(description="It is stopping", body=Health),
@@ -61,7 +61,7 @@ OPERATIONS = (
         method="GET",
         path="/metrics",
         handle=metrics,
-        summary="Counts for Prometheus",
+        summary="Metrics for Prometheus",
         responses={
             200: ResponseSpec(
                 description="In its text format", media_types=("text/plain",)

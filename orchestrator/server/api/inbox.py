@@ -1,6 +1,6 @@
-"""`/v1/sessions/{session}/inbox`: what a session says waits there until somebody has taken it.
+"""`/v1/sessions/{session}/inbox`: replies wait there until the client has taken them.
 
-Reading does not take, so nothing is lost with a connection.
+Reading does not take a reply, so none is lost with a connection.
 """
 
 from typing import Annotated, Final, Literal
@@ -11,7 +11,7 @@ import trio
 from starlette.responses import Response
 
 from delegation import Ending, Reply, SessionId
-from orchestrator.server.api.bodies import Failure
+from orchestrator.server.api.bodies import Failure, failure_body
 from orchestrator.server.api.sessions import find_session, read_session
 from orchestrator.server.operation import (
     ApiCall,
@@ -19,7 +19,6 @@ from orchestrator.server.operation import (
     ResponseSpec,
     json_response,
 )
-from orchestrator.server.session_status import failure_reason
 from orchestrator.server.transport.errors import not_found
 from orchestrator.server.transport.sse import wait_unless_disconnected
 
@@ -27,19 +26,20 @@ LONGEST_WAIT: Final = 60
 
 
 class InboxReply(msgspec.Struct, kw_only=True):
-    """What a session has said at the end of a turn."""
+    """The reply of one turn."""
 
     turn: int
     status: Ending
     text: str
     error: Failure | None
     read: Annotated[
-        list[int], msgspec.Meta(description="The `seq` of all that it answers.")
+        list[int],
+        msgspec.Meta(description="The `seq` of the messages that it answers."),
     ]
 
 
 class Inbox(msgspec.Struct, kw_only=True):
-    """What nobody has taken yet, the oldest first."""
+    """The replies that were not taken yet, oldest first."""
 
     object: Literal["list"] = "list"
     data: list[InboxReply]
@@ -47,7 +47,7 @@ class Inbox(msgspec.Struct, kw_only=True):
 
 
 class TakenReply(msgspec.Struct, kw_only=True):
-    """A reply that is in nobody's inbox any more."""
+    """A reply that was taken out of the inbox."""
 
     session: str
     turn: int
@@ -56,74 +56,71 @@ class TakenReply(msgspec.Struct, kw_only=True):
 
 @attrs.frozen(kw_only=True)
 class InboxQuery:
-    """How long to wait for something."""
+    """How long to wait for a reply."""
 
     wait: Annotated[
         float,
         msgspec.Meta(
-            ge=0, le=LONGEST_WAIT, description="How many seconds, if it is empty."
+            ge=0,
+            le=LONGEST_WAIT,
+            description="How many seconds, while the inbox is empty.",
         ),
     ] = 0
 
 
 async def read_inbox(call: ApiCall) -> Response:
     wait = call.query(InboxQuery).wait
-    seen = await read_session(call)
-    await _wait_for_replies(call, seen.session.id, wait)
-    seen = await read_session(call)
-    book = call.server.book
+    found = await read_session(call)
+    await _wait_for_replies(call, found.session.id, wait)
+    session = (await read_session(call)).session
+    read = call.server.read
     inbox = Inbox(
-        data=[_reply_shown(it) for it in seen.session.undelivered.values()],
-        seq=book.ledger.last_seq,
+        data=[_body_of(reply) for reply in session.undelivered.values()],
+        seq=read.last_seq,
     )
-    await book.wait_durable()
-    return json_response(inbox, x_run_id=seen.session.id)
+    await read.wait_durable()
+    return json_response(inbox, x_run_id=session.id)
 
 
 async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -> None:
-    """Wait until a session has said something that nobody has taken, or will say no more."""
-    book = call.server.book
+    """Wait until a session has a reply in its inbox, or will have no more."""
+    read = call.server.read
 
     def is_enough() -> bool:
-        # At rest it may be forgotten, and be another record when it is remembered again.
-        record = book.ledger.sessions.get(session)
+        # An idle session may be evicted, and is another record when it is loaded again.
+        record = read.ledger.sessions.get(session)
         return record is not None and (bool(record.undelivered) or record.closed)
 
     async def wait() -> None:
         with trio.move_on_after(seconds):
             await trio.lowlevel.checkpoint()
-            while not (is_enough() or book.stopping or book.closed):
-                await book.wait_session_changed(session)
+            while not (is_enough() or read.is_stopping or read.is_closed):
+                await read.wait_session_changed(session)
 
     await wait_unless_disconnected(call.request.receive, wait)
 
 
-def _reply_shown(turn_reply: Reply) -> InboxReply:
-    why = failure_reason(turn_reply.outcome)
+def _body_of(reply: Reply) -> InboxReply:
     return InboxReply(
-        turn=turn_reply.turn,
-        status=turn_reply.outcome.ending,
-        text=turn_reply.outcome.output,
-        error=None
-        if why is None
-        else Failure(code=why.code, message=why.message, retry_after=why.retry_after),
-        read=list(turn_reply.read),
+        turn=reply.turn,
+        status=reply.outcome.ending,
+        text=reply.outcome.output,
+        error=failure_body(reply.outcome),
+        read=list(reply.read),
     )
 
 
 async def take_reply(call: ApiCall) -> Response:
     session = await find_session(call)
     turn = call.path("turn")
-    # Not as a number: what is written with thousands of digits is none of ours.
+    # Compared as text: to parse a number of thousands of digits takes long.
     replies = {str(number): it for number, it in session.undelivered.items()}
-    said = replies.get(turn)
-    if said is None:
+    reply = replies.get(turn)
+    if reply is None:
         raise not_found(f"there is no reply of turn {turn!r} to take in {session.id!r}")
-    house = call.server.orchestrator.services
-    house.turns.mark_delivered(said)
-    seq = house.book.ledger.last_seq
-    await house.book.wait_durable()
-    return json_response(TakenReply(session=session.id, turn=said.turn, seq=seq))
+    seq = call.server.door.take_reply(reply)
+    await call.server.read.wait_durable()
+    return json_response(TakenReply(session=session.id, turn=reply.turn, seq=seq))
 
 
 OPERATIONS = (
@@ -131,9 +128,11 @@ OPERATIONS = (
         method="GET",
         path="/v1/sessions/{session}/inbox",
         handle=read_inbox,
-        summary="What nobody has taken yet; it may be waited for",
+        summary="The replies that were not taken yet; it can wait for one",
         query=InboxQuery,
-        responses={200: ResponseSpec(description="It stays there", body=Inbox)},
+        responses={
+            200: ResponseSpec(description="The replies stay in the inbox", body=Inbox)
+        },
         error_statuses=(400, 404),
     ),
     Operation(
@@ -142,9 +141,7 @@ OPERATIONS = (
         handle=take_reply,
         summary="Take a reply out of the inbox",
         responses={
-            200: ResponseSpec(
-                description="You have it, and nobody else", body=TakenReply
-            )
+            200: ResponseSpec(description="The reply is yours", body=TakenReply)
         },
         error_statuses=(404,),
     ),

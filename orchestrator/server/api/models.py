@@ -13,7 +13,7 @@ from orchestrator.server.operation import (
 
 
 class Model(msgspec.Struct, kw_only=True):
-    """An agent, as a client knows it."""
+    """An agent, in the words of OpenAI's clients."""
 
     id: str
     object: str = "model"
@@ -41,7 +41,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/models",
         handle=list_models,
-        summary="The agents that can be talked to",
+        summary="The agents of this server",
         responses={200: ResponseSpec(description="All of them", body=Models)},
     ),
     Operation(
@@ -49,7 +49,7 @@ OPERATIONS = (
         path="/v1/models/{model}",
         handle=get_model,
         summary="One of the agents",
-        responses={200: ResponseSpec(description="It", body=Model)},
+        responses={200: ResponseSpec(description="The agent", body=Model)},
         error_statuses=(404,),
     ),
 )

@@ -1,4 +1,4 @@
-"""`/v1/runs`: agents that work while nobody waits, and the trees of all that ever ran."""
+"""`/v1/runs`: runs in the background, and the trees of all runs."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
@@ -9,7 +9,7 @@ import trio
 from starlette.responses import Response
 
 from agents import Agent, InputError, Pipeline
-from delegation import SessionId, Tree
+from delegation import SessionId, SessionRecord, Tree
 from delegation.events import Entry
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.doors.inbound import InboundRequest, goal_message
@@ -33,7 +33,7 @@ from orchestrator.server.api.bodies import (
     status_of,
     summary_of,
 )
-from orchestrator.server.api.lookup import PageQuery, page_of, read_run
+from orchestrator.server.api.lookup import PageQuery, page_of
 from orchestrator.server.operation import (
     ApiCall,
     Operation,
@@ -49,14 +49,14 @@ from orchestrator.server.transport.idempotency import (
 from orchestrator.server.transport.session_headers import context_of
 
 RUN: Final = "run"
-AT_ONCE: Final = 500
-"""How many tasks a tree may have that is drawn while everybody else waits."""
-# A picture or a page of ours may be opened in a browser, where it must not act for anybody.
+DRAWN_IN_LOOP: Final = 500
+"""How many tasks a tree may have that is drawn in the event loop; a larger one blocks it."""
+# A browser may open the picture or the page, and must not let it act for its user.
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
 
 class NewRun(msgspec.Struct, kw_only=True):
-    """What an agent is to do while nobody waits."""
+    """A goal for an agent, to work on in the background."""
 
     model: Annotated[str, msgspec.Meta(description="Which agent.")] = ""
     agent: Annotated[
@@ -65,13 +65,12 @@ class NewRun(msgspec.Struct, kw_only=True):
     input: Annotated[
         Any,
         msgspec.Meta(
-            description="What is to be done: text, or any JSON for a pipeline that takes"
-            " something else."
+            description="The goal: text, or any JSON that the pipeline takes."
         ),
     ]
     instructions: Annotated[
         str,
-        msgspec.Meta(description="What holds besides what the agent is told always."),
+        msgspec.Meta(description="Instructions in addition to the agent's own."),
     ] = ""
     metadata: Metadata = {}
 
@@ -81,19 +80,19 @@ class RunsQuery(PageQuery):
     """Which runs are listed."""
 
     status: Annotated[
-        RunStatus | None, msgspec.Meta(description="Only those that are so far.")
+        RunStatus | None, msgspec.Meta(description="Only runs of this status.")
     ] = None
 
 
 @attrs.frozen(kw_only=True)
 class TreeQuery:
-    """What is made of a tree."""
+    """How a tree is drawn."""
 
-    format: Annotated[Format, msgspec.Meta(description="What for.")] = "json"
+    format: Annotated[Format, msgspec.Meta(description="The format.")] = "json"
 
 
 class Runs(msgspec.Struct, kw_only=True):
-    """Some of the runs, the newest first."""
+    """A page of runs, newest first."""
 
     object: Literal["list"] = "list"
     data: list[RunSummary]
@@ -104,7 +103,7 @@ class Runs(msgspec.Struct, kw_only=True):
 
 
 class DeletedRun(msgspec.Struct, kw_only=True):
-    """Something that is shown to nobody any more."""
+    """A run that was deleted."""
 
     id: str
     object: str
@@ -113,7 +112,7 @@ class DeletedRun(msgspec.Struct, kw_only=True):
 
 
 class Edge(msgspec.Struct, kw_only=True):
-    """Who asked whom, or who needs whom."""
+    """A delegation, or a dependency."""
 
     source: str
     target: str
@@ -137,8 +136,8 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 async def create_run(call: ApiCall) -> Response:
-    wanted = call.body(NewRun)
-    agent = call.server.agent(wanted.model or wanted.agent)
+    body = call.body(NewRun)
+    agent = call.server.agent(body.model or body.agent)
     id_ = call.session_id_from_key()
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
@@ -146,50 +145,46 @@ async def create_run(call: ApiCall) -> Response:
         session = call.server.door.open_background(
             InboundRequest(
                 agent=agent,
-                message=goal_message(agent, _goal(agent, wanted.input)),
+                message=goal_message(agent, _goal(agent, body.input)),
                 context=context_of(call.request.headers),
-                instructions=wanted.instructions,
+                instructions=body.instructions,
                 labels={
                     KIND: RUN,
                     FINGERPRINT: call.fingerprint,
-                    METADATA: encode_metadata(wanted.metadata),
+                    METADATA: encode_metadata(body.metadata),
                 },
             ),
             id_,
         )
-    return await show_run(call, FoundSession(session, call.server.book.ledger), 202)
+    return await show_run(call, FoundSession(session, call.server.read.ledger), 202)
 
 
-def _goal(agent: Agent[Any], given: Any) -> Any:
-    """Return what an agent is given, as it takes it."""
+def _goal(agent: Agent[Any], value: Any) -> Any:
+    """Return the input of a run as the agent takes it."""
     if not isinstance(agent, Pipeline):
-        return given if isinstance(given, str) else _as_text(given)
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
     try:
-        agent.parse_goal(agent.as_goal(given))
+        agent.parse_goal(agent.as_goal(value))
     except InputError as exc:
         raise HttpError(422, str(exc), code="invalid_input", param="input") from exc
-    return given
-
-
-def _as_text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return value
 
 
 async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
-    """Answer with a run as it is in this moment, once that is durable."""
-    book = call.server.book
-    shown = run_of(found.session, found.ledger, seq=book.ledger.last_seq)
-    await book.wait_durable()
-    return json_response(shown, status, x_run_id=shown.id)
+    """Respond with a run as it is now, once that is durable."""
+    read = call.server.read
+    body = run_of(found.session, found.ledger, seq=read.last_seq)
+    await read.wait_durable()
+    return json_response(body, status, x_run_id=body.id)
 
 
 async def list_runs(call: ApiCall) -> Response:
     query = call.query(RunsQuery)
 
-    def show(seen: FoundSession) -> RunSummary | None:
-        if query.status not in {None, status_of(seen.session, seen.ledger)}:
+    def show(found: FoundSession) -> RunSummary | None:
+        if query.status not in {None, status_of(found.session, found.ledger)}:
             return None
-        return summary_of(seen.session, seen.ledger)
+        return summary_of(found.session, found.ledger)
 
     page = await page_of(call.server, query, show)
     return json_response(
@@ -198,33 +193,31 @@ async def list_runs(call: ApiCall) -> Response:
 
 
 async def get_run(call: ApiCall) -> Response:
-    return await show_run(call, await read_run(call.server, call.path("run")))
+    return await show_run(call, await call.server.read.session(call.path("run")))
 
 
 async def get_tree(call: ApiCall) -> Response:
-    wanted = call.query(TreeQuery).format
-    seen = await read_run(call.server, call.path("run"))
-    session = seen.session
-    if wanted == "html":
+    format_ = call.query(TreeQuery).format
+    session = (await call.server.read.session(call.path("run"))).session
+    if format_ == "html":
         text = await _report(call, session.id)
     else:
-        text = await _drawn(call, seen, wanted)
+        text = await _drawn(call, session, format_)
     headers: dict[str, str] = {"x-run-id": session.id}
-    if wanted in {"svg", "html"}:
+    if format_ in {"svg", "html"}:
         headers["content-security-policy"] = SANDBOX
-    return Response(f"{text}\n", headers=headers, media_type=MEDIA_TYPES[wanted])
+    return Response(f"{text}\n", headers=headers, media_type=MEDIA_TYPES[format_])
 
 
-async def _drawn(call: ApiCall, found: FoundSession, wanted: TreeFormat) -> str:
+async def _drawn(call: ApiCall, session: SessionRecord, format_: TreeFormat) -> str:
     await trio.lowlevel.checkpoint()
-    session, book = found.session, call.server.book
-    now = None if is_over(session) else call.server.orchestrator.now()
-    if len(session.tree) <= AT_ONCE:
-        return export_tree(session.tree, wanted, now=now)
-    # Seconds for a large one, and it grows meanwhile: it is drawn elsewhere, from its own fold.
-    entries = await book.read_entries(session.id)
+    now = None if is_over(session) else call.server.read.now()
+    if len(session.tree) <= DRAWN_IN_LOOP:
+        return export_tree(session.tree, format_, now=now)
+    # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
+    entries = await call.server.read.entries(session.id)
     return await trio.to_thread.run_sync(
-        lambda: export_tree(_tree_of(session.id, entries), wanted, now=now)
+        lambda: export_tree(_tree_of(session.id, entries), format_, now=now)
     )
 
 
@@ -235,8 +228,8 @@ def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
 
 
 async def _report(call: ApiCall, run: SessionId) -> str:
-    entries = await call.server.book.read_entries(run)
-    # A fold of its own, and seconds for a large one: nobody else is to wait for it.
+    entries = await call.server.read.entries(run)
+    # It takes seconds for a large run: a thread folds the entries again.
     html, _ = await trio.to_thread.run_sync(
         lambda: html_report(run, entries, has_writer=True)
     )
@@ -247,7 +240,7 @@ async def delete_run(call: ApiCall) -> Response:
     session = await call.server.door.find(call.path("run"))
     await call.server.door.close(session, deleted=True)
     return json_response(
-        DeletedRun(id=session.id, object="run", seq=call.server.book.ledger.last_seq)
+        DeletedRun(id=session.id, object="run", seq=call.server.read.last_seq)
     )
 
 
@@ -255,7 +248,7 @@ async def cancel_run(call: ApiCall) -> Response:
     session = await call.server.door.find(call.path("run"))
     if not is_over(session):
         await call.server.door.close(session)
-    return await show_run(call, FoundSession(session, call.server.book.ledger))
+    return await show_run(call, FoundSession(session, call.server.read.ledger))
 
 
 OPERATIONS = (
@@ -263,9 +256,11 @@ OPERATIONS = (
         method="POST",
         path="/v1/runs",
         handle=create_run,
-        summary="Have an agent do something while nobody waits",
+        summary="Run an agent in the background",
         body=NewRun,
-        responses={202: ResponseSpec(description="It has begun, or will", body=Run)},
+        responses={
+            202: ResponseSpec(description="The run has begun, or is queued", body=Run)
+        },
         error_statuses=(400, 404, 422, 503),
         takes_idempotency_key=True,
     ),
@@ -273,28 +268,28 @@ OPERATIONS = (
         method="GET",
         path="/v1/runs",
         handle=list_runs,
-        summary="All runs, the newest first, also those that came in elsewhere",
+        summary="All runs, newest first, also those that HTTP did not open",
         query=RunsQuery,
-        responses={200: ResponseSpec(description="Some of them", body=Runs)},
+        responses={200: ResponseSpec(description="A page of runs", body=Runs)},
         error_statuses=(400, 404),
     ),
     Operation(
         method="GET",
         path="/v1/runs/{run}",
         handle=get_run,
-        summary="How far a run is, what it gave and what it has used",
-        responses={200: ResponseSpec(description="It", body=Run)},
+        summary="The status, output and usage of a run",
+        responses={200: ResponseSpec(description="The run", body=Run)},
         error_statuses=(404,),
     ),
     Operation(
         method="GET",
         path="/v1/runs/{run}/tree",
         handle=get_tree,
-        summary="The tree of a run, while it grows and ever after",
+        summary="The tree of a run, while it grows and afterwards",
         query=TreeQuery,
         responses={
             200: ResponseSpec(
-                description="In the format that was asked for",
+                description="The tree in this format",
                 body=NodeLink,
                 others=(Trace,),
                 media_types=tuple(dict.fromkeys(MEDIA_TYPES.values())),
@@ -306,8 +301,8 @@ OPERATIONS = (
         method="POST",
         path="/v1/runs/{run}/cancel",
         handle=cancel_run,
-        summary="End a run and all below it, for good",
-        responses={200: ResponseSpec(description="All of it has ended", body=Run)},
+        summary="Cancel a run and all tasks below it, for good",
+        responses={200: ResponseSpec(description="Every task is settled", body=Run)},
         error_statuses=(404,),
         takes_idempotency_key=True,
     ),
@@ -315,8 +310,8 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/runs/{run}",
         handle=delete_run,
-        summary="End a run, and show it to nobody any more",
-        responses={200: ResponseSpec(description="It is gone", body=DeletedRun)},
+        summary="Cancel a run, and delete it",
+        responses={200: ResponseSpec(description="It is deleted", body=DeletedRun)},
         error_statuses=(404,),
     ),
 )

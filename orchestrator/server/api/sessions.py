@@ -1,4 +1,4 @@
-"""`/v1/sessions`: conversations that go on until somebody closes them."""
+"""`/v1/sessions`: conversations that stay open until the client closes them."""
 
 import base64
 import binascii
@@ -29,7 +29,7 @@ from orchestrator.server.api.bodies import (
     metadata_of,
     status_of,
 )
-from orchestrator.server.api.lookup import PageQuery, page_of, read_run
+from orchestrator.server.api.lookup import PageQuery, page_of
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,
@@ -59,7 +59,7 @@ MediaType: TypeAlias = Annotated[
 
 
 class NewSession(msgspec.Struct, kw_only=True):
-    """Whom to talk to."""
+    """The agent of a new conversation."""
 
     model: Annotated[str, msgspec.Meta(description="Which agent.")]
     metadata: Metadata = {}
@@ -75,9 +75,9 @@ class Session(msgspec.Struct, kw_only=True):
         Literal["idle", "in_progress", "waiting", "closed"],
         msgspec.Meta(description="`waiting` is for an approval."),
     ]
-    turns: Annotated[int, msgspec.Meta(description="How many it has begun.")]
+    turns: Annotated[int, msgspec.Meta(description="How many have begun.")]
     inbox: Annotated[
-        int, msgspec.Meta(description="How many replies nobody has taken yet.")
+        int, msgspec.Meta(description="How many replies the client has not taken yet.")
     ]
     usage: Usage
     metadata: dict[str, str]
@@ -88,7 +88,7 @@ class Session(msgspec.Struct, kw_only=True):
 
 
 class Sessions(msgspec.Struct, kw_only=True):
-    """Some of the conversations, the newest first."""
+    """A page of conversations, newest first."""
 
     object: Literal["list"] = "list"
     data: list[Session]
@@ -99,7 +99,7 @@ class Sessions(msgspec.Struct, kw_only=True):
 
 
 class DataPart(msgspec.Struct, kw_only=True, tag="data"):
-    """A file that is sent along."""
+    """A file in the request."""
 
     media_type: MediaType
     data: Annotated[str, msgspec.Meta(pattern=BASE64, description="In base64.")]
@@ -111,7 +111,7 @@ class DataPart(msgspec.Struct, kw_only=True, tag="data"):
 
 
 class LinkPart(msgspec.Struct, kw_only=True, tag="url"):
-    """A file that the provider fetches."""
+    """A file that the model's provider fetches."""
 
     media_type: MediaType
     url: Annotated[str, msgspec.Meta(pattern="^https?://[!-~]+$")]
@@ -122,30 +122,28 @@ class LinkPart(msgspec.Struct, kw_only=True, tag="url"):
 
 
 class NewMessage(msgspec.Struct, kw_only=True):
-    """Something to say."""
+    """A message to the agent."""
 
     text: str
     parts: list[DataPart | LinkPart] = []
     instructions: Annotated[
         str,
-        msgspec.Meta(
-            description="What holds for the turn that reads it, and no longer."
-        ),
+        msgspec.Meta(description="Instructions for the turn that reads it only."),
     ] = ""
 
 
 class ReceivedMessage(msgspec.Struct, kw_only=True):
-    """A message that a session will read."""
+    """A message that the next turn of a session reads."""
 
     session: str
     message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
     seq: Annotated[
         int,
-        msgspec.Meta(description="The fact that says so; replies name it in `read`."),
+        msgspec.Meta(description="The number of its fact; replies name it in `read`."),
     ]
 
 
-def _shown(found: FoundSession, seq: int) -> Session:
+def _body_of(found: FoundSession, seq: int) -> Session:
     session, tree = found.session, found.session.tree
     return Session(
         id=session.id,
@@ -169,20 +167,21 @@ def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "c
 
 
 async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
-    """Answer with a conversation as it is in this moment, once that is durable."""
-    shown = _shown(found, call.server.book.ledger.last_seq)
-    await call.server.book.wait_durable()
-    return json_response(shown, status, x_run_id=shown.id)
+    """Respond with a conversation as it is now, once that is durable."""
+    body = _body_of(found, call.server.read.last_seq)
+    await call.server.read.wait_durable()
+    return json_response(body, status, x_run_id=body.id)
 
 
 async def read_session(call: ApiCall) -> FoundSession:
-    seen = await read_run(call.server, call.path("session"))
-    _require_conversation(seen.session)
-    return seen
+    """Return a conversation to read."""
+    found = await call.server.read.session(call.path("session"))
+    _require_conversation(found.session)
+    return found
 
 
 async def find_session(call: ApiCall) -> SessionRecord:
-    """Return a conversation to act on."""
+    """Return a conversation to act on: it stays in memory."""
     session = await call.server.door.find(call.path("session"))
     _require_conversation(session)
     return session
@@ -196,27 +195,28 @@ def _require_conversation(session: SessionRecord) -> None:
 
 
 async def create_session(call: ApiCall) -> Response:
-    wanted = call.body(NewSession)
-    agent = call.server.agent(wanted.model)
+    body = call.body(NewSession)
+    agent = call.server.agent(body.model)
     id_ = call.session_id_from_key()
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
         labels = {
             FINGERPRINT: call.fingerprint,
-            METADATA: encode_metadata(wanted.metadata),
+            METADATA: encode_metadata(body.metadata),
         }
         session = call.server.door.open_conversation(agent, labels, id_)
-    return await _show(call, FoundSession(session, call.server.book.ledger), 201)
+    return await _show(call, FoundSession(session, call.server.read.ledger), 201)
 
 
 async def list_sessions(call: ApiCall) -> Response:
-    def show(seen: FoundSession) -> Session | None:
-        is_one = seen.session.labels.get(KIND) == CONVERSATION
-        return _shown(seen, call.server.book.ledger.last_seq) if is_one else None
+    def show(found: FoundSession) -> Session | None:
+        if found.session.labels.get(KIND) != CONVERSATION:
+            return None
+        return _body_of(found, call.server.read.last_seq)
 
     page = await page_of(call.server, call.query(PageQuery), show)
-    await call.server.book.wait_durable()
+    await call.server.read.wait_durable()
     return json_response(
         Sessions(data=page.items, has_more=page.has_more, last_id=page.last)
     )
@@ -227,47 +227,47 @@ async def get_session(call: ApiCall) -> Response:
 
 
 async def tell_session(call: ApiCall) -> Response:
-    wanted = call.body(NewMessage)
+    body = call.body(NewMessage)
     context = context_of(call.request.headers)
-    parts = _parts(wanted)
+    parts = _parts(body)
     session = await find_session(call)
-    said = _known_messages(session)
-    id_ = message_id(call, said)
-    seq = said.get(id_)
+    known = _known_messages(session)
+    id_ = message_id(call, known)
+    seq = known.get(id_)
     if seq is None:
-        asked = InboundRequest(
+        request = InboundRequest(
             agent=_agent(call, session),
-            message=UserMessage(well_formed(wanted.text), parts, id=id_),
+            message=UserMessage(well_formed(body.text), parts, id=id_),
             context=context,
-            instructions=well_formed(wanted.instructions),
+            instructions=well_formed(body.instructions),
         )
-        seq = call.server.door.receive(session, asked)
-    book = call.server.book
-    await book.wait_durable()
-    # What was sent before has the number that it had then, though it is read by now.
-    for entry in () if seq else await book.read_naming(MessageReceived, id_):
+        seq = call.server.door.receive(session, request)
+    read = call.server.read
+    await read.wait_durable()
+    # A message that was sent before keeps its number, though the session has read it by now.
+    for entry in () if seq else await read.entries_naming(MessageReceived, id_):
         if isinstance(entry.event, MessageReceived) and entry.event.id == id_:
             seq = entry.seq
     received = ReceivedMessage(session=session.id, message=id_, seq=seq)
     return json_response(received, 202, x_run_id=session.id)
 
 
-def _parts(wanted: NewMessage) -> tuple[Part, ...]:
+def _parts(body: NewMessage) -> tuple[Part, ...]:
     try:
-        return tuple(sent.part() for sent in wanted.parts)
+        return tuple(it.part() for it in body.parts)
     except (DefinitionError, binascii.Error) as exc:
         raise HttpError(400, str(exc), code="invalid_part", param="parts") from exc
 
 
 def _known_messages(session: SessionRecord) -> dict[MessageId, int]:
-    """Return what was said to a session, and by which fact where it has not read it yet."""
-    read = {said.id: 0 for said in session.root.transcript}
-    mail = {
-        said.id: seq
-        for seq, said in session.mail.items()
-        if isinstance(said, UserMessage)
+    """Return the ids of a session's messages: unread ones with the number of their fact, else 0."""
+    read = {message.id: 0 for message in session.root.transcript}
+    unread = {
+        mail.id: seq
+        for seq, mail in session.mail.items()
+        if isinstance(mail, UserMessage)
     }
-    return read | mail
+    return read | unread
 
 
 def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
@@ -275,8 +275,8 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
     if name not in call.server.agents:
         raise HttpError(
             409,
-            f"session {session.id!r} talks to {name!r}, whom this server does not serve; serve"
-            " it again to go on",
+            f"session {session.id!r} talks to agent {name!r}, which this server does not serve;"
+            " serve it again to go on",
             code="no_agent",
         )
     return call.server.agents[name]
@@ -284,15 +284,15 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
 
 async def get_messages(call: ApiCall) -> Response:
     query = call.query(TranscriptQuery)
-    seen = await read_session(call)
-    said = await transcript_of(call.server, seen, seen.session.root.id, query)
-    return json_response(said, x_run_id=seen.session.id)
+    session = (await read_session(call)).session
+    messages = await transcript_of(call.server, session.root.id, query)
+    return json_response(messages, x_run_id=session.id)
 
 
 async def close_session(call: ApiCall) -> Response:
     session = await find_session(call)
     await call.server.door.close(session)
-    return await _show(call, FoundSession(session, call.server.book.ledger))
+    return await _show(call, FoundSession(session, call.server.read.ledger))
 
 
 OPERATIONS = (
@@ -310,27 +310,31 @@ OPERATIONS = (
         method="GET",
         path="/v1/sessions",
         handle=list_sessions,
-        summary="All conversations, the newest first",
+        summary="All conversations, newest first",
         query=PageQuery,
-        responses={200: ResponseSpec(description="Some of them", body=Sessions)},
+        responses={
+            200: ResponseSpec(description="A page of conversations", body=Sessions)
+        },
         error_statuses=(400, 404),
     ),
     Operation(
         method="GET",
         path="/v1/sessions/{session}",
         handle=get_session,
-        summary="How a conversation is",
-        responses={200: ResponseSpec(description="It", body=Session)},
+        summary="The status of a conversation",
+        responses={200: ResponseSpec(description="The conversation", body=Session)},
         error_statuses=(404,),
     ),
     Operation(
         method="POST",
         path="/v1/sessions/{session}/messages",
         handle=tell_session,
-        summary="Say something; the reply comes into the inbox",
+        summary="Send a message; the reply comes into the inbox",
         body=NewMessage,
         responses={
-            202: ResponseSpec(description="It will be read", body=ReceivedMessage)
+            202: ResponseSpec(
+                description="The next turn reads it", body=ReceivedMessage
+            )
         },
         error_statuses=(400, 404, 409, 422, 503),
         takes_idempotency_key=True,
@@ -339,17 +343,19 @@ OPERATIONS = (
         method="GET",
         path="/v1/sessions/{session}/messages",
         handle=get_messages,
-        summary="All that was said, with calls of tools and their answers",
+        summary="The messages, with tool calls and their results",
         query=TranscriptQuery,
-        responses={200: ResponseSpec(description="A part of it", body=Messages)},
+        responses={200: ResponseSpec(description="A page of messages", body=Messages)},
         error_statuses=(400, 404),
     ),
     Operation(
         method="POST",
         path="/v1/sessions/{session}/close",
         handle=close_session,
-        summary="End a conversation for good, with all that it does",
-        responses={200: ResponseSpec(description="All of it has ended", body=Session)},
+        summary="Close a conversation for good, and cancel its tasks",
+        responses={
+            200: ResponseSpec(description="Every task is settled", body=Session)
+        },
         error_statuses=(404,),
         takes_idempotency_key=True,
     ),

@@ -1,4 +1,4 @@
-"""`/v1/tasks`: one task of a tree, what was said in it, and acting on it."""
+"""`/v1/tasks`: one task of a tree, its transcript, and ways to steer or cancel it."""
 
 from typing import Annotated, Final, Literal
 
@@ -6,13 +6,12 @@ import msgspec
 from starlette.responses import Response
 
 from agents import MessageId, UserMessage, well_formed
-from delegation import Receipt, SessionRecord, TaskId
-from delegation.events import SteeringOrigin
+from delegation import Receipt, SessionRecord
 from orchestrator.doors.http import CONVERSATION, KIND
 from orchestrator.doors.inbound import InboundRequest
-from orchestrator.read_api import FoundSession
+from orchestrator.read_api import FoundTask
 from orchestrator.server.api.bodies import Task, task_of
-from orchestrator.server.api.lookup import find_task, read_task
+from orchestrator.server.api.lookup import find_task
 from orchestrator.server.api.transcripts import (
     Messages,
     TranscriptQuery,
@@ -26,12 +25,11 @@ from orchestrator.server.operation import (
 )
 from orchestrator.server.transport.idempotency import message_id
 
-BY: Final = "outside"
 LONGEST_WAIT: Final = 60
 
 
 class SteeringMessage(msgspec.Struct, kw_only=True):
-    """Something to tell a task while it works."""
+    """A message to a running task."""
 
     text: Annotated[str, msgspec.Meta(min_length=1)]
     seconds: Annotated[
@@ -45,7 +43,7 @@ class SteeringMessage(msgspec.Struct, kw_only=True):
 
 
 class SteeringReceipt(msgspec.Struct, kw_only=True):
-    """What became of something that a task was told."""
+    """What became of a message to a task."""
 
     task: str
     message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
@@ -64,79 +62,71 @@ class SteeringReceipt(msgspec.Struct, kw_only=True):
 
 
 async def get_task(call: ApiCall) -> Response:
-    return await _show(call, await read_task(call.server, call.path("task")))
+    return await _show(call, await call.server.read.task(call.path("task")))
 
 
-async def _show(call: ApiCall, found: FoundSession) -> Response:
-    book = call.server.book
-    task = TaskId(call.path("task"))
-    shown = task_of(task, found.session, found.ledger, seq=book.ledger.last_seq)
-    await book.wait_durable()
-    return json_response(shown, x_run_id=shown.run)
+async def _show(call: ApiCall, found: FoundTask) -> Response:
+    """Respond with a task as it is now, once that is durable."""
+    read = call.server.read
+    body = task_of(found, seq=read.last_seq)
+    await read.wait_durable()
+    return json_response(body, x_run_id=body.run)
 
 
 async def get_transcript(call: ApiCall) -> Response:
     query = call.query(TranscriptQuery)
-    seen = await read_task(call.server, call.path("task"))
-    task = TaskId(call.path("task"))
-    said = await transcript_of(call.server, seen, task, query)
-    return json_response(said, x_run_id=seen.session.id)
+    found = await call.server.read.task(call.path("task"))
+    messages = await transcript_of(call.server, found.task.id, query)
+    return json_response(messages, x_run_id=found.session.id)
 
 
 async def cancel_task(call: ApiCall) -> Response:
-    seen = await find_task(call.server, call.path("task"))
-    session = seen.session
-    is_whole = session.root.id == call.path("task")
-    if is_whole and session.labels.get(KIND, CONVERSATION) != CONVERSATION:
-        # Otherwise the news of what was cancelled would wake it again.
+    found = await find_task(call.server, call.path("task"))
+    session = found.session
+    is_root = session.root.id == found.task.id
+    if is_root and session.labels.get(KIND, CONVERSATION) != CONVERSATION:
+        # Otherwise the notices of the cancelled tasks would wake the session again.
         await call.server.door.close(session)
     else:
-        await call.server.orchestrator.cancel(call.path("task"), tree=True)
-    return await _show(call, seen)
+        await call.server.orchestrator.cancel(found.task.id, tree=True)
+    return await _show(call, found)
 
 
 async def steer_task(call: ApiCall) -> Response:
-    wanted = call.body(SteeringMessage)
-    task = TaskId(call.path("task"))
-    seen = await find_task(call.server, task)
-    id_ = message_id(call, seen.ledger.tasks[task].steering)
-    session = seen.session
+    body = call.body(SteeringMessage)
+    found = await find_task(call.server, call.path("task"))
+    session, task = found.session, found.task
+    id_ = message_id(call, task.steering)
     is_waiting = session.turn is None and session.awaits_notices
-    if task == session.root.id and is_waiting and session.door is not None:
-        return await _send_to_session(call, session, id_, wanted.text)
-    house = call.server.orchestrator.services
-    receipts = await house.delegator.steer(
-        {task: id_},
-        well_formed(wanted.text),
-        by=BY,
-        origin=SteeringOrigin.OUTSIDE,
-        seconds=wanted.seconds,
+    if task is session.root and is_waiting and session.door is not None:
+        return await _send_to_session(call, session, id_, body.text)
+    receipt = await call.server.door.steer(
+        task.id, well_formed(body.text), id_=id_, seconds=body.seconds
     )
-    return await _receipt_response(call, session, id_, receipts[task])
+    return await _receipt_response(call, session, id_, receipt)
 
 
 async def _send_to_session(
     call: ApiCall, session: SessionRecord, id_: MessageId, text: str
 ) -> Response:
-    """Tell a session something that waits for what it has handed on: its next turn reads it."""
-    ours = (*session.mail.values(), *session.root.transcript)
-    if not any(isinstance(it, UserMessage) and it.id == id_ for it in ours):
-        asked = InboundRequest(
+    """Post a message to a session that waits for its detached tasks: its next turn reads it."""
+    messages = (*session.mail.values(), *session.root.transcript)
+    if not any(isinstance(it, UserMessage) and it.id == id_ for it in messages):
+        request = InboundRequest(
             agent=call.server.agent(session.root.agent),
             message=UserMessage(well_formed(text), id=id_),
             context=session.root.context,
         )
-        call.server.door.receive(session, asked)
+        call.server.door.receive(session, request)
     return await _receipt_response(call, session, id_, Receipt("waiting"))
 
 
 async def _receipt_response(
     call: ApiCall, session: SessionRecord, id_: MessageId, receipt: Receipt
 ) -> Response:
-    book = call.server.orchestrator.services.book
-    seq = book.ledger.last_seq
-    await book.wait_durable()
-    told = SteeringReceipt(
+    seq = call.server.read.last_seq
+    await call.server.read.wait_durable()
+    body = SteeringReceipt(
         task=call.path("task"),
         message=id_,
         state=receipt.state,
@@ -144,7 +134,7 @@ async def _receipt_response(
         sentence=receipt.sentence,
         seq=seq,
     )
-    return json_response(told, x_run_id=session.id)
+    return json_response(body, x_run_id=session.id)
 
 
 OPERATIONS = (
@@ -152,25 +142,25 @@ OPERATIONS = (
         method="GET",
         path="/v1/tasks/{task}",
         handle=get_task,
-        summary="What a task does, or has done",
-        responses={200: ResponseSpec(description="It", body=Task)},
+        summary="The status, outcome and usage of a task",
+        responses={200: ResponseSpec(description="The task", body=Task)},
         error_statuses=(404,),
     ),
     Operation(
         method="GET",
         path="/v1/tasks/{task}/transcript",
         handle=get_transcript,
-        summary="What was said in a task, with its calls of tools and their answers",
+        summary="The transcript of a task, with tool calls and their results",
         query=TranscriptQuery,
-        responses={200: ResponseSpec(description="A part of it", body=Messages)},
+        responses={200: ResponseSpec(description="A page of messages", body=Messages)},
         error_statuses=(400, 404),
     ),
     Operation(
         method="POST",
         path="/v1/tasks/{task}/cancel",
         handle=cancel_task,
-        summary="End a task, and answer when all below it have ended, too",
-        responses={200: ResponseSpec(description="All have ended", body=Task)},
+        summary="Cancel a task, and return when all tasks below it are settled",
+        responses={200: ResponseSpec(description="Every task is settled", body=Task)},
         error_statuses=(404,),
         takes_idempotency_key=True,
     ),
@@ -178,7 +168,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/tasks/{task}/steer",
         handle=steer_task,
-        summary="Tell a task something while it works",
+        summary="Send a message to a running task",
         body=SteeringMessage,
         responses={200: ResponseSpec(description="The receipt", body=SteeringReceipt)},
         error_statuses=(400, 404, 422),

@@ -1,21 +1,17 @@
-"""What was said in a task, as clients are shown it."""
+"""The bodies of transcripts."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import attrs
 import msgspec
-import trio
 
 from agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
-from delegation import SessionId, TaskId
-from orchestrator.read_api import FoundSession
-from orchestrator.report import read_history
+from delegation import TaskId
 from orchestrator.server.state import ServerState
 
 
 class CalledTool(msgspec.Struct, kw_only=True):
-    """A tool that an agent had run."""
+    """A call of a tool."""
 
     id: str
     name: str
@@ -23,7 +19,7 @@ class CalledTool(msgspec.Struct, kw_only=True):
 
 
 class Attachment(msgspec.Struct, kw_only=True):
-    """What came with a message."""
+    """An image or a file of a message."""
 
     media_type: str
     name: str
@@ -34,7 +30,7 @@ class Attachment(msgspec.Struct, kw_only=True):
 class TranscriptMessage(msgspec.Struct, kw_only=True):
     """One message of a transcript."""
 
-    number: Annotated[int, msgspec.Meta(description="Its place, counted from 1.")]
+    number: Annotated[int, msgspec.Meta(description="Its position, counted from 1.")]
     id: str
     role: Literal["user", "assistant", "tool"]
     text: str
@@ -43,26 +39,28 @@ class TranscriptMessage(msgspec.Struct, kw_only=True):
     call: Annotated[
         str, msgspec.Meta(description="Of a tool: the call that this answers.")
     ] = ""
-    failed: Annotated[bool, msgspec.Meta(description="Of a tool: it said no.")] = False
-    aside: Annotated[
-        bool, msgspec.Meta(description="It was said in the midst of a turn.")
-    ] = False
+    failed: Annotated[bool, msgspec.Meta(description="Of a tool: it failed.")] = False
+    aside: Annotated[bool, msgspec.Meta(description="It was sent during a turn.")] = (
+        False
+    )
     model: str = ""
     usage: Usage | None = None
 
 
 class Messages(msgspec.Struct, kw_only=True):
-    """Some of a transcript, the oldest first."""
+    """A page of a transcript, oldest first."""
 
     object: Literal["list"] = "list"
     data: list[TranscriptMessage]
     has_more: bool
-    count: Annotated[int, msgspec.Meta(description="How many there are by now.")]
+    count: Annotated[
+        int, msgspec.Meta(description="How many messages there are by now.")
+    ]
 
 
 @attrs.frozen(kw_only=True)
 class TranscriptQuery:
-    """Which part of a transcript is wanted."""
+    """Which page of a transcript."""
 
     limit: Annotated[
         int, msgspec.Meta(ge=1, le=1000, description="How many messages at most.")
@@ -78,36 +76,21 @@ class TranscriptQuery:
 
 
 async def transcript_of(
-    server: ServerState, found: FoundSession, task: TaskId, query: TranscriptQuery
+    server: ServerState, task: TaskId, query: TranscriptQuery
 ) -> Messages:
-    """Return what was said in a task. Of one that has ended, only the journal knows it."""
-    record = found.ledger.tasks[task]
-    said: Sequence[Message] = list(record.transcript)
-    await trio.lowlevel.checkpoint()
-    if record.outcome is not None:
-        said = await _read_messages(server, found.session.id, task)
+    """Return a page of the transcript of a task."""
+    messages = await server.read.transcript(task)
     end = query.after + query.limit
     return Messages(
         data=[
             _message_body(message, number)
-            for number, message in enumerate(said[query.after : end], query.after + 1)
+            for number, message in enumerate(
+                messages[query.after : end], query.after + 1
+            )
         ],
-        has_more=end < len(said),
-        count=len(said),
+        has_more=end < len(messages),
+        count=len(messages),
     )
-
-
-async def _read_messages(
-    server: ServerState, run: SessionId, task: TaskId
-) -> Sequence[Message]:
-    entries = await server.book.read_entries(run)
-    # A fold of its own, and seconds for a large one: nobody else is to wait for it.
-    story = await trio.to_thread.run_sync(
-        lambda: read_history(
-            run, entries, has_writer=True, wants_transcript=lambda _: True
-        )
-    )
-    return story.transcripts[task].messages
 
 
 def _message_body(message: Message, number: int) -> TranscriptMessage:

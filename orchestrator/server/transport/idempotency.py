@@ -1,4 +1,4 @@
-"""What an Idempotency-Key has made before: the same again is done once."""
+"""Idempotency keys: a request that is sent again finds what the first one made."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,17 +9,16 @@ from orchestrator.server.operation import ApiCall
 from orchestrator.server.transport.errors import HttpError
 
 FINGERPRINT: Final = "request"
-"""The label of a session that tells what was sent to make it."""
+"""The label with the fingerprint of the request that opened a session."""
 
 
 def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
-    """Tell whether a session of this id was made before."""
-    known = call.server.book.ledger.all_sessions
-    return id_ is not None and id_ in known
+    """Tell whether the session of a key exists already."""
+    return id_ is not None and id_ in call.server.read.session_ids
 
 
 async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord:
-    """Return the session that a request with the same key has made."""
+    """Return the session that a request with the same key has opened."""
     session = await call.server.door.find(str(id_))
     if session.labels.get(FINGERPRINT) != call.fingerprint:
         raise key_reused()
@@ -27,11 +26,11 @@ async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord
 
 
 def message_id(call: ApiCall, earlier: Iterable[MessageId]) -> MessageId:
-    """Return the id of what is said with a request: the same for the same key and body.
+    """Return the id of a request's message: the same for the same key and body.
 
     Args:
         call: the request.
-        said: what was said before, by its ids.
+        earlier: the ids of earlier messages.
     """
     key = call.id_from_key("m_")
     if key is None:

@@ -90,7 +90,7 @@ class FunctionSpec(msgspec.Struct):
     """The JSON schema of its arguments."""
 
 
-class FunctionTool(msgspec.Struct, tag_field="type", tag="function"):
+class ChatTool(msgspec.Struct, tag_field="type", tag="function"):
     """A function that the client runs itself."""
 
     function: FunctionSpec
@@ -100,7 +100,7 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class Format(msgspec.Struct):
+class ResponseFormat(msgspec.Struct):
     type: str
 
 
@@ -112,7 +112,7 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     messages: Annotated[list[RequestMessage], msgspec.Meta(min_length=1)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[ChatTool] | None = None
     tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
         None
     )
@@ -121,7 +121,7 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     n: Annotated[int | None, allow_only(1)] = None
     logprobs: Annotated[bool | None, allow_only(False)] = None
     top_logprobs: Annotated[int | None, allow_only(0)] = None
-    response_format: Format | None = None
+    response_format: ResponseFormat | None = None
     modalities: list[str] | None = None
     audio: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     functions: Annotated[list[Any] | None, UNSUPPORTED] = None

@@ -74,7 +74,7 @@ class Item(msgspec.Struct, kw_only=True):
     """What the function returned."""
 
 
-class FunctionTool(msgspec.Struct, kw_only=True):
+class ResponseTool(msgspec.Struct, kw_only=True):
     """A function that the client runs itself."""
 
     type: str
@@ -86,12 +86,12 @@ class FunctionTool(msgspec.Struct, kw_only=True):
     strict: bool | None = None
 
 
-class Format(msgspec.Struct):
+class TextFormat(msgspec.Struct):
     type: str
 
 
 class TextConfig(msgspec.Struct):
-    format: Format | None = None
+    format: TextFormat | None = None
 
 
 class CreateResponse(msgspec.Struct, kw_only=True):
@@ -110,7 +110,7 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     """Whether it is worked on when the request is over."""
     stream: bool | None = None
     metadata: Metadata | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[ResponseTool] | None = None
     tool_choice: Annotated[str | dict[str, Any] | None, allow_only("auto", "none")] = (
         None
     )
@@ -251,14 +251,16 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     instructions: str | None = None
     previous_response_id: str | None = None
     metadata: dict[str, str] = {}
-    tools: list[FunctionTool] = []
+    tools: list[ResponseTool] = []
     tool_choice: str = "auto"
     parallel_tool_calls: bool = True
     incomplete_details: None = None
     max_output_tokens: None = None
     temperature: None = None
     top_p: None = None
-    text: TextConfig = msgspec.field(default_factory=lambda: TextConfig(Format("text")))
+    text: TextConfig = msgspec.field(
+        default_factory=lambda: TextConfig(TextFormat("text"))
+    )
     truncation: Literal["disabled"] = "disabled"
     object: Literal["response"] = "response"
 

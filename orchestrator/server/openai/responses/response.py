@@ -1,12 +1,10 @@
-"""A response, as its session tells it: nothing of it is kept anywhere else."""
+"""From a session to the body of its response: a response has no data of its own."""
 
 import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
-
-import msgspec
 
 from agents import (
     AssistantMessage,
@@ -17,13 +15,11 @@ from agents import (
     UserMessage,
 )
 from delegation import SessionId, SessionRecord
-from orchestrator.server.api.bodies import metadata_of
 from orchestrator.server.openai.responses.bodies import (
     CallItem,
     CallOutputItem,
     Code,
     Content,
-    FunctionTool,
     InputFile,
     InputImage,
     InputItem,
@@ -37,6 +33,7 @@ from orchestrator.server.openai.responses.bodies import (
     Role,
     response_usage,
 )
+from orchestrator.server.openai.responses.labels import labels_of
 from orchestrator.server.session_status import (
     agent_messages,
     client_calls,
@@ -44,28 +41,11 @@ from orchestrator.server.session_status import (
     state_of,
 )
 
-RESPONSE: Final = "response"
-"""The kind of a session that is a response."""
-
-# The labels of such a session.
-STORE: Final = "store"
-BACKGROUND: Final = "background"
-PREVIOUS: Final = "previous"
-INSTRUCTIONS: Final = "instructions"
-TOOLS: Final = "tools"
-TOOL_CHOICE: Final = "tool_choice"
-MESSAGE: Final = "message"
-"""The id of what it answers."""
-SYSTEM_INSTRUCTIONS: Final = "standing"
-"""What system and developer have said in its conversation."""
-
-YES: Final = "true"
-NO: Final = "false"
 BLANK_LINE: Final = "\n\n"
-"""What parts one thing that is said from the next, where clients read them as one text."""
+"""Separates the messages of an agent, for clients that join them to one text."""
 
 _ID: Final = re.compile(r"resp_([0-9a-f]{16})")
-# The words of OpenAI's clients for what they know.
+# The codes that OpenAI's clients know.
 _CODES: Final[Mapping[str, Code]] = {
     "rate_limit": "rate_limit_exceeded",
     "context": "invalid_prompt",
@@ -73,7 +53,7 @@ _CODES: Final[Mapping[str, Code]] = {
 
 
 def id_suffix(session: SessionRecord) -> str:
-    """Return what the ids of a response and of its items have in common."""
+    """Return the part that the ids of a response and of its items share."""
     return session.id.removeprefix("r_")
 
 
@@ -82,18 +62,13 @@ def response_id(session: SessionRecord) -> str:
 
 
 def session_id(response: str) -> SessionId | None:
-    """Return the session that is a response; None if there can be none."""
+    """Return the id of a response's session; None if this is no id of a response."""
     found = _ID.fullmatch(response)
     return None if found is None else SessionId(f"r_{found[1]}")
 
 
-def is_stored(session: SessionRecord) -> bool:
-    """Tell whether a response can be asked for again."""
-    return session.labels.get(STORE) != NO
-
-
 def body_of(session: SessionRecord) -> ResponseBody:
-    """Return a response as far as it is."""
+    """Return the body of a response, finished or not."""
     state = state_of(session)
     is_over = state not in {"queued", "in_progress"}
     ended: float | None = session.tree[session.root.id]["ended"]
@@ -110,7 +85,7 @@ def body_of(session: SessionRecord) -> ResponseBody:
 
 def initial_body(session: SessionRecord) -> ResponseBody:
     """Return a response as it is when it has just begun."""
-    labels = session.labels
+    labels = labels_of(session)
     created: float = session.tree[session.root.id]["requested"]
     return ResponseBody(
         id=response_id(session),
@@ -118,43 +93,43 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         status="in_progress",
         model=session.root.agent,
         output=[],
-        background=labels.get(BACKGROUND) == YES,
-        store=is_stored(session),
+        background=labels.is_background,
+        store=labels.is_stored,
         run=session.id,
-        instructions=labels.get(INSTRUCTIONS),
-        previous_response_id=labels.get(PREVIOUS),
-        metadata=metadata_of(session),
-        tools=msgspec.json.decode(labels.get(TOOLS, "[]"), type=list[FunctionTool]),
-        tool_choice=labels.get(TOOL_CHOICE, "auto"),
+        instructions=labels.instructions,
+        previous_response_id=labels.previous,
+        metadata=dict(labels.metadata),
+        tools=labels.tools,
+        tool_choice=labels.tool_choice,
     )
 
 
 def _error_of(session: SessionRecord) -> ResponseError | None:
     outcome = session.last_outcome
-    why = None if outcome is None else failure_reason(outcome)
-    if why is None:
+    reason = None if outcome is None else failure_reason(outcome)
+    if reason is None:
         if state_of(session) == "completed":
             return None
         return ResponseError(
             code="server_error", type="cancelled", message="cancelled: it was stopped"
         )
     return ResponseError(
-        code=_CODES.get(why.code, "server_error"),
-        type=why.code,
-        message=why.message,
-        retry_after=why.retry_after,
+        code=_CODES.get(reason.code, "server_error"),
+        type=reason.code,
+        message=reason.message,
+        retry_after=reason.retry_after,
     )
 
 
 def output_of(session: SessionRecord) -> list[OutputItem]:
-    """Return what the agent said, and what the client is to call."""
-    said = agent_messages(session)
+    """Return the messages of the agent, and the calls that the client is to run."""
+    messages = agent_messages(session)
     calls = client_calls(session)
     is_answered = state_of(session) == "completed" and not calls
     items: list[OutputItem] = []
-    for number, one in enumerate(said):
-        is_last = number == len(said) - 1
-        text = one.text if is_last else one.text + BLANK_LINE
+    for number, message in enumerate(messages):
+        is_last = number == len(messages) - 1
+        text = message.text if is_last else message.text + BLANK_LINE
         items.append(
             MessageItem(
                 id=item_id(id_suffix(session), number),
@@ -163,14 +138,14 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
                 phase="final_answer" if is_last and is_answered else "commentary",
             )
         )
-    for number, call in enumerate(calls, len(said)):
+    for number, call in enumerate(calls, len(messages)):
         items.append(call_item(f"fc_{id_suffix(session)}_{number}", call))
     return items
 
 
-def item_id(name: str, number: int) -> str:
-    """Return the id of what is said, which is known before all of it is said."""
-    return f"msg_{name}_{number}"
+def item_id(suffix: str, number: int) -> str:
+    """Return the id of a message item. It is known before the message is complete."""
+    return f"msg_{suffix}_{number}"
 
 
 def call_item(id_: str, call: ToolCall) -> CallItem:
@@ -184,10 +159,10 @@ def call_item(id_: str, call: ToolCall) -> CallItem:
 
 
 def input_of(session: SessionRecord) -> list[InputItem]:
-    """Return what a response answers, with the conversation before it, oldest first."""
+    """Return the input of a response and the conversation before it, oldest first."""
     items: list[InputItem] = []
-    if standing := session.labels.get(SYSTEM_INSTRUCTIONS):
-        items.append(_sent("developer", [InputText(standing)]))
+    if instructions := labels_of(session).system_instructions:
+        items.append(_message_item("developer", [InputText(instructions)]))
     for message in _input_messages(session):
         items += _items(message)
     for number, item in enumerate(items):
@@ -196,7 +171,7 @@ def input_of(session: SessionRecord) -> list[InputItem]:
 
 
 def _input_messages(session: SessionRecord) -> Iterator[Message]:
-    own = session.labels.get(MESSAGE)
+    own = labels_of(session).message
     for message in session.root.transcript:
         if message.id.startswith("h_") or message.id == own:
             yield message
@@ -209,21 +184,21 @@ def _items(message: Message) -> Iterator[InputItem]:
     match message:
         case UserMessage():
             texts: list[Content] = [InputText(message.text)] if message.text else []
-            yield _sent("user", [*texts, *map(_sent_part, message.parts)])
+            yield _message_item("user", [*texts, *map(_part_content, message.parts)])
         case AssistantMessage():
             if message.text:
-                yield _sent("assistant", [OutputText(message.text)])
+                yield _message_item("assistant", [OutputText(message.text)])
             for call in message.calls:
                 yield call_item("fc", call)
         case ToolMessage():
             yield CallOutputItem(id="fco", call_id=message.call, output=message.text)
 
 
-def _sent(role: Role, content: list[Content]) -> InputMessageItem:
+def _message_item(role: Role, content: list[Content]) -> InputMessageItem:
     return InputMessageItem(id="msg", role=role, content=content)
 
 
-def _sent_part(part: Part) -> Content:
+def _part_content(part: Part) -> Content:
     data = base64.b64encode(part.data).decode()
     url = part.url or f"data:{part.media_type};base64,{data}"
     if part.is_image:

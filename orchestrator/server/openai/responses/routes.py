@@ -1,8 +1,8 @@
-"""`/v1/responses`: an agent answers, now or in the background, and can be asked for it later.
+"""`/v1/responses`: an agent answers, now or in the background, and can be retrieved later.
 
-A response is a session. What it was asked stands on its labels, what it says in its transcript; so
-it can be told by any process that has the journal. Whoever goes on with one gets a copy of its
-conversation: two may go on with the same, and either may be deleted.
+A response is a session: its options are labels, its output is the transcript. So every process that
+has the journal can show it. A response that continues another one copies its conversation: two may
+continue the same one, and either may be deleted.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,10 +15,9 @@ import trio
 from starlette.responses import Response
 
 from delegation import SessionRecord
-from orchestrator.doors.http import KIND, is_over
+from orchestrator.doors.http import is_over
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.errors import ClosedError, UnknownIdError
-from orchestrator.server.api.bodies import METADATA, encode_metadata
 from orchestrator.server.openai.failures import run_header, session_error
 from orchestrator.server.openai.responses.bodies import (
     CreateResponse,
@@ -26,27 +25,20 @@ from orchestrator.server.openai.responses.bodies import (
     InputItems,
     ResponseBody,
 )
+from orchestrator.server.openai.responses.labels import (
+    encode_labels,
+    is_response,
+    labels_of,
+)
 from orchestrator.server.openai.responses.request import (
     functions_of_client,
     parse_input,
     require_supported,
 )
 from orchestrator.server.openai.responses.response import (
-    BACKGROUND,
-    INSTRUCTIONS,
-    MESSAGE,
-    NO,
-    PREVIOUS,
-    RESPONSE,
-    STORE,
-    SYSTEM_INSTRUCTIONS,
-    TOOL_CHOICE,
-    TOOLS,
-    YES,
     body_of,
     id_suffix,
     input_of,
-    is_stored,
     response_id,
     session_id,
 )
@@ -66,11 +58,7 @@ from orchestrator.server.operation import (
 from orchestrator.server.session_status import state_of
 from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import JSON, HttpError, not_found
-from orchestrator.server.transport.idempotency import (
-    FINGERPRINT,
-    session_exists,
-    session_for_key,
-)
+from orchestrator.server.transport.idempotency import session_exists, session_for_key
 from orchestrator.server.transport.session_headers import context_of
 from orchestrator.server.transport.sse import (
     SSE_MEDIA_TYPE,
@@ -80,115 +68,104 @@ from orchestrator.server.transport.sse import (
 
 PAGE: Final = 20
 LONGEST_PAGE: Final = 100
-NO_TOOLS: Final = "none"
 
 
 @attrs.frozen(kw_only=True)
 class RetrieveQuery:
-    """How a response is asked for."""
+    """How a response is retrieved."""
 
     stream: bool = False
-    """As events, from the first one on, or from where a reader is."""
+    """As events: from the first one, or from where the client is."""
     starting_after: Annotated[int, msgspec.Meta(ge=-1, le=2**53)] = FROM_THE_BEGINNING
-    """The number of the last event that the reader has."""
+    """The number of the last event that the client has."""
 
 
 @attrs.frozen(kw_only=True)
 class InputItemsQuery:
-    """Which items of the input are asked for."""
+    """Which items of the input are listed."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_PAGE)] = PAGE
     order: Literal["asc", "desc"] = "desc"
     after: str = ""
-    """The id of the last item that the reader has."""
+    """The id of the last item that the client has."""
 
 
 async def create_response(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
-    wanted = call.body(CreateResponse)
-    require_supported(wanted)
+    body = call.body(CreateResponse)
+    require_supported(body)
     id_ = call.session_id_from_key()
-    before: SessionRecord | None = None
+    previous: SessionRecord | None = None
     if not session_exists(call, id_):
-        before = await _previous(call.server, wanted)
-    # Nothing is waited for in between: of two that are sent at once, one finds the other.
+        previous = await _previous(call.server, body)
+    # No checkpoint between the two: of two equal requests at once, one finds the other's session.
     is_new = not session_exists(call, id_)
     if is_new:
-        session = _begin(call, wanted, before)
+        session = _open_session(call, body, previous)
     else:
         session = await session_for_key(call, id_)
-    is_ours = is_new and wanted.store is False
-    if not is_ours:
-        # Nobody is told of what a crash could still undo, not even by an event.
-        await call.server.book.wait_durable()
-    if wanted.stream:
-        return _stream(call, session, owns_turn=is_ours)
-    if wanted.background:
+    owns_turn = is_new and body.store is False
+    if not owns_turn:
+        # No event may show what a crash could still undo.
+        await call.server.read.wait_durable()
+    if body.stream:
+        return _stream(call, session, owns_turn=owns_turn)
+    if body.background:
         return await _show(call.server, session)
-    if is_ours:
+    if owns_turn:
         return await _wait_and_show(call, session, call.server.door.run_turn)
     return await _wait_and_show(call, session, partial(wait_settled, call.server))
 
 
-async def _previous(
-    server: ServerState, wanted: CreateResponse
-) -> SessionRecord | None:
-    """Return the response that another one goes on with."""
+async def _previous(server: ServerState, body: CreateResponse) -> SessionRecord | None:
+    """Return the response that a new one continues."""
     await trio.lowlevel.checkpoint()
-    if wanted.previous_response_id is None:
+    if body.previous_response_id is None:
         return None
     previous = await _find(
-        server, wanted.previous_response_id, param="previous_response_id"
+        server, body.previous_response_id, param="previous_response_id"
     )
     state = state_of(previous)
     if state != "completed":
         raise HttpError(
             400,
-            f"{wanted.previous_response_id} is {state}; only what is completed goes on",
+            f"{body.previous_response_id} is {state}; only a completed response can be continued",
             code="not_completed",
             param="previous_response_id",
         )
     return previous
 
 
-def _begin(
-    call: ApiCall, wanted: CreateResponse, before: SessionRecord | None
+def _open_session(
+    call: ApiCall, body: CreateResponse, previous: SessionRecord | None
 ) -> SessionRecord:
-    """Let an agent begin with a response."""
-    office = call.server
-    if office.is_stopping:
+    """Open the session of a new response, and begin its turn."""
+    server = call.server
+    if server.is_stopping:
         raise ClosedError("the server is stopping, and begins nothing new")
-    agent = office.agent(wanted.model)
-    told = parse_input(wanted, () if before is None else before.root.transcript)
-    earlier = "" if before is None else before.labels.get(SYSTEM_INSTRUCTIONS, "")
-    standing = _paragraphs(earlier, told.system_instructions)
-    labels = {
-        KIND: RESPONSE,
-        FINGERPRINT: call.fingerprint,
-        STORE: NO if wanted.store is False else "",
-        BACKGROUND: YES if wanted.background else "",
-        PREVIOUS: wanted.previous_response_id or "",
-        METADATA: encode_metadata(wanted.metadata) if wanted.metadata else "",
-        INSTRUCTIONS: wanted.instructions or "",
-        TOOLS: msgspec.json.encode(wanted.tools).decode() if wanted.tools else "",
-        TOOL_CHOICE: NO_TOOLS if wanted.tool_choice == NO_TOOLS else "",
-        MESSAGE: "" if told.message is None else told.message.id,
-        SYSTEM_INSTRUCTIONS: standing,
-    }
-    asked = InboundRequest(
+    agent = server.agent(body.model)
+    parsed = parse_input(body, () if previous is None else previous.root.transcript)
+    inherited = "" if previous is None else labels_of(previous).system_instructions
+    system_instructions = _paragraphs(inherited, parsed.system_instructions)
+    request = InboundRequest(
         agent=agent,
-        message=told.message,
+        message=parsed.message,
         context=context_of(call.request.headers),
-        instructions=_paragraphs(standing, wanted.instructions or ""),
-        history=told.history,
-        labels={name: value for name, value in labels.items() if value},
-        tools=functions_of_client(wanted, agent),
+        instructions=_paragraphs(system_instructions, body.instructions or ""),
+        history=parsed.history,
+        labels=encode_labels(
+            body,
+            message=None if parsed.message is None else parsed.message.id,
+            system_instructions=system_instructions,
+            fingerprint=call.fingerprint,
+        ),
+        tools=functions_of_client(body, agent),
     )
-    if wanted.background:
-        return office.door.open_background(asked, call.session_id_from_key())
-    session = office.door.open_one_turn(asked, call.session_id_from_key())
-    if wanted.store is not False:
-        office.door.start_turn(session)
+    if body.background:
+        return server.door.open_background(request, call.session_id_from_key())
+    session = server.door.open_one_turn(request, call.session_id_from_key())
+    if body.store is not False:
+        server.door.start_turn(session)
     return session
 
 
@@ -206,17 +183,17 @@ def _stream(
     """Return a response as events.
 
     Args:
-        call: who reads.
-        session: the response.
-        after: the number of the last event that the reader has.
-        take: it ends with this very stream.
+        call: the request.
+        session: the session of the response.
+        after: the number of the last event that the client has.
+        owns_turn: the turn runs within this stream, and ends with it.
     """
-    telling = ResponseEvents(id_suffix(session), after)
+    events = ResponseEvents(id_suffix(session), after)
     return EventStream(
-        partial(send_events, call.server, session, telling),
+        partial(send_events, call.server, session, events),
         headers=run_header(session),
         owned_work=partial(call.server.door.run_turn, session) if owns_turn else None,
-        encode_error=telling.error_event,
+        encode_error=events.error_event,
     )
 
 
@@ -225,42 +202,42 @@ async def _wait_and_show(
     session: SessionRecord,
     wait: Callable[[SessionRecord], Awaitable[object]],
 ) -> Response:
-    """Return a response when it is over, unless whoever asked has left before."""
+    """Return a response when it is over, unless the client disconnects before."""
     if not await wait_unless_disconnected(call.request.receive, partial(wait, session)):
         return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
-    # An error, so that nobody takes what was said until then for the answer.
-    if (problem := session_error(session)) is not None:
-        raise problem
+    # Raised, so that no client takes the text until then for the answer.
+    if (error := session_error(session)) is not None:
+        raise error
     return await _show(call.server, session)
 
 
 async def _show(server: ServerState, session: SessionRecord) -> Response:
-    """Answer with a response as it is in this moment, once that is durable."""
+    """Respond with a response as it is now, once that is durable."""
     body = body_of(session)
-    await server.book.wait_durable()
+    await server.read.wait_durable()
     return json_response(body, x_run_id=session.id)
 
 
 async def retrieve_response(call: ApiCall) -> Response:
-    asked = call.query(RetrieveQuery)
+    query = call.query(RetrieveQuery)
     session = await _find(call.server, call.path("response"))
-    if asked.stream:
-        return _stream(call, session, after=asked.starting_after)
+    if query.stream:
+        return _stream(call, session, after=query.starting_after)
     return await _show(call.server, session)
 
 
 async def list_input_items(call: ApiCall) -> Response:
-    asked = call.query(InputItemsQuery)
+    query = call.query(InputItemsQuery)
     session = await _find(call.server, call.path("response"))
     items = input_of(session)
-    if asked.order == "desc":
+    if query.order == "desc":
         items.reverse()
     ids = [item.id for item in items]
-    if asked.after:
-        if asked.after not in ids:
-            raise not_found(f"there is no item {asked.after!r} to go on after")
-        del items[: ids.index(asked.after) + 1]
-    page = items[: asked.limit]
+    if query.after:
+        if query.after not in ids:
+            raise not_found(f"there is no item {query.after!r} to go on after")
+        del items[: ids.index(query.after) + 1]
+    page = items[: query.limit]
     return json_response(
         InputItems(
             data=page,
@@ -287,7 +264,7 @@ async def delete_response(call: ApiCall) -> Response:
 async def _find(
     server: ServerState, response: str, param: str | None = None
 ) -> SessionRecord:
-    """Return a response that is kept."""
+    """Return the session of a response that is stored."""
     id_ = session_id(response)
     missing = HttpError(
         404, f"there is no response {response!r}", code="not_found", param=param
@@ -298,12 +275,12 @@ async def _find(
         session = await server.door.find(id_)
     except UnknownIdError:
         raise missing from None
-    if session.labels.get(KIND) != RESPONSE or not is_stored(session):
+    if not is_response(session):
         raise missing
     return session
 
 
-_SHOWN: Final = ResponseSpec(description="The response", body=ResponseBody)
+_BODY: Final = ResponseSpec(description="The response", body=ResponseBody)
 _RESPONSE_OR_EVENTS: Final = ResponseSpec(
     description="The response, or its events",
     body=ResponseBody,
@@ -324,7 +301,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/v1/responses/{response}",
         handle=retrieve_response,
-        summary="A response, as far as it is",
+        summary="A response, finished or not",
         query=RetrieveQuery,
         responses={200: _RESPONSE_OR_EVENTS},
         error_statuses=(400, 404),
@@ -333,7 +310,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/v1/responses/{response}/input_items",
         handle=list_input_items,
-        summary="What a response answers",
+        summary="The input of a response",
         query=InputItemsQuery,
         responses={200: ResponseSpec(description="A page of it", body=InputItems)},
         error_statuses=(400, 404),
@@ -342,15 +319,15 @@ OPERATIONS: Final = (
         method="POST",
         path="/v1/responses/{response}/cancel",
         handle=cancel_response,
-        summary="End a response, and all who work for it",
-        responses={200: _SHOWN},
+        summary="Cancel a response, and all tasks below it",
+        responses={200: _BODY},
         error_statuses=(404,),
     ),
     Operation(
         method="DELETE",
         path="/v1/responses/{response}",
         handle=delete_response,
-        summary="Let nobody see a response any more",
+        summary="Delete a response",
         responses={200: ResponseSpec(description="It is gone", body=Deleted)},
         error_statuses=(404,),
     ),
