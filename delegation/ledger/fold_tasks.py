@@ -161,8 +161,8 @@ def _first_message(ledger: "Ledger", request: TaskRequest) -> str:
     for id_ in dict.fromkeys(request.needs):
         dependency = ledger.tasks[id_]
         assert dependency.outcome is not None, "a dependency has succeeded"
-        label = "" if dependency.request is None else dependency.request.label
-        dependencies.append((label or dependency.path, dependency.outcome.output))
+        name = dependency.label or dependency.path
+        dependencies.append((name, dependency.outcome.output))
     return notices.first_message(request, dependencies)
 
 

@@ -4,7 +4,7 @@ Only the fold writes them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -180,6 +180,21 @@ class TaskRecord:
     def is_root(self) -> bool:
         """It is the root of its session, which takes turns and never ends."""
         return self.parent is None
+
+    @property
+    def is_copy(self) -> bool:
+        """A copy of its parent's agent works on it."""
+        return self.request is not None and self.request.copy
+
+    @property
+    def label(self) -> str:
+        """The name that its parent gave it in the call, if any."""
+        return "" if self.request is None else self.request.label
+
+    @property
+    def requested_schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema that its parent requested for the answer, if any."""
+        return None if self.request is None else self.request.output_schema
 
     @property
     def outcome(self) -> Outcome | None:

@@ -98,7 +98,7 @@ def wait_state(task: TaskRecord, positions: Mapping[TaskId, int]) -> dict[str, A
 def unmet_dependency(dependency: TaskRecord) -> str:
     """Return why a task never begins that needs one which did not succeed."""
     assert dependency.outcome is not None, "nobody gives up before it has ended"
-    label = dependency.request.label if dependency.request is not None else ""
+    label = dependency.label
     name = f"{label!r} ({dependency.path})" if label else dependency.path
     why = f": {dependency.outcome.error}" if dependency.outcome.error else ""
     return f"it needs {name}, which ended as {dependency.outcome.ending}{why}"

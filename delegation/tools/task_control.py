@@ -217,7 +217,7 @@ class _Control:
 
     def _notices_of(self, tasks: Sequence[TaskRecord]) -> Sequence[int]:
         """Return the unread notices of tasks: they are the root's to read."""
-        if self._caller is not self._session.root:
+        if not self._caller.is_root:
             return ()
         ids = {task.id for task in tasks}
         return [seq for seq, about in self._session.task_notices() if about in ids]

@@ -266,7 +266,7 @@ class OrchestratorDelegator:
     def _turn_of(self, record: TaskRecord) -> int | None:
         session = self._book.ledger.sessions.get(record.session)
         turn = None if session is None else session.turn
-        return turn.number if turn is not None and record.mode is Mode.ROOT else None
+        return turn.number if turn is not None and record.is_root else None
 
     def _stop(self, record: TaskRecord) -> None:
         if self._has_ended(record):
@@ -286,7 +286,7 @@ class OrchestratorDelegator:
         )
 
     def _has_ended(self, record: TaskRecord) -> bool:
-        if record.mode is Mode.ROOT:
+        if record.is_root:
             session = self._book.ledger.sessions.get(record.session)
             return session is None or session.turn is None
         return record.outcome is not None

@@ -69,11 +69,12 @@ class Settlement:
     def _post(self, task: TaskRecord, outcome: Outcome) -> Outcome:
         if note := self._pop_note(task.id):
             outcome = replace(outcome, note=note)
-        if task.parent is None:
+        if task.is_root:
             turn = self._book.ledger.sessions[task.session].turn
             assert turn is not None, "a root is settled in a turn"
             ended = TurnEnded(task.session, turn.number, outcome)
             return self._book.post(ended).outcome
         recorded = self._book.post(TaskSettled(task.id, outcome)).outcome
+        assert task.parent is not None, "only a root has no parent"
         self._note_activity(task.parent.id)
         return recorded

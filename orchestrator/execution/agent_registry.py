@@ -115,7 +115,7 @@ class AgentRegistry:
         if task.id in self._child_agents:
             return self._child_agents[task.id]
         parent = self.agent_of(task.parent)
-        if task.request is not None and task.request.copy:
+        if task.is_copy:
             return self._copy_of(parent)
         return _delegate_of(parent, task.agent)
 

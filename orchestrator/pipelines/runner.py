@@ -96,8 +96,7 @@ class PipelineRun:
 
     async def run(self, pipeline: Pipeline[Any, Any]) -> str:
         """Run the program to its end, and return what it answers."""
-        request = self._record.request
-        wanted = None if request is None else request.output_schema
+        wanted = self._record.requested_schema
         try:
             given = pipeline.parse_goal(self._goal(pipeline))
             with raising_one_error(), use_budget_names(self._budget_name):

@@ -390,7 +390,7 @@ class _Replayer:
             # Of what had not begun, the end is all that is recorded.
             is_meant = entry.event.outcome.cause is Cause.BEFORE_START
         else:
-            is_meant = (record.parent is not None or record.is_running) and not (
+            is_meant = (not record.is_root or record.is_running) and not (
                 record.cancel_requested
             )
         if is_meant:
@@ -398,4 +398,4 @@ class _Replayer:
 
 
 def _can_be_steered(task: TaskRecord) -> bool:
-    return task.outcome is None and (task.is_running or task.parent is not None)
+    return task.outcome is None and (task.is_running or not task.is_root)

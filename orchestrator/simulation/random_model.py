@@ -258,7 +258,7 @@ class RandomModel:
     def _batches(self) -> Iterator[list[dict[str, str]]]:
         """Yield what it hands on, as many at once as one call may ask for."""
         task, team = self._task.record, self._agent.delegates
-        if not team and task.request is not None and task.request.copy:
+        if not team and task.is_copy:
             return  # a copy does the work itself
         count = self._settings.fan_out.draw(task.depth, self._task.rng)
         first = self._task.rng.randrange(len(team)) if team else 0

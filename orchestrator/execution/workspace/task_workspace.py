@@ -110,9 +110,7 @@ class TaskWorkspaces:
 
     def _ends_with_turn(self, record: TaskRecord, origin: Origin) -> bool:
         # A task never has another turn; a session has, if it can be told of anything.
-        return (
-            record.request is not None or origin.capability is DeliveryCapability.NONE
-        )
+        return not record.is_root or origin.capability is DeliveryCapability.NONE
 
     async def _close_worktree(self, record: TaskRecord, *, is_over: bool) -> None:
         await trio.lowlevel.checkpoint()
@@ -178,8 +176,7 @@ class TaskWorkspaces:
             return self._worktree_by_task[record.id].workspace
         own = self._registry.agent_of(record).workspace
         # A copy of somebody works where that one does.
-        is_copy = record.request is not None and record.request.copy
-        return above / own if isinstance(own, Path) and not is_copy else above
+        return above / own if isinstance(own, Path) and not record.is_copy else above
 
 
 def _lineage(record: TaskRecord) -> list[TaskRecord]:

@@ -214,7 +214,7 @@ def task_of(found: FoundTask, *, seq: int) -> Task:
     """Return the body of a task."""
     session, record = found.session, found.task
     node = session.tree[record.id]
-    outcome = session.last_outcome if record is session.root else record.outcome
+    outcome = session.last_outcome if record.is_root else record.outcome
     return Task(
         id=record.id,
         run=session.id,
