@@ -1,8 +1,8 @@
-"""What every subtree adds up to, and every group of siblings: kept, not counted anew.
+"""What every subtree adds up to: the total usage of each node, and the tallies of the views.
 
-Nothing is kept until somebody looks; then all is added up once. From there on the tree notes which
-tasks have changed, a word a fact, and the next look brings what has changed up the line, O(depth)
-each. So whoever never looks pays nothing, and a view of any size pays for what is new.
+Nothing is added up until it is read. `UsageTotals` is read with every result of a task, so it sums
+usage alone, level by level. `Rollups` begins with the first view of a tree, adds up everything once,
+and from then on only what has changed, O(depth) a task.
 """
 
 import heapq
@@ -14,12 +14,61 @@ from agents import Usage
 from delegation.task import Status, TaskId
 from delegation.tree.tally import ACTIVE, FAILURES, STATUS_INDEX, STATUSES, Tally
 
+NOTHING_USED: Final = Usage()
 WAITING, RUNNING, FAILED, NOT_URGENT = range(4)
-"""How urgent a subtree is: the worst of all in it."""
+"""How urgent a subtree is: as its most urgent task."""
 
 _WAITING: Final = STATUS_INDEX[Status.WAITING]
 _RUNNING: Final = tuple(STATUS_INDEX[status] for status in ACTIVE)
 _FAILED: Final = tuple(STATUS_INDEX[status] for status in FAILURES)
+
+
+def sum_usage(used: Usage, more: Usage) -> Usage:
+    return more if used is NOTHING_USED else used + more
+
+
+class UsageTotals:
+    """Writes the `total` of nodes: their own usage and that of all below them."""
+
+    def __init__(self, nodes: dict[TaskId, dict[str, Any]]) -> None:
+        self._nodes = nodes
+        self._pending: dict[int, dict[TaskId, Usage]] = {}
+        """By level: the usage in the total of a task that is missing in that of its parent."""
+        self._deepest = 0
+        """The deepest level with pending usage."""
+
+    @property
+    def has_pending(self) -> bool:
+        return self._deepest > 0
+
+    def add(self, task: TaskId, usage: Usage) -> None:
+        """Add usage to the total of a task, and later to the totals of all above it."""
+        node = self._nodes[task]
+        node["total"] = sum_usage(node["total"], usage)
+        level = _level(node)
+        pending = self._pending.setdefault(level, {})
+        pending[task] = sum_usage(pending.get(task, NOTHING_USED), usage)
+        self._deepest = max(self._deepest, level)
+
+    def refresh(self, node: Mapping[str, Any] | None = None) -> None:
+        """Bring the totals of a node's level and of all below it up to date, or all totals.
+
+        Usage climbs only when it is read: to climb to the root with every model answer would cost
+        the depth of the tree each time.
+        """
+        level = 0 if node is None else _level(node)
+        while self._deepest > level:
+            for task, usage in self._pending.pop(self._deepest, {}).items():
+                parent: TaskId | None = self._nodes[task]["parent"]
+                if parent is not None:
+                    self.add(parent, usage)
+            self._deepest -= 1
+
+
+def _level(node: Mapping[str, Any]) -> int:
+    # The path of a task names all above it.
+    path: str = node["path"]
+    return path.count("/")
 
 
 def urgency(tally: Tally) -> int:

@@ -12,7 +12,13 @@ from delegation.tree import critical_path, intervals
 from delegation.tree import rows as tree_rows
 from delegation.tree.critical_path import CriticalPath
 from delegation.tree.intervals import ConcurrencyStep, Parallelism
-from delegation.tree.rollups import Rollups, Subtree
+from delegation.tree.rollups import (
+    NOTHING_USED,
+    Rollups,
+    Subtree,
+    UsageTotals,
+    sum_usage,
+)
 from delegation.tree.slack import slack as slack_of
 from delegation.tree.tally import Tally
 
@@ -22,7 +28,6 @@ if TYPE_CHECKING:
     from delegation.tree.diff import Change
 
 
-NOTHING_USED: Final = Usage()
 MAX_BOXES: Final = 120
 """How many boxes a chart has at most: more than this nobody can read."""
 DELEGATES: Final = "delegates"
@@ -50,10 +55,7 @@ class Tree:
         # Kept from the first look on: most trees are never looked at while they grow.
         self._graph: nx.DiGraph[TaskId] | None = None
         self._rollups: Rollups | None = None
-        self._owed: dict[int, dict[TaskId, Usage]] = {}
-        """By level: what is in the total of a task, and not yet in that of the one above it."""
-        self._deepest = 0
-        """The last level of these."""
+        self._totals = UsageTotals(self._nodes)
         self.turns: list[tuple[float, float | None]] = []
         """When the turns of the session began and ended, oldest first."""
 
@@ -70,14 +72,14 @@ class Tree:
     def __getitem__(self, task: TaskId) -> dict[str, Any]:
         """Return the attributes of a node, as they are now."""
         node = self._nodes[task]
-        if self._deepest and (level := _level(node)) < self._deepest:
-            self._sum_up(level)
+        if self._totals.has_pending:
+            self._totals.refresh(node)
         return node
 
     @property
     def graph(self) -> "nx.DiGraph[TaskId]":
         """The same as a graph. The ledger writes it: copy it before you change it."""
-        self._sum_up(0)
+        self._totals.refresh()
         if self._graph is None:
             # Imported late: networkx is the slowest import of all, and many programs draw no tree.
             import networkx as nx
@@ -367,38 +369,8 @@ class Tree:
     def add_usage(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""
         node = self._nodes[task]
-        node["usage"] = _sum(node["usage"], usage)
+        node["usage"] = sum_usage(node["usage"], usage)
         node["cost"] += usage.cost
-        self._add_to_total(task, node, usage)
+        self._totals.add(task, usage)
         if self._rollups is not None:
             self._rollups.changed[task] = None
-
-    def _add_to_total(self, task: TaskId, node: dict[str, Any], usage: Usage) -> None:
-        node["total"] = _sum(node["total"], usage)
-        level = _level(node)
-        owed = self._owed.setdefault(level, {})
-        owed[task] = _sum(owed.get(task, NOTHING_USED), usage)
-        self._deepest = max(self._deepest, level)
-
-    def _sum_up(self, level: int) -> None:
-        """Make the totals of a level and of all below it true.
-
-        What is owed to those above waits until somebody looks at them. Whoever climbs to the root
-        with every answer pays for the depth of the tree each time.
-        """
-        while self._deepest > level:
-            for task, usage in self._owed.pop(self._deepest, {}).items():
-                parent: TaskId | None = self._nodes[task]["parent"]
-                if parent is not None:
-                    self._add_to_total(parent, self._nodes[parent], usage)
-            self._deepest -= 1
-
-
-def _level(node: Mapping[str, Any]) -> int:
-    # The path of a task names all above it.
-    path: str = node["path"]
-    return path.count("/")
-
-
-def _sum(used: Usage, more: Usage) -> Usage:
-    return more if used is NOTHING_USED else used + more

@@ -176,7 +176,7 @@ class TaskRunner:
         record = order.task
         # A session is not watched: its caller decides how long it may be silent.
         activity = None
-        if record.request is not None:
+        if not record.is_root:
             activity = self.watchdog.watch(record, order.agent.patience)
         host = LocalTaskHost(
             order,

@@ -51,9 +51,7 @@ class LocalExecutor:
             model=self._models.model_for(task, agent, host.budgeted_model),
             tools=placed_tools(self._tools(order, host), task, self._place),
             host=host,
-            requested_schema=None
-            if task.request is None
-            else task.request.output_schema,
+            requested_schema=task.requested_schema,
             extra_instructions=task.instructions,
             task=task.call_prefix,
             path=task.path,
@@ -62,7 +60,7 @@ class LocalExecutor:
     def _tools(self, order: WorkOrder, host: TaskHost) -> Sequence[Tool]:
         tools = order.agent.tools
         # The caller runs its own tools for the session that it talks to, and for no child.
-        if order.task.parent is not None and any(it.runs_at_caller for it in tools):
+        if not order.task.is_root and any(it.runs_at_caller for it in tools):
             tools = tuple(it for it in tools if not it.runs_at_caller)
         if not order.agent.may_delegate:
             return tools
