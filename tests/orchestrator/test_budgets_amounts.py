@@ -20,6 +20,7 @@ from agents import (
 )
 from delegation import Ending, Outcome
 from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.testing import CountingModel
 from tests.kit import hand_on
 from tests.orchestrator.budgets_kit import Meter, lead
 
@@ -209,21 +210,15 @@ async def test_who_needs_little_does_not_wait_for_what_only_another_needs() -> N
 
 async def test_what_a_call_that_was_broken_off_has_read_is_not_given_back() -> None:
     """The provider has read it, and bills it, whoever hung up."""
-    read: list[int] = []
-
-    class Billing(Sized):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            read.append(self.reads)
-            return await super().answer(request)
-
-    agent = Agent("top", model=Billing(reads=5_000, seconds=100))
+    model = CountingModel(Sized(reads=5_000, seconds=100))
+    agent = Agent("top", model=model)
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(tokens=22_000):
             for _ in range(10):
                 with trio.move_on_after(10):
                     await orchestrator.run(agent, "go")
 
-    assert sum(read) <= 22_000
+    assert model.calls * 5_000 <= 22_000
 
 
 async def test_a_model_whose_price_nobody_knows_is_not_asked_under_a_budget_of_money() -> (

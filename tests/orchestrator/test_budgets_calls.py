@@ -9,17 +9,16 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
-    Failure,
     ModelError,
     ModelRequest,
     ScriptedModel,
     ToolCall,
-    Usage,
 )
 from agents.models.wrappers.retry import retrying
 from delegation import Ending, Rules
 from orchestrator import Run, budget, open_orchestrator
-from tests.kit import hand_on
+from orchestrator.testing import CountingModel, FailingModel
+from tests.kit import FunctionModel, hand_on
 from tests.orchestrator.budgets_kit import Meter, lead
 
 
@@ -50,22 +49,6 @@ async def test_a_tree_limited_to_five_calls_makes_five_however_deep_it_is() -> N
     assert run.outcome.kind == "calls"
 
 
-class Broken:
-    """A model that fails in a way of its own."""
-
-    name = "broken"
-
-    def __init__(self, fail: Callable[[], Any]) -> None:
-        self.calls = 0
-        self._fail = fail
-
-    async def answer(self, _: ModelRequest) -> AssistantMessage:
-        self.calls += 1
-        await trio.sleep(1)
-        answer: AssistantMessage = self._fail()
-        return answer
-
-
 def raising(exc: BaseException) -> Callable[[], Any]:
     def fail() -> Any:
         raise exc
@@ -78,7 +61,7 @@ def raising(exc: BaseException) -> Callable[[], Any]:
     [
         pytest.param(raising(ModelError("HTTP 500")), id="a provider that fails"),
         pytest.param(raising(ValueError("a bug")), id="a bug"),
-        pytest.param(lambda: "no message", id="no message"),
+        pytest.param(object, id="no message"),
         pytest.param(
             lambda: AssistantMessage("", (ToolCall("t", {"n": object()}),)),
             id="what cannot be written down",
@@ -87,7 +70,12 @@ def raising(exc: BaseException) -> Callable[[], Any]:
 )
 async def test_a_call_that_failed_was_made(fail: Callable[[], Any]) -> None:
     meter = Meter()
-    broken = Broken(fail)
+
+    async def fails(_: ModelRequest) -> Any:
+        await trio.sleep(1)
+        return fail()
+
+    broken = CountingModel(FunctionModel(fails))
     child = Agent("worker", model=broken)
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=5):
@@ -97,29 +85,20 @@ async def test_a_call_that_failed_was_made(fail: Callable[[], Any]) -> None:
     assert run.tree.counts() == {"failed": 4, "over_budget": 5}
 
 
-class InANursery:
-    """A model that waits in a nursery of its own, as one that streams does."""
-
-    name = "nursery"
-
-    def __init__(self, waiting: int) -> None:
-        self.calls = 0
-        self._waiting = waiting
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        self.calls += 1
-        if not self._waiting:
-            await trio.sleep(100)
-        async with trio.open_nursery() as nursery:
-            for _ in range(self._waiting):
-                nursery.start_soon(trio.sleep, 100)
-        return AssistantMessage("done", usage=Usage(calls=1))
-
-
 @pytest.mark.parametrize("waiting", [0, 1, 2])
 async def test_a_call_that_was_cancelled_in_flight_was_made(waiting: int) -> None:
     meter = Meter()
-    slow = InANursery(waiting)
+
+    async def waits(request: ModelRequest) -> str:
+        """Wait in a nursery of its own, as a model that streams does."""
+        if not waiting:
+            await trio.sleep(100)
+        async with trio.open_nursery() as nursery:
+            for _ in range(waiting):
+                nursery.start_soon(trio.sleep, 100)
+        return "done"
+
+    slow = CountingModel(FunctionModel(waits))
     child = Agent("worker", model=slow)
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -138,19 +117,8 @@ async def test_a_call_that_was_cancelled_in_flight_was_made(waiting: int) -> Non
 
 async def test_every_attempt_of_a_model_that_is_asked_again_is_a_call() -> None:
     """Also one that failed without a word of what it has used."""
-    attempts: list[float] = []
-
-    class Flaky:
-        name = "flaky"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            attempts.append(trio.current_time())
-            await trio.sleep(1)
-            if len(attempts) % 3:
-                raise ModelError("HTTP 503", kind=Failure.OVERLOADED)
-            return AssistantMessage("done", usage=Usage(calls=1))
-
-    agent = Agent("top", model=retrying(Flaky()))
+    flaky = CountingModel(FailingModel([503, 503, None] * 5))
+    agent = Agent("top", model=retrying(flaky))
     runs: list[Run[str]] = []
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=5):
@@ -158,8 +126,8 @@ async def test_every_attempt_of_a_model_that_is_asked_again_is_a_call() -> None:
                 runs.append(await orchestrator.run(agent, "go"))  # noqa: PERF401
 
     # The last one that was let through may be asked again before anybody knows.
-    assert len(attempts) < 5 + 3
-    assert sum(run.usage.calls for run in runs) == len(attempts)
+    assert flaky.calls < 5 + 3
+    assert sum(run.usage.calls for run in runs) == flaky.calls
 
 
 async def test_what_ran_out_and_where_is_said() -> None:

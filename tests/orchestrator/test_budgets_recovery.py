@@ -5,13 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
     Budget,
-    ModelRequest,
     ScriptedModel,
     ToolMessage,
     Transcript,
@@ -20,6 +17,7 @@ from agents import (
 from delegation import Ending, Outcome
 from delegation.events import ModelAnswered, ModelFailed, SessionOpened
 from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.testing import GatedModel
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.budgets_kit import Meter, chatty, lead
 
@@ -116,25 +114,16 @@ async def test_a_session_that_was_at_rest_has_used_what_it_has_used_and_no_more(
 async def test_a_call_that_the_end_of_a_process_broke_off_counts_in_the_next(
     tmp_path: Path,
 ) -> None:
-    asked = trio.Event()
-
-    class Stuck:
-        name = "stuck"
-
-        async def answer(self, _: ModelRequest) -> AssistantMessage:
-            asked.set()
-            await trio.sleep_forever()
-            return AssistantMessage("never")
-
+    gate = GatedModel()
     path = tmp_path / "journal.db"
     meter = Meter()
     task_budget = Budget(calls=1)
-    stuck = Agent("worker", model=Stuck(), budget=task_budget)
+    stuck = Agent("worker", model=gate, budget=task_budget)
     quick = meter.worker(budget=task_budget)
     async with open_orchestrator(path) as orchestrator:
         async with orchestrator.open_session(chatty(meter, stuck)) as session:
             await session.ask("go")
-            await asked.wait()
+            await gate.wait_called()
     calls = meter.calls
     async with open_orchestrator(path) as orchestrator:
         opened = orchestrator.open_session(chatty(meter, quick), session=session.id)

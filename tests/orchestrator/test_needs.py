@@ -33,7 +33,7 @@ from delegation.events import (
 )
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
-from tests.kit import facts
+from tests.kit import FunctionModel, facts
 
 DIAMOND: list[dict[str, Any]] = [
     # Asked for in an order that is not that of the needs: the call says what, not when.
@@ -284,13 +284,7 @@ async def test_one_need_that_failed_is_enough_and_refuses_at_once() -> None:
         is_slow = request.transcript[0].text == "a"
         return await (slow if is_slow else model).answer(request)
 
-    class Both:
-        name = "both"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            return await answer(request)
-
-    _, tree = await finish(call, Both())
+    _, tree = await finish(call, FunctionModel(answer))
 
     refused = by_label(tree)["c"]
     assert refused["status"] == "refused"
