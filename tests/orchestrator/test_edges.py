@@ -33,23 +33,22 @@ from delegation.events import (
 )
 from orchestrator import ClosedError, MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
+from orchestrator.testing import SpyModel, StreamingModel
 from tests.kit import facts, hand_on, worker
 
 
-class Saying:
-    """A model that says one thing, whatever it is."""
+class OddModel:
+    """Answers with one thing, whatever it is."""
 
     name = "odd"
 
-    def __init__(self, said: Any) -> None:
-        self.said = said
-        self.requests: list[ModelRequest] = []
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
+    async def answer(self, _: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
-        self.requests.append(request)
-        said: AssistantMessage = self.said
-        return said
+        answer: AssistantMessage = self._answer
+        return answer
 
 
 def sleepy(seconds: float = 1000) -> Agent:
@@ -269,7 +268,7 @@ async def test_a_model_that_says_something_else_fails_the_task_and_not_the_journ
 ) -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
-        run = await orchestrator.run(Agent("odd", model=Saying(said)), "go")
+        run = await orchestrator.run(Agent("odd", model=OddModel(said)), "go")
     async with open_orchestrator(journal):
         pass
 
@@ -280,7 +279,7 @@ async def test_a_model_that_says_something_else_fails_the_task_and_not_the_journ
 async def test_arguments_that_json_cannot_carry_fail_the_task_alone() -> None:
     said = AssistantMessage("", (ToolCall("t", {"n": object()}),))
     async with open_orchestrator(":memory:") as orchestrator:
-        run = await orchestrator.run(Agent("odd", model=Saying(said)), "go")
+        run = await orchestrator.run(Agent("odd", model=OddModel(said)), "go")
 
     assert run.outcome.ending is Ending.FAILED
     assert "ModelAnswered holds what JSON cannot carry" in run.outcome.error
@@ -313,7 +312,7 @@ async def test_an_id_that_a_model_uses_again_still_means_another_call() -> None:
 
 
 async def test_the_model_is_told_which_output_is_promised() -> None:
-    model = Saying(AssistantMessage("[1]"))
+    model = SpyModel("[1]")
     async with open_orchestrator(":memory:") as orchestrator:
         run = await orchestrator.run(Agent("a", model=model, output=list[int]), "go")
 
@@ -372,15 +371,8 @@ async def test_what_a_child_had_said_is_kept_when_its_parent_runs_out_of_time() 
         await trio.sleep_forever()
         return "never"
 
-    class Talkative:
-        name = "talkative"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            call = ToolCall("wait", id="call_1")  # type: ignore[arg-type]
-            return AssistantMessage("half of the work", (call,))
-
-    child = Agent("child", model=Talkative(), tools=[wait])
+    half = StreamingModel.always("half of the work", ToolCall("wait"))
+    child = Agent("child", model=half, tools=[wait])
     lead = Agent(
         "lead",
         model=ScriptedModel([hand_on("a", background=False), "never"]),
@@ -421,7 +413,7 @@ async def test_files_and_the_workspace_go_with_a_message_and_survive_a_restart()
 ):
     picture = Part("image/png", data=b"png", name="map.png")
     journal = MemoryJournal()
-    model = Saying(AssistantMessage("seen"))
+    model = SpyModel("seen")
     agent = Agent("a", model=model)
     async with open_orchestrator(journal) as orchestrator:
         await orchestrator.run(agent, "look", picture)

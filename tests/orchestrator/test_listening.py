@@ -2,9 +2,10 @@
 
 import trio
 
-from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, TextDelta
+from agents import Agent, ScriptedModel, TextDelta
 from orchestrator import TaskModelEvent, open_orchestrator
 from orchestrator.engine.model_events import MAX_BUFFERED_EVENTS
+from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker
 
 
@@ -21,13 +22,9 @@ async def test_whoever_listens_hears_every_task_of_a_tree() -> None:
 
 
 async def test_a_listener_that_falls_behind_misses_some_and_is_told_how_many() -> None:
-    class Talkative(ScriptedModel):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            for number in range(MAX_BUFFERED_EVENTS + 7):
-                request.tell(TextDelta(str(number)))
-            return await super().answer(request)
-
-    agent = Agent("talkative", model=Talkative(["one", "two"]))
+    deltas = [TextDelta(str(number)) for number in range(MAX_BUFFERED_EVENTS + 7)]
+    model = StreamingModel([[*deltas, "one"], [*deltas, "two"]])
+    agent = Agent("talkative", model=model)
     async with open_orchestrator(":memory:") as orchestrator:
         with orchestrator.listen() as events:
             await orchestrator.run(agent, "go")

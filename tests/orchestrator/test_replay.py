@@ -13,9 +13,11 @@ import trio.testing
 
 from agents import (
     Agent,
+    AssistantMessage,
     Budget,
     Limits,
     ModelError,
+    ModelRequest,
     Patience,
     ScriptedModel,
     ToolCall,
@@ -36,7 +38,7 @@ from orchestrator import (
 from orchestrator.replay.compare import Difference, ReplayResult
 from orchestrator.replay.record import ReplayError
 from orchestrator.replay.run import replay, replay_sync
-from tests.kit import facts, hand_on, worker
+from tests.kit import FunctionModel, facts, hand_on, worker
 from tests.orchestrator.test_cli import Shell
 from tests.orchestrator.test_recovery import finish, team
 
@@ -74,19 +76,6 @@ def talk_with(agent: Agent[Any]) -> list[Entry]:
     return recorded(talk)
 
 
-class Mute:
-    """A model that nobody may ask."""
-
-    name = "mute"
-
-    def __init__(self, model: Any) -> None:
-        self.price = model.price
-        self.count_tokens = model.count_tokens
-
-    async def answer(self, request: object) -> Any:
-        raise AssertionError("a model was asked")
-
-
 def muted(agent: Agent[Any]) -> Agent[Any]:
     """Return an agent whose team has models that may not be asked, and tools to match."""
 
@@ -94,9 +83,11 @@ def muted(agent: Agent[Any]) -> Agent[Any]:
         await trio.lowlevel.checkpoint()
         raise AssertionError("a tool was run")
 
+    assert isinstance(agent.model, ScriptedModel)
+    error = AssertionError("a model was called")
     return attrs.evolve(
         agent,
-        model=Mute(agent.model),
+        model=ScriptedModel.always(error, price=agent.model.price),
         tools=[attrs.evolve(it, run=run) for it in agent.tools],
         delegates=[muted(it) for it in agent.delegates],
     )
@@ -581,25 +572,17 @@ def team_in_a_hurry() -> Agent[Any]:
     )
 
 
-class Counting:
-    """A model that notes what it is asked for."""
-
-    name = "counting"
-
-    def __init__(self, model: ScriptedModel, asked: list[str]) -> None:
-        self._model = model
-        self._asked = asked
-
-    async def answer(self, request: Any) -> Any:
-        self._asked.append(request.transcript[0].text)
-        return await self._model.answer(request)
-
-
 def counted(agent: Agent[Any], asked: list[str]) -> Agent[Any]:
-    assert isinstance(agent.model, ScriptedModel)
+    model = agent.model
+    assert isinstance(model, ScriptedModel)
+
+    async def note(request: ModelRequest) -> AssistantMessage:
+        asked.append(request.transcript[0].text)
+        return await model.answer(request)
+
     return attrs.evolve(
         agent,
-        model=Counting(agent.model, asked),
+        model=FunctionModel(note),
         delegates=[counted(it, asked) for it in agent.delegates],
     )
 

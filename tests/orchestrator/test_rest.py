@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, AssistantMessage, Budget, ModelRequest, ScriptedModel
+from agents import Agent, Budget, ScriptedModel
 from delegation import Ending
 from delegation.events import Entry
 from orchestrator import (
@@ -18,6 +18,7 @@ from orchestrator import (
 )
 from orchestrator.journal.sqlite import entries as sqlite_entries
 from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.testing import GatedModel
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime
@@ -79,25 +80,15 @@ async def test_thousands_of_runs_keep_memory_bounded() -> None:
 
 
 async def test_many_runs_at_once_are_all_remembered_until_they_rest() -> None:
-    class Held:
-        """Answers when it is let."""
-
-        name = "held"
-        go = trio.Event()
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            del request
-            await self.go.wait()
-            return AssistantMessage("done")
-
-    held = Agent("held", model=Held())
+    gate = GatedModel()
+    held = Agent("held", model=gate)
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
             for _ in range(100):
                 nursery.start_soon(orchestrator.run, held, "go")
-            await trio.testing.wait_all_tasks_blocked(0.01)
+            await gate.wait_called(100)
             assert tasks_in_memory(orchestrator) == 100
-            Held.go.set()
+            gate.release()
         assert tasks_in_memory(orchestrator) <= BOUND
 
 

@@ -61,7 +61,7 @@ from delegation.task import Ending
 from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
 from orchestrator.journal.fact_redaction import FactRedactor
 from orchestrator.replay.run import replay
-from tests.kit import hand_on
+from tests.kit import FunctionModel, hand_on
 from tests.orchestrator.commands_kit import pipe
 
 pytestmark = pytest.mark.realtime
@@ -130,7 +130,13 @@ class Field:
         }
 
     def model(self, *steps: ScriptStep) -> "Watched":
-        return Watched(self, ScriptedModel(steps))
+        script = ScriptedModel(steps)
+
+        async def see(request: ModelRequest) -> AssistantMessage:
+            self.seen += map(_words, request.transcript)
+            return await script.answer(request)
+
+        return FunctionModel(see)
 
     def files(self) -> Iterator[Path]:
         for path in self.home.rglob("*"):
@@ -160,20 +166,6 @@ def _forms(secret: str) -> list[bytes]:
     # In the middle of something else, base64 begins at one of three places.
     parts = [base64.b64encode(raw[skip:])[:-4] for skip in range(3)]
     return [raw, *(part for part in parts if len(part) >= 12)]
-
-
-class Watched:
-    """A scripted model, and all that it is asked."""
-
-    def __init__(self, field: Field, script: ScriptedModel) -> None:
-        self.name = script.name
-        self._field = field
-        self._script = script
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        for said in request.transcript:
-            self._field.seen.append(_words(said))
-        return await self._script.answer(request)
 
 
 def _words(said: Any) -> str:

@@ -14,13 +14,11 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
     Budget,
     Compaction,
     DefinitionError,
     Limits,
     Model,
-    ModelRequest,
     Price,
     ScriptedModel,
     tool,
@@ -45,7 +43,7 @@ from orchestrator.simulation.wait_chain import (
     longest_chain,
     overlap_counts,
 )
-from orchestrator.testing import assert_laws, assert_tree, facts
+from orchestrator.testing import StreamingModel, assert_laws, assert_tree, facts
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -500,13 +498,7 @@ def test_copies_of_copies_and_models_without_a_price_have_no_bound() -> None:
 
 
 def object_without_price() -> Model:
-    class Own:
-        name = "own"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            raise AssertionError(f"asked {request}")
-
-    return Own()
+    return StreamingModel.always(AssertionError("it was called"))
 
 
 def test_the_command_prints_a_report_and_draws_a_plot(

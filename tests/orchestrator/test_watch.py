@@ -1,7 +1,7 @@
 """Quiet and stalled: who shows no sign of life is seen, and in the end stopped, once."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from agents import (
     Agent,
     AssistantMessage,
     Limits,
+    Model,
     ModelEvent,
     ModelRequest,
     Patience,
@@ -34,28 +35,21 @@ from delegation.events import (
     TaskSettled,
 )
 from orchestrator import MemoryJournal, Orchestrator, budget, open_orchestrator
-from tests.kit import facts, hand_on, worker
+from orchestrator.testing import SpyModel, StreamingModel
+from orchestrator.testing.models import Piece
+from tests.kit import FunctionModel, facts, hand_on, worker
 
 NEVER = Patience(quiet=None, stalled=None, stalled_in_tool=None)
 
 
-class Streaming:
-    """A model that says a word now and then, and answers after so many of them."""
-
-    name = "streaming"
-
-    def __init__(
-        self, words: int, every: float = 50, event: ModelEvent | None = None
-    ) -> None:
-        self._words = words
-        self._every = every
-        self._event = event or TextDelta("word ")
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        for _ in range(self._words):
-            await trio.sleep(self._every)
-            request.tell(self._event)
-        return AssistantMessage("done", usage=Usage(calls=1))
+def streaming(
+    words: int, every: float = 50, event: ModelEvent | None = None
+) -> StreamingModel:
+    """Return a model that emits an event now and then, and answers after so many of them."""
+    pieces: list[Piece] = [every, event or TextDelta("word ")] * words
+    return StreamingModel.always(
+        *pieces, AssistantMessage("done", usage=Usage(calls=1))
+    )
 
 
 def tool_of(seconds: float, *, idempotent: bool = False) -> Tool:
@@ -168,14 +162,14 @@ async def test_quiet_ends_with_the_next_answer_of_a_tool() -> None:
 
 
 async def test_quiet_ends_with_the_next_word() -> None:
-    child = Agent("child", model=Streaming(2, every=100))
+    child = Agent("child", model=streaming(2, every=100))
     seen, _ = await statuses_at(child, 61, 101)
 
     assert seen == ["quiet", "running"]
 
 
 async def test_who_falls_silent_again_is_quiet_again_after_as_long() -> None:
-    child = Agent("child", model=Streaming(4, every=100))
+    child = Agent("child", model=streaming(4, every=100))
     seen, _ = await statuses_at(child, 61, 101, 159, 161, 201, 259, 261)
 
     assert seen == [
@@ -191,7 +185,7 @@ async def test_who_falls_silent_again_is_quiet_again_after_as_long() -> None:
 
 async def test_who_is_never_stopped_is_still_quiet_again() -> None:
     patience = Patience(quiet=60, stalled=None, stalled_in_tool=None)
-    child = Agent("child", model=Streaming(3, every=1_000), patience=patience)
+    child = Agent("child", model=streaming(3, every=1_000), patience=patience)
     seen, entries = await statuses_at(child, 61, 1_001, 1_061, 2_001, 2_061)
 
     assert seen == ["quiet", "running", "quiet", "running", "quiet"]
@@ -200,7 +194,7 @@ async def test_who_is_never_stopped_is_still_quiet_again() -> None:
 
 @pytest.mark.parametrize("event", [TextDelta("word "), ReasoningDelta("hmm ")])
 async def test_who_streams_is_never_quiet_and_never_stalled(event: ModelEvent) -> None:
-    child = Agent("child", model=Streaming(100, every=50, event=event))
+    child = Agent("child", model=streaming(100, every=50, event=event))
     fact, entries = await settled(child)
 
     assert fact.outcome.ending is Ending.SUCCEEDED
@@ -251,7 +245,7 @@ async def test_the_drawn_tree_shows_who_is_quiet() -> None:
 
 
 async def test_who_waits_for_its_children_is_never_quiet() -> None:
-    leaf = Agent("leaf", model=Streaming(100, every=50))
+    leaf = Agent("leaf", model=streaming(100, every=50))
     middle = Agent(
         "middle",
         model=steps(hand_on("x"), "up"),
@@ -273,7 +267,7 @@ async def settled_of(child: Agent, path: str) -> tuple[TaskSettled, list[Entry]]
 
 
 async def test_who_waits_for_children_that_wait_in_line_is_never_quiet() -> None:
-    leaf = Agent("leaf", model=Streaming(30, every=49))
+    leaf = Agent("leaf", model=streaming(30, every=49))
     middle = Agent(
         "middle",
         model=steps(hand_on("x", "y", "z"), "up"),
@@ -294,7 +288,7 @@ async def test_who_is_looked_at_when_its_last_child_ends_is_not_quiet(
     attempt: int,
 ) -> None:
     """It is looked at every minute, and its child ends in the second one."""
-    leaf = Agent("leaf", model=Streaming(4, every=30))
+    leaf = Agent("leaf", model=streaming(4, every=30))
     middle = Agent("middle", model=steps(hand_on("x"), "up"), delegates=[leaf])
     _, entries = await settled_of(middle, "/top/middle[1]")
 
@@ -306,7 +300,7 @@ async def test_who_is_looked_at_when_its_last_child_ends_is_not_stalled(
     attempt: int,
 ) -> None:
     patience = Patience(quiet=None, stalled=60, stalled_in_tool=60)
-    leaf = Agent("leaf", model=Streaming(4, every=30))
+    leaf = Agent("leaf", model=streaming(4, every=30))
     middle = Agent(
         "middle",
         model=steps(hand_on("x"), "up"),
@@ -342,8 +336,8 @@ async def test_a_quiet_child_does_not_make_its_parent_quiet() -> None:
 
 async def test_who_is_silent_after_its_children_have_ended_is_stopped_in_time() -> None:
     """From the end of the last child on, its silence is its own."""
-    leaf = Agent("leaf", model=Streaming(25, every=50))
-    model = Late(steps(hand_on("x"), "late"), 100_000)
+    leaf = Agent("leaf", model=streaming(25, every=50))
+    model = late(steps(hand_on("x"), "late"), 100_000)
     middle = Agent("middle", model=model, delegates=[leaf])
     fact, _ = await settled_of(middle, "/top/middle[1]")
 
@@ -431,7 +425,7 @@ async def test_the_slowest_of_several_tools_is_still_a_tool() -> None:
 
 async def test_behind_a_tool_patience_is_short_again() -> None:
     """Whatever was looked at during the tool, the model is given its own time and no more."""
-    model = Late(steps(ToolCall("work"), "late"), 10_000)
+    model = late(steps(ToolCall("work"), "late"), 10_000)
     child = Agent("child", model=model, tools=[tool_of(1_000)])
     fact, _ = await settled(child)
 
@@ -440,24 +434,20 @@ async def test_behind_a_tool_patience_is_short_again() -> None:
     assert trio.current_time() == pytest.approx(1_000 + 900)
 
 
-class Late:
-    """A model whose answer takes long once a tool has answered."""
+def late(model: ScriptedModel, seconds: float) -> Model:
+    """Return a model whose answer takes long once a tool has answered."""
 
-    name = "late"
-
-    def __init__(self, model: ScriptedModel, seconds: float) -> None:
-        self._model = model
-        self._seconds = seconds
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
+    async def answer(request: ModelRequest) -> AssistantMessage:
         if isinstance(request.transcript[-1], ToolMessage):
-            await trio.sleep(self._seconds)
-        return await self._model.answer(request)
+            await trio.sleep(seconds)
+        return await model.answer(request)
+
+    return FunctionModel(answer)
 
 
 async def test_behind_a_tool_of_endless_patience_a_model_is_watched_again() -> None:
     patience = Patience(quiet=60, stalled=900, stalled_in_tool=None)
-    model = Late(steps(ToolCall("work"), "late"), 50_000)
+    model = late(steps(ToolCall("work"), "late"), 50_000)
     child = Agent("child", model=model, tools=[tool_of(20_000)], patience=patience)
     fact, _ = await settled(child)
 
@@ -466,15 +456,9 @@ async def test_behind_a_tool_of_endless_patience_a_model_is_watched_again() -> N
 
 
 async def test_what_a_stalled_child_had_said_and_spent_is_kept() -> None:
-    class Talkative:
-        name = "talkative"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            call = ToolCall("work", id="call_1")  # type: ignore[arg-type]
-            return AssistantMessage("half of it", (call,), Usage(calls=1, cost=7))
-
-    child = Agent("child", model=Talkative(), tools=[tool_of(10_000)])
+    used = Usage(calls=1, cost=7)
+    model = StreamingModel.always("half of it", ToolCall("work"), usage=used)
+    child = Agent("child", model=model, tools=[tool_of(10_000)])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         run = await orchestrator.run(lead(child), "go")
@@ -515,15 +499,12 @@ def assert_quiet_only_before_the_end(entries: Sequence[Entry]) -> None:
 
 
 async def test_a_stalled_child_that_answers_all_the_same_settles_once() -> None:
-    class Stubborn:
-        name = "stubborn"
+    async def shielded(_: ModelRequest) -> str:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(2_000)
+        return "here it is"
 
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            with trio.CancelScope(shield=True):
-                await trio.sleep(2_000)
-            return AssistantMessage("here it is", usage=Usage(calls=1))
-
-    fact, entries = await settled(Agent("child", model=Stubborn()))
+    fact, entries = await settled(Agent("child", model=FunctionModel(shielded)))
 
     # It has given an answer, or it was stopped: one of them, and not both.
     assert fact.outcome.ending in {Ending.SUCCEEDED, Ending.TIMED_OUT}
@@ -579,7 +560,7 @@ async def test_a_quiet_task_can_be_cancelled() -> None:
 
 async def test_who_waits_for_a_budget_is_not_stalled() -> None:
     """Its sibling has what it needs, and will give it back."""
-    child = Agent("child", model=Streaming(40, every=50))
+    child = Agent("child", model=streaming(40, every=50))
     top = Agent("top", model=steps(hand_on("a", "b"), "end"), delegates=[child])
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
@@ -596,27 +577,18 @@ async def test_who_waits_for_a_budget_is_not_stalled() -> None:
 
 async def test_a_word_after_the_end_is_heard_by_nobody() -> None:
     """Whoever kept the ear of a task that has ended speaks to nobody, and harms nobody."""
-    tells: list[Callable[[ModelEvent], None]] = []
-
-    class Leaking:
-        name = "leaking"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            tells.append(request.tell)
-            await trio.sleep(100)
-            return AssistantMessage("done")
-
+    spy = SpyModel(ScriptedModel.always("done", 100))
     journal = MemoryJournal()
     patience = Patience(quiet=60, stalled=90)
-    child = Agent("child", model=Leaking(), patience=patience)
+    child = Agent("child", model=spy, patience=patience)
     async with open_orchestrator(journal) as orchestrator:
         await orchestrator.run(lead(child), "go")
         before = list(journal.entries)
-        tells[0](TextDelta("late"))
+        spy.requests[0].tell(TextDelta("late"))
         await trio.testing.wait_all_tasks_blocked()
 
         assert journal.entries == before
-    tells[0](TextDelta("later still"))
+    spy.requests[0].tell(TextDelta("later still"))
     assert journal.entries == before
 
 
