@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from agents import (
     Agent,
     AssistantMessage,
+    Model,
     ModelError,
     ModelRequest,
     Part,
@@ -129,7 +130,7 @@ class Field:
             **ENVIRON,
         }
 
-    def model(self, *steps: ScriptStep) -> "Watched":
+    def model(self, *steps: ScriptStep) -> Model:
         script = ScriptedModel(steps)
 
         async def see(request: ModelRequest) -> AssistantMessage:
