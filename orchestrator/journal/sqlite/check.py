@@ -26,6 +26,7 @@ from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_o
 from orchestrator.journal.sqlite.long_strings import digest, references
 from orchestrator.journal.sqlite.reader import SQLiteReader, open_file_read_only
 from orchestrator.journal.sqlite.schema import (
+    FACTS_VERSION,
     VERSION,
     has_table,
     missing_entries,
@@ -133,6 +134,13 @@ def _integrity(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     require_known_facts(path, connection)
     yield Finding(Level.FINE, "it holds no facts that are newer than this orchestrator")
+    older = connection.execute(
+        "SELECT version, count(*) FROM entries WHERE version < ? GROUP BY version",
+        (FACTS_VERSION,),
+    )
+    for version, count in older:
+        text = f"{count:,} of its facts are of version {version}, which can be read"
+        yield Finding(Level.FINE, text)
 
 
 def _holes(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
