@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -397,12 +398,13 @@ def make() -> MemoryJournal:
 
 
 def write(file: Path) -> None:
-    from orchestrator.storage.sqlite import open_sqlite_journal
+    # Where it was in the orchestrator that has written the file.
+    storage = import_module("orchestrator.storage.sqlite")
 
     entries = make().entries
 
     async def store() -> None:
-        async with open_sqlite_journal(file) as journal:
+        async with storage.open_sqlite_journal(file) as journal:
             for entry in entries:
                 is_new = isinstance(entry.event, SessionOpened)
                 listed = {entry.session: None} if is_new else {}
