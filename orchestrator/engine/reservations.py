@@ -1,10 +1,10 @@
-"""Reserving before a model is asked, and giving back what it did not use.
+"""Reserves what a model call may use at most, before it is made.
 
-A call that does not fit now waits if what others have reserved may come back, and ends its task
-if not. The output is capped by what can be paid for, so no answer goes beyond a budget.
+A call that does not fit waits while other calls may give something back, and fails its task if that
+cannot help. The output is capped by what is left, so no answer exceeds a budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -34,100 +34,143 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 
 LONGEST_ANSWER: Final = 16_384
 SHORTEST_ANSWER: Final = 256
-"""Whoever cannot pay for this many tokens of an answer is not asked at all."""
+"""A call that cannot pay for an answer of this many tokens is not made."""
 ONE_CALL: Final = Usage(calls=1)
 
 
 class Reservations:
-    """What is reserved on all accounts now, and who waits for it to come back."""
+    """What the calls under way hold on all accounts, and the calls that wait for it.
+
+    A task has one call at a time. It is reserved, and held until the journal has what it really
+    used: that it is `booked`, or `broken_off`.
+    """
 
     def __init__(self, book: Bookkeeper) -> None:
-        self.book = book
-        self._reserved: dict[str, Reserved] = {}
+        self._book = book
+        self._held: dict[str, Reserved] = {}
         self._waiting: dict[str, dict[_Reservation, None]] = {}
-        self._unrecorded_calls: dict[TaskId, Sequence[Account]] = {}
-        """The tasks whose call is over and not booked yet, and what it was paid from."""
-        self._unrecorded_usage: dict[TaskId, Usage] = {}
-        """Those of them whose model has answered, and what that has used."""
+        """The calls that wait at an account, the first first."""
+        self._open: dict[TaskId, _Reservation] = {}
 
     def budgeted_model(self, task: TaskRecord, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of a task."""
         return _BudgetedModel(model, task, self) if task.accounts else model
 
-    def call_ended(
-        self, task: TaskRecord, paid_from: Sequence[Account], cost: Usage
+    async def reserve(
+        self, task: TaskRecord, model: Model, request: ModelRequest
+    ) -> "_Reservation":
+        """Wait until the budgets of a task can pay for a call, and hold what it may use.
+
+        Raises:
+            OverBudgetError: they never can.
+        """
+        # Those of this very turn: the next may be paid for by others.
+        reservation = _Reservation(task.accounts, model, request)
+        self._try_hold(reservation)
+        if not reservation.decided.is_set():
+            request.tell(Queued(True))
+        try:
+            await reservation.decided.wait()
+        except trio.Cancelled:
+            self._release(reservation)
+            raise
+        finally:
+            self._stop_waiting(reservation)
+        request.tell(Queued(False))
+        if reservation.problem is not None:
+            raise reservation.problem
+        self._open[task.id] = reservation
+        return reservation
+
+    def booked(self, task: TaskId) -> None:
+        """Give back what the call of a task held: the ledger has what it used."""
+        if (reservation := self._open.pop(task, None)) is not None:
+            self._release(reservation)
+
+    def broken_off(
+        self, task: TaskId, reason: ModelFailure, error: str, usage: Usage
     ) -> None:
-        """Give back what a call had reserved. Nobody gets it before the call is booked."""
-        self._release(paid_from, cost)
-        self._unrecorded_calls[task.id] = paid_from
+        """Book a call that has no answer, or none that can be recorded."""
+        if not self._book.closed:
+            self._book.post(ModelFailed(task, error, usage, reason))
+        self.booked(task)
 
-    def call_answered(self, task: TaskRecord, answer: AssistantMessage) -> None:
-        usage = getattr(answer, "usage", None)
-        self._unrecorded_usage[task.id] = (
-            usage if isinstance(usage, Usage) else ONE_CALL
-        )
+    def unbooked_usage(self, task: TaskId) -> Usage | None:
+        """Return what an answer has used that is not recorded; None if there is none."""
+        reservation = self._open.get(task)
+        return None if reservation is None else reservation.used
 
-    def call_recorded(self, task: TaskId) -> None:
-        """Let those go on whom it helps that a call has been booked."""
-        self._unrecorded_usage.pop(task, None)
-        for account in self._unrecorded_calls.pop(task, ()):
-            self._retry_waiters(account)
+    def _try_hold(self, reservation: "_Reservation") -> None:
+        """Hold what a call needs, let it wait, or find that no waiting helps."""
+        self._stop_waiting(reservation)
+        try:
+            held = reservation.affordable(self._full_account)
+            full = self._full_account(reservation.accounts, held)
+        except OverBudgetError as exc:
+            reservation.problem = exc
+            reservation.decided.set()
+            return
+        if full is not None:
+            reservation.waits_at = full.id
+            self._waiting.setdefault(full.id, {})[reservation] = None
+            return
+        for account in reservation.accounts:
+            self._held_on(account).add(held)
+        reservation.held = held
+        reservation.decided.set()
 
-    def record_lost_answer(self, task: TaskId) -> None:
-        """Book the call of a task whose answer could not be kept."""
-        if task in self._unrecorded_usage:
-            usage = self._unrecorded_usage[task]
-            self.book.post(
-                ModelFailed(
-                    task,
-                    "its answer cannot be kept",
-                    usage,
-                    ModelFailure.UNRECORDABLE,
-                )
-            )
-
-    def reserved_on(self, account: Account) -> Reserved:
-        return self._reserved.setdefault(account.id, Reserved())
-
-    def add_waiter(self, account: Account, reservation: "_Reservation") -> None:
-        self._waiting.setdefault(account.id, {})[reservation] = None
-
-    def remove_waiter(self, account: Account, reservation: "_Reservation") -> None:
-        self._waiting[account.id].pop(reservation, None)
-        if not self._waiting[account.id]:
-            del self._waiting[account.id]
-
-    def cancel_reservation(self, accounts: Sequence[Account], cost: Usage) -> None:
-        """Give back what was reserved for a call that was never made."""
-        self._release(accounts, cost)
+    def _full_account(
+        self, accounts: Sequence[Account], usage: Usage
+    ) -> Account | None:
+        """Return the first account on which a call does not fit now."""
         for account in accounts:
-            self._retry_waiters(account)
+            if not fits_budget(account, self._held_on(account), usage):
+                return account
+        return None
 
-    def _release(self, accounts: Sequence[Account], cost: Usage) -> None:
-        for account in accounts:
-            reserved = self.reserved_on(account)
-            reserved.release(cost)
-            if not reserved.calls:
-                del self._reserved[account.id]
+    def _held_on(self, account: Account) -> Reserved:
+        return self._held.setdefault(account.id, Reserved())
 
-    def _retry_waiters(self, account: Account) -> None:
-        """Let those go on who wait at an account, the first first, as far as it helps."""
-        for purchase in list(self._waiting.get(account.id, ())):
-            purchase.try_reserve()
+    def _stop_waiting(self, reservation: "_Reservation") -> None:
+        if (account := reservation.waits_at) is None:
+            return
+        reservation.waits_at = None
+        waiting = self._waiting[account]
+        waiting.pop(reservation, None)
+        if not waiting:
+            del self._waiting[account]
+
+    def _release(self, reservation: "_Reservation") -> None:
+        """Give back what a call holds, and try the calls that wait for it, the first first."""
+        if (usage := reservation.held) is None:
+            return
+        reservation.held = None
+        for account in reservation.accounts:
+            held = self._held_on(account)
+            held.release(usage)
+            if not held.calls:
+                del self._held[account.id]
+        for account in reservation.accounts:
+            for waiting in list(self._waiting.get(account.id, ())):
+                self._try_hold(waiting)
 
 
 class _Reservation:
-    """One call that is to be paid for."""
+    """What one call may use, once that is held."""
 
     def __init__(
-        self,
-        reservations: Reservations,
-        accounts: Sequence[Account],
-        model: Model,
-        request: ModelRequest,
+        self, accounts: Sequence[Account], model: Model, request: ModelRequest
     ) -> None:
-        self._reservations = reservations
-        self._accounts = accounts
+        self.accounts = accounts
+        self.decided = trio.Event()
+        self.problem: OverBudgetError | None = None
+        self.waits_at: str | None = None
+        self.held: Usage | None = None
+        """What the call may use at most."""
+        self.capped_by: OverBudgetError | None = None
+        """Why its answer may not be as long as others."""
+        self.used: Usage | None = None
+        """What the answer says that it used."""
         self._model = model
         self._request = request
         self._is_counted = any(
@@ -135,83 +178,34 @@ class _Reservation:
             for account in accounts
         )
         self._quotes: dict[int, Usage] = {}
-        self._waiting_on: Account | None = None
-        self._decided = trio.Event()
-        self._problem: OverBudgetError | None = None
-        self.cost: Usage | None = None
-        """What it may use at most, once that is reserved."""
-        self.capped_by: OverBudgetError | None = None
-        """Why its answer may not be as long as others'."""
 
-    async def wait_reserved(self) -> Usage:
-        """Wait until it can be paid for, and return what it may use at most."""
-        self.try_reserve()
-        if not self._decided.is_set():
-            self._request.tell(Queued(True))
-        try:
-            await self._decided.wait()
-        except trio.Cancelled:
-            if self.cost is not None:
-                self._reservations.cancel_reservation(self._accounts, self.cost)
-            raise
-        finally:
-            self._stop_waiting()
-        self._request.tell(Queued(False))
-        if self.cost is None:
-            assert self._problem is not None, "it is paid for, or it cannot be"
-            raise self._problem
-        return self.cost
+    @property
+    def max_output(self) -> int:
+        """How many tokens the answer may have; 0 if they are not counted."""
+        return 0 if self.held is None else self.held.output_tokens
 
-    def try_reserve(self) -> None:
-        """Reserve what it needs if that is there, or find out that it never will be."""
-        self._stop_waiting()
-        try:
-            cost = self._affordable()
-            full = self._blocking_account(cost)
-        except OverBudgetError as exc:
-            self._problem = exc
-            self._decided.set()
-            return
-        if full is not None:
-            self._waiting_on = full
-            self._reservations.add_waiter(full, self)
-            return
-        for account in self._accounts:
-            self._reservations.reserved_on(account).add(cost)
-        self.cost = cost
-        self._decided.set()
-
-    def _stop_waiting(self) -> None:
-        if self._waiting_on is not None:
-            self._reservations.remove_waiter(self._waiting_on, self)
-            self._waiting_on = None
-
-    def _blocking_account(self, cost: Usage) -> Account | None:
-        for account in self._accounts:
-            reserved = self._reservations.reserved_on(account)
-            if not fits_budget(account, reserved, cost):
-                return account
-        return None
-
-    def _affordable(self) -> Usage:
-        """Return what it may use with the longest answer that can still be paid for."""
+    def affordable(
+        self, full_account: Callable[[Sequence[Account], Usage], Account | None]
+    ) -> Usage:
+        """Return what the call may use with the longest answer that can be paid for."""
         if not self._is_counted:
             return ONE_CALL
         length = LONGEST_ANSWER
         while True:
-            cost = self._quote(length)
+            usage = self.quote(length)
             try:
-                self._blocking_account(cost)
+                full_account(self.accounts, usage)
             except OverBudgetError as exc:
                 if length <= SHORTEST_ANSWER:
                     raise
                 self.capped_by = exc
                 length //= 2
             else:
-                return cost
+                return usage
 
-    def _quote(self, length: int) -> Usage:
-        # Kept: whoever waits is looked at often, and to count what is read takes time.
+    def quote(self, length: int) -> Usage:
+        """Return what the call may use with an answer of so many tokens."""
+        # Kept: a call that waits is tried often, and to count its input takes time.
         if length not in self._quotes:
             self._quotes[length] = quote(
                 self._model, self._request, answer_tokens=length
@@ -220,6 +214,8 @@ class _Reservation:
 
 
 class _BudgetedModel:
+    """A model whose every call is reserved first."""
+
     def __init__(
         self, model: Model, task: TaskRecord, reservations: Reservations
     ) -> None:
@@ -229,45 +225,30 @@ class _BudgetedModel:
         self._reservations = reservations
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        # Those of this very turn: the next one may be paid for by others.
-        accounts = self._task.accounts
-        purchase = _Reservation(self._reservations, accounts, self._model, request)
-        reserved = await purchase.wait_reserved()
-        if cap := reserved.output_tokens:
+        task, reservations = self._task, self._reservations
+        reservation = await reservations.reserve(task, self._model, request)
+        if cap := reservation.max_output:
             request = attrs.evolve(request, max_output=cap)
         try:
             answer = await self._model.answer(request)
         except ModelError as exc:
-            if exc.kind is not Failure.CUT_OFF or purchase.capped_by is None:
-                raise
-            self._post_failed(
-                ModelFailure.CUT_OFF, error_text(exc), exc.usage or ONE_CALL
+            if exc.kind is not Failure.CUT_OFF or reservation.capped_by is None:
+                raise  # the task fails with it, and its runner books that
+            reservations.broken_off(
+                task.id, ModelFailure.CUT_OFF, error_text(exc), exc.usage or ONE_CALL
             )
-            raise _cut_off(purchase.capped_by, cap, exc) from exc
+            raise _cut_off(reservation.capped_by, cap, exc) from exc
         except BaseException:
-            # Of a call that was broken off nobody says what it has used: it has read, at most,
-            # all that it was sent.
-            self._post_failed(
-                ModelFailure.BROKEN_OFF,
-                "it was broken off",
-                self._input_usage(request, reserved),
+            # No provider says what such a call has used: at most all that it was sent.
+            used = reservation.quote(0) if cap else ONE_CALL
+            reservations.broken_off(
+                task.id, ModelFailure.BROKEN_OFF, "it was broken off", used
             )
             raise
-        finally:
-            self._reservations.call_ended(self._task, accounts, reserved)
-        self._reservations.call_answered(self._task, answer)
+        # A model of the user may answer anything; the turn refuses it, and it is booked so.
+        usage = getattr(answer, "usage", None)
+        reservation.used = usage if isinstance(usage, Usage) else ONE_CALL
         return answer
-
-    def _input_usage(self, request: ModelRequest, reserved: Usage) -> Usage:
-        if not reserved.output_tokens:
-            return ONE_CALL
-        return quote(self._model, request, answer_tokens=0)
-
-    def _post_failed(self, reason: ModelFailure, error: str, usage: Usage) -> None:
-        if not self._reservations.book.closed:
-            self._reservations.book.post(
-                ModelFailed(self._task.id, error, usage, reason)
-            )
 
 
 def _cut_off(tightest: OverBudgetError, cap: int, exc: ModelError) -> OverBudgetError:

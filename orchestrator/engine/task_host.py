@@ -122,7 +122,7 @@ class LocalTaskHost:
         recorded: Step
         if isinstance(step, AssistantMessage):
             recorded = self._book.post(ModelAnswered(record.id, step)).message
-            self._reservations.call_recorded(record.id)
+            self._reservations.booked(record.id)
         else:
             if step.failed and record.children.unsettled:
                 self._settle_children_of(step.call)

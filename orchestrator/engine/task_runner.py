@@ -138,7 +138,7 @@ class TaskRunner:
                 record, Ending.FAILED, Cause.ERROR, describe_error(exc)
             )
         except EXPECTED_ERRORS as exc:
-            self._reservations.record_lost_answer(task)
+            self._book_lost_answer(task)
             if isinstance(exc, ModelError):
                 usage = exc.usage or Usage(calls=1)
                 failed = ModelFailed(task, error_text(exc), usage, ModelFailure.FAILED)
@@ -153,7 +153,7 @@ class TaskRunner:
                 )
             return outcome  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
-            self._reservations.record_lost_answer(task)
+            self._book_lost_answer(task)
             ending, cause = Ending.FAILED, Cause.ERROR
             error = describe_error(without_cancellations(exc))
             if self._book.ledger.is_cancelled(task):
@@ -164,11 +164,17 @@ class TaskRunner:
         finally:
             del self._scopes[task]
             self._registry.release(task)
-            self._reservations.call_recorded(task)
+            self._reservations.booked(task)
             self._stalled.pop(task, None)
         # No checkpoint: a task that could not even begin has nothing to wait for.
         outcome = unfinished_outcome(record, ending, cause, error)
         return replace(outcome, kind=kind, account=account)  # noqa: ASYNC910
+
+    def _book_lost_answer(self, task: TaskId) -> None:
+        """Book the answer of a model that could not be recorded, if there is one."""
+        if (usage := self._reservations.unbooked_usage(task)) is not None:
+            error = "its answer cannot be kept"
+            self._reservations.broken_off(task, ModelFailure.UNRECORDABLE, error, usage)
 
     async def _answer(
         self, order: WorkOrder, scope: trio.CancelScope, delegator: TaskDelegator
