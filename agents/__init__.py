@@ -56,7 +56,6 @@ from agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
 from agents.tools.tool import (
     CallKey,
     Tool,
-    ToolResult,
     arguments_schema,
     read_arguments,
     tool,
@@ -108,7 +107,6 @@ __all__ = [
     "ToolCall",
     "ToolError",
     "ToolMessage",
-    "ToolResult",
     "Transcript",
     "Usage",
     "UserMessage",

@@ -24,7 +24,8 @@ from agents.models.model import Model
 from agents.nurseries import raising_one_error
 from agents.redaction.named_values import REDACTED
 from agents.runtime_types import has_type
-from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool, ToolResult
+from agents.tools.result_text import ToolResult
+from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
 from agents.turn_host import TurnHost
 
 HELD_CALL_NOT_RUN: Final = (

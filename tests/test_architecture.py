@@ -15,8 +15,8 @@ AGENTS = """
     Agent AgentError AssistantMessage Budget CallDelta CallId CallKey Compacted
     Compaction DefinitionError Failure PipelineContext Queued InputError LimitExceededError Limits
     Message MessageId Model ModelError ModelEvent ModelRequest InstructionContext OutputError Part
-    Patience Pipeline Price ReasoningDelta Retrying ScriptExhaustedError ScriptedModel
-    Step Switched TextDelta Tool ToolCall ToolError ToolMessage ToolResult Transcript Usage
+    Patience Pipeline Price ReasoningDelta RefusedBy Retrying ScriptExhaustedError ScriptedModel
+    Step Switched TextDelta Tool ToolCall ToolError ToolMessage Transcript Usage
     UserMessage agent allow arguments_schema ask deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn ignore_event
     tool unanswered_calls well_formed

@@ -8,6 +8,7 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,15 @@ import trio
 from agents.errors import DefinitionError
 from agents.messages import well_formed
 from agents.tools.context import redact_secrets
+
+
+@attrs.frozen
+class ToolResult:
+    """What a tool answers that also delivers notices of its session."""
+
+    text: str
+    consumes: Sequence[int] = ()
+    """The notices that the text contains: the session reads them with it, and not again."""
 
 
 def as_text(name: str, result: object) -> str:

@@ -6,7 +6,7 @@ A tool gets the whole call, so that it can tell two equal calls apart by their i
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from copy import deepcopy
@@ -29,7 +29,12 @@ import trio
 
 from agents.errors import DefinitionError, ToolError
 from agents.messages import ToolCall
-from agents.tools.result_text import Spill, as_text, shortened_and_saved
+from agents.tools.result_text import (
+    Spill,
+    ToolResult,
+    as_text,
+    shortened_and_saved,
+)
 
 ArgumentsT = TypeVar("ArgumentsT")
 CallKey = NewType("CallKey", str)
@@ -51,15 +56,6 @@ THREADS: Final = 40
 GRACE_SECONDS: Final = 5
 # Above this, not every whole number is a float of its own.
 EXACT: Final = 2**53
-
-
-@attrs.frozen
-class ToolResult:
-    """What a tool answers that also delivers notices of its session."""
-
-    text: str
-    consumes: Sequence[int] = ()
-    """The notices that the text contains: the session reads them with it, and not again."""
 
 
 @attrs.frozen(kw_only=True)

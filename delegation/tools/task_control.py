@@ -15,10 +15,10 @@ from agents import (
     Tool,
     ToolCall,
     ToolError,
-    ToolResult,
     arguments_schema,
     read_arguments,
 )
+from agents.tools.result_text import ToolResult
 from delegation.events import SteeringOrigin
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import SessionRecord, TaskRecord

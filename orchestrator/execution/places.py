@@ -6,7 +6,8 @@ from typing import Final, Protocol
 
 import attrs
 
-from agents import CallKey, Tool, ToolCall, ToolResult
+from agents import CallKey, Tool, ToolCall
+from agents.tools.result_text import ToolResult
 from delegation import TaskRecord
 
 

@@ -28,9 +28,9 @@ from agents import (
     ToolCall,
     ToolError,
     ToolMessage,
-    ToolResult,
 )
 from agents.models.wrappers.wrapper import ModelWrapper
+from agents.tools.result_text import ToolResult
 from delegation import Ending, Ledger, Outcome, TaskId, TaskRecord
 from delegation.events import ModelAnswered, ModelFailed, TaskRequested, ToolAnswered
 from delegation.events.processes import ProcessId

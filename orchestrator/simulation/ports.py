@@ -21,13 +21,13 @@ from agents import (
     Price,
     Tool,
     ToolCall,
-    ToolResult,
 )
 from agents.models.wrappers.compaction import compacting
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.prices import PriceTable
 from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
+from agents.tools.result_text import ToolResult
 from delegation import TaskId, TaskRecord
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.model_resolver import ModelResolver

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import attrs
 import trio
 
-from agents import Model, Tool, ToolCall, ToolResult
+from agents import Model, Tool, ToolCall
+from agents.tools.result_text import ToolResult
 from delegation import Reply
 from orchestrator.doors.session import Session
 from orchestrator.testing.models import FailingModel, Fault

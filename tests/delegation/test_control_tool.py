@@ -21,9 +21,9 @@ from agents import (
     ToolCall,
     ToolError,
     ToolMessage,
-    ToolResult,
     tool,
 )
+from agents.tools.result_text import ToolResult
 from delegation import (
     Delegator,
     DeliveryCapability,

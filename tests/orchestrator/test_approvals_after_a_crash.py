@@ -11,8 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from agents import Agent, ToolResult, allow, ask, deny
+from agents import Agent, allow, ask, deny
 from agents.approval import ApprovalRule
+from agents.tools.result_text import ToolResult
 from delegation import SessionId
 from delegation.events import (
     ApprovalAnswered,

@@ -16,6 +16,7 @@ from agents.errors import ToolError
 from agents.messages import ToolCall
 from agents.tools.context import ToolContext, current_tool_context, redact_secrets
 from agents.tools.files.workspace import Workspace
+from agents.tools.result_text import ToolResult
 from agents.tools.terminal.background import (
     BackgroundCommand,
     BackgroundCommands,
@@ -27,7 +28,6 @@ from agents.tools.terminal.process_tags import new_tag
 from agents.tools.tool import (
     CURRENT_CALL_KEY,
     Tool,
-    ToolResult,
     arguments_schema,
     read_arguments,
 )
