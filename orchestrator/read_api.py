@@ -82,7 +82,7 @@ class ReadApi:
     @property
     def is_stopping(self) -> bool:
         """Whether the orchestrator begins nothing new."""
-        return self._book.stopping
+        return self._book.admission.is_stopping
 
     @property
     def is_closed(self) -> bool:
@@ -108,7 +108,7 @@ class ReadApi:
             UnknownIdError: there is no such session, or it was deleted.
         """
         id_ = SessionId(session)
-        ledger = await self._book.read_evicted(id_) or self._book.ledger
+        ledger = await self._book.cache.read_evicted(id_) or self._book.ledger
         record = ledger.sessions.get(id_)
         if record is None or record.deleted:
             raise UnknownIdError(f"there is no run {session!r}")
@@ -176,7 +176,7 @@ class ReadApi:
 
     async def wait_posted(self, *, after: int) -> int:
         """Wait until the journal has more entries than this; return the last number."""
-        await self._book.wait_posted(after=after)
+        await self._book.wakeups.wait_posted(after=after)
         return self.last_seq
 
     async def wait_durable(self, *, after: int = 0) -> int:
@@ -187,7 +187,7 @@ class ReadApi:
 
     async def wait_session_changed(self, session: str) -> None:
         """Wait until a fact of a session is posted, or the orchestrator stops or closes."""
-        await self._book.wait_session_changed(SessionId(session))
+        await self._book.wakeups.wait_session_changed(SessionId(session))
 
     # Subscriptions.
 

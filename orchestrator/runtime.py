@@ -170,7 +170,7 @@ class Orchestrator:
         """
         id_ = SessionId(session)
         book = self._services.book
-        await book.load_session(id_)
+        await book.cache.load(id_)
         if id_ not in book.ledger.sessions:
             raise UnknownIdError(f"there is no session {session!r}")
         await close_session(self._services, book.ledger.sessions[id_])
@@ -225,7 +225,7 @@ class Orchestrator:
 
     async def _known(self, task: str) -> TaskId:
         # It may be a session at rest.
-        await self._services.book.load_session(SessionId(task))
+        await self._services.book.cache.load(SessionId(task))
         if task not in self._services.book.ledger.tasks:
             raise UnknownIdError(f"there is no task {task!r}")
         return TaskId(task)
@@ -252,7 +252,7 @@ class Orchestrator:
     async def read_tree(self, session: str) -> Tree:
         """Return the tree of a run or a session, from memory or from the journal."""
         id_ = SessionId(session)
-        past = await self._services.book.read_evicted(id_)
+        past = await self._services.book.cache.read_evicted(id_)
         return self.tree(session) if past is None else past.sessions[id_].tree
 
     def now(self) -> float:

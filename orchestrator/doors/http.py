@@ -109,7 +109,7 @@ class HttpDoor:
 
     def receive(self, session: SessionRecord, request: InboundRequest) -> int:
         """Post a message to a session, and return the sequence number of the fact."""
-        self._services.book.require_accepting()
+        self._services.book.admission.require_running()
         if session.closed:
             raise ClosedError(f"session {session.id!r} was closed for good")
         is_supervised = session.id in self._supervised
@@ -143,7 +143,7 @@ class HttpDoor:
     async def find(self, session: str) -> SessionRecord:
         """Return a session, idle ones included, unless its owner has deleted it."""
         id_ = SessionId(session)
-        await self._services.book.load_session(id_)
+        await self._services.book.cache.load(id_)
         record = self._services.book.ledger.sessions.get(id_)
         if record is None or record.deleted:
             raise UnknownIdError(f"there is no run or session {session!r}")
@@ -156,7 +156,7 @@ class HttpDoor:
         while not is_over(session):
             if book.closed:
                 raise ClosedError("the server has stopped")
-            await book.wait_session_changed(session.id)
+            await book.wakeups.wait_session_changed(session.id)
         await book.wait_durable()
 
     def take_reply(self, reply: Reply) -> int:
@@ -211,7 +211,7 @@ class HttpDoor:
         try:
             await turns.deliver(session)
             while not (is_over(session) and turns.has_delivered_all(session)):
-                await book.wait_session_changed(session.id)
+                await book.wakeups.wait_session_changed(session.id)
         finally:
             self._supervised.remove(session.id)
             disconnect_door(self._services, session, door)

@@ -60,7 +60,7 @@ def open_new_session(
     Raises:
         ClosedError: the orchestrator is stopping.
     """
-    services.book.require_accepting()
+    services.book.admission.require_running()
     id_ = services.new_session_id() if id_ is None else id_
     # Before the first fact: an agent whose model is not available leaves no trace.
     services.registry.register_session(id_, agent)
@@ -92,8 +92,8 @@ async def reopen_session(
         SessionOpenError: it has a door, or its caller waits inside its only turn.
         ClosedError: it was closed for good, or the orchestrator is stopping.
     """
-    services.book.require_accepting()
-    await services.book.load_session(id_)
+    services.book.admission.require_running()
+    await services.book.cache.load(id_)
     session = services.book.ledger.sessions.get(id_)
     if session is None:
         raise UnknownIdError(f"there is no session {id_!r}")

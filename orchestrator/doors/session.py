@@ -27,6 +27,7 @@ from orchestrator.doors.lifecycle import (
     reopen_session,
 )
 from orchestrator.engine.approvals import open_questions
+from orchestrator.engine.shutdown import has_running_tasks
 from orchestrator.errors import ClosedError
 from orchestrator.services import Services
 
@@ -64,7 +65,7 @@ class Session:
         """
         book = self._services.book
         self._require_open()
-        book.require_accepting()
+        book.admission.require_running()
         if workspace:
             text = f"[Workspace: {workspace}]\n{text}"
         message = UserMessage(well_formed(text), parts)
@@ -124,14 +125,14 @@ class Session:
                 and self._services.turns.has_delivered_all(self._record)
             ):
                 return
-            if book.stopping and not (
-                self._record.has_nothing_pending or book.has_running_tasks
+            if book.admission.is_stopping and not (
+                self._record.has_nothing_pending or has_running_tasks(book)
             ):
-                book.require_accepting()
-            if book.stopping:
-                await book.wait_changed()
+                book.admission.require_running()
+            if book.admission.is_stopping:
+                await book.wakeups.wait_changed()
             else:
-                await book.wait_session_changed(self.id)
+                await book.wakeups.wait_session_changed(self.id)
 
     async def deliver(self, reply: Reply) -> None:
         pending = [self._pending[seq] for seq in reply.read if seq in self._pending]
@@ -216,7 +217,7 @@ class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
                 if question.id not in self._received:
                     self._received.add(question.id)
                     return question
-            await self._services.book.wait_session_changed(self._session.id)
+            await self._services.book.wakeups.wait_session_changed(self._session.id)
         raise trio.EndOfChannel
 
     async def aclose(self) -> None:

@@ -179,7 +179,7 @@ class TaskApprovalCheck:
         with trio.move_on_after(max(0, deadline - book.clock())):
             await trio.lowlevel.checkpoint()
             while _current_ask(record, call).is_open:
-                await book.wait_tasks_changed([record.id])
+                await book.wakeups.wait_tasks_changed([record.id])
         ask = _current_ask(record, call)
         if ask.is_open:
             seconds = ask.deadline - ask.asked_at

@@ -99,9 +99,9 @@ class OrchestratorDelegator:
         # Some may have been asked for before a crash, and be still there.
         asked = caller.children.by_call
         new = [request for request in requests if request.call not in asked]
-        if new and self._book.stopping:
-            await self._book.wait_accepting(parent)
-        if new and (refused := self._book.admit(new)) is not None:
+        if new and self._book.admission.is_stopping:
+            await self._book.admission.wait_running(parent)
+        if new and (refused := self._book.admission.admit(new)) is not None:
             await trio.lowlevel.checkpoint()
             raise ToolError(refused.reason, refused_by=refused.refused_by)
         # A task may depend on one that was requested before a crash, and has failed since.
@@ -164,7 +164,7 @@ class OrchestratorDelegator:
     async def run_joined(self, task: TaskRecord) -> None:
         """Run a task that its caller waits for, once there is room."""
         if not task.is_running:
-            await self._book.wait_slot(task.id)
+            await self._book.wakeups.wait_slot(task.id)
             if task.outcome is not None or not self.start(task):
                 return
         await self.run_child(task.id)
@@ -204,10 +204,10 @@ class OrchestratorDelegator:
             await trio.lowlevel.checkpoint()
             if any_of_them and records:
                 while not any(record.outcome for record in records):
-                    await self._book.wait_tasks_changed(tasks)
+                    await self._book.wakeups.wait_tasks_changed(tasks)
             for record in () if any_of_them else records:
                 while record.outcome is None:
-                    await self._book.wait_tasks_changed([record.id])
+                    await self._book.wakeups.wait_tasks_changed([record.id])
         if self.timing is not None:
             await self.timing.after_wait()
 
@@ -241,7 +241,7 @@ class OrchestratorDelegator:
             await trio.lowlevel.checkpoint()
             for task in messages:
                 while receipt(task).state == "waiting":
-                    await self._book.wait_tasks_changed([task])
+                    await self._book.wakeups.wait_tasks_changed([task])
         return {task: receipt(task) for task in messages}
 
     def _receipt(self, record: TaskRecord, message: MessageId) -> Receipt:
@@ -260,7 +260,7 @@ class OrchestratorDelegator:
             self._stop(record)
         for record, turn in zip(records, turns, strict=True):
             while not self._has_ended(record) and self._turn_of(record) == turn:
-                await self._book.wait_tasks_changed([record.id])
+                await self._book.wakeups.wait_tasks_changed([record.id])
         await self._book.wait_durable()
 
     def _turn_of(self, record: TaskRecord) -> int | None:

@@ -24,7 +24,9 @@ async def dispatch_forever(
     with raising_one_error():
         async with trio.open_nursery() as children:
             while True:
-                await book.wait_startable()
+                await book.wakeups.wait_startable()
+                if book.admission.is_stopping:
+                    await book.admission.wait_running()
                 for task in list(book.ledger.startable.values()):
                     # Posted here, so that it is due no more; the child waits until it is durable.
                     if delegator.start(task):
@@ -37,7 +39,9 @@ async def wake_forever(book: Bookkeeper, turns: Turns) -> NoReturn:
     with raising_one_error():
         async with trio.open_nursery() as under_way:
             while True:
-                await book.wait_wakeable()
+                await book.wakeups.wait_wakeable()
+                if book.admission.is_stopping:
+                    await book.admission.wait_running()
                 for session in list(book.ledger.wakeable.values()):
                     assert session.door is not None, "nobody without a door is woken"
                     if turns.begin(session, session.door):

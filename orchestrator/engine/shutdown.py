@@ -4,11 +4,12 @@ What has not ended by then is what closing makes of it: interrupted where somebo
 again, and cancelled where nobody can.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import trio
 
-from delegation import Cause, Ending, Mode, Outcome
+from delegation import Cause, Ending, Mode, Outcome, TaskRecord
 from orchestrator.engine.settlement import Settlement
 from orchestrator.execution.outcomes import STOPPED
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
@@ -20,20 +21,35 @@ WRITE_SECONDS: Final = 2
 
 async def drain(book: Bookkeeper, seconds: float) -> bool:
     """Begin nothing new, wait for what runs, and tell whether all of it has ended."""
-    book.stop_accepting()
+    book.admission.stop()
     with trio.move_on_after(seconds):
         await trio.lowlevel.checkpoint()
-        while book.has_running_tasks:
-            await book.wait_changed()
-    has_ended = not book.has_running_tasks
+        while has_running_tasks(book):
+            await book.wakeups.wait_changed()
+    has_ended = not has_running_tasks(book)
     await book.wait_durable()
     return has_ended
+
+
+def running_tasks(book: Bookkeeper) -> Iterator[TaskRecord]:
+    """Yield the sessions in a turn and the detached tasks that run; joined ones run in these."""
+    for id_ in book.cache.active:
+        session = book.ledger.sessions[id_]
+        if session.root.is_running:
+            yield session.root
+        yield from (
+            task for task in session.unsettled_detached.values() if task.is_running
+        )
+
+
+def has_running_tasks(book: Bookkeeper) -> bool:
+    return next(running_tasks(book), None) is not None
 
 
 def count_running(book: Bookkeeper) -> int:
     """Return how many tasks an agent works on now."""
     count = 0
-    pending = list(book.running_tasks())
+    pending = list(running_tasks(book))
     while pending:
         task = pending.pop()
         count += task.is_running
@@ -51,7 +67,7 @@ async def abandon(
     """
     ledger = book.ledger
     background.kill_now()
-    for task in list(book.running_tasks()):
+    for task in list(running_tasks(book)):
         if not book.closed and ledger.settles_on_teardown(task.id):
             outcome = Outcome(Ending.CANCELLED, error=STOPPED, cause=Cause.SHUTDOWN)
             settlement.settle(task, outcome)

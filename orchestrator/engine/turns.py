@@ -142,7 +142,7 @@ class Turns:
         try:
             while (reply := self._next_reply(session)) is not None:
                 await self._deliver_reply(session, reply)
-                self._book.wake_waiters()
+                self._book.wakeups.wake_all()
         finally:
             self._delivering.remove(session.id)
 

@@ -200,7 +200,7 @@ class PipelineRun:
             await timing.before_request(self._record, agent.name, goal)
         call = self._child_call_key(agent, goal)
         known = self._record.children.by_call.get(call)
-        if known is None and self._book.stopping:
+        if known is None and self._book.admission.is_stopping:
             # A program cannot end with what it has: it goes on another time, or is cancelled.
             await trio.sleep_forever()
         if self._nursery is None:
@@ -232,7 +232,7 @@ class PipelineRun:
             budget=agent.budget,
             grants=tuple(it for it in current_grants() if it.id not in known),
         )
-        if (refused := self._book.admit([request])) is not None:
+        if (refused := self._book.admission.admit([request])) is not None:
             path = f"{record.path}/{agent.name}"
             raise TaskFailedError(path, _refused_outcome(refused))
 

@@ -80,7 +80,7 @@ async def fork_run(
 ) -> Run[OutputT]:
     """Copy a run up to where a task was asked for, and go on from there."""
     book = services.book
-    book.require_accepting()
+    book.admission.require_running()
     entries = await book.read_entries(SessionId(run))
     record = RecordedRun(entries, run)
     record.require_replayable(agent)

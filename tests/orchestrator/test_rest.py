@@ -28,7 +28,7 @@ BOUND = 30
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.journal.bookkeeper.REMEMBERED_TASKS", BOUND)
+    monkeypatch.setattr("orchestrator.journal.session_cache.MAX_IDLE_TASKS", BOUND)
 
 
 @pytest.fixture

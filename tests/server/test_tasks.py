@@ -92,11 +92,9 @@ async def test_a_task_that_is_forgotten_is_found_in_memory_s_journal() -> None:
 
 
 def forget_all(served: Served) -> None:
-    """Let the house forget what is at rest, as it does when there is much of that."""
+    """Evict the idle sessions, as happens when there are many."""
     book = served.orchestrator.services.book
-    book._idle_tasks += 1_000_000
-    book._idle_sizes["r_newest"] = 0  # type: ignore[index]
-    book._evict_oldest(but="")  # type: ignore[arg-type]
+    book.cache.evict_idle()
     assert not book.ledger.tasks
 
 
