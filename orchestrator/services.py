@@ -11,6 +11,7 @@ import trio
 from agents import raising_one_error
 from delegation import SessionId, TaskId
 from orchestrator.engine.delegator import NewTaskId, OrchestratorDelegator
+from orchestrator.engine.deliveries import Deliveries
 from orchestrator.engine.loops import dispatch_forever, wake_forever
 from orchestrator.engine.recovery import recover
 from orchestrator.engine.task_runner import TaskRunner
@@ -46,6 +47,7 @@ class Services:
     runner: TaskRunner
     delegator: OrchestratorDelegator
     turns: Turns
+    deliveries: Deliveries
     read: ReadApi
     background: BackgroundRunner
     new_session_id: Callable[[], SessionId]
@@ -78,7 +80,8 @@ async def open_services(
     delegator = OrchestratorDelegator(
         book, registry, runner, new_task_id, timing=timing
     )
-    turns = Turns(book, registry, runner, delegator)
+    deliveries = Deliveries(book)
+    turns = Turns(book, registry, runner, delegator, deliveries)
     await recover(book, runner.settlement, background)
     feeds = FactFeeds(book)
     services = Services(
@@ -87,6 +90,7 @@ async def open_services(
         runner=runner,
         delegator=delegator,
         turns=turns,
+        deliveries=deliveries,
         read=ReadApi(book, runner.model_subscribers, feeds),
         background=background,
         new_session_id=_new_session_id,
@@ -95,14 +99,14 @@ async def open_services(
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(dispatch_forever, book, delegator)
-                nursery.start_soon(wake_forever, book, turns)
+                nursery.start_soon(wake_forever, book, turns, deliveries)
                 nursery.start_soon(feeds.publish_forever)
                 nursery.start_soon(background.run_forever)
                 nursery.start_soon(runner.watchdog.watch_forever)
                 try:
                     yield services
                 finally:
-                    turns.disconnect_all()
+                    deliveries.disconnect_all()
                     nursery.cancel_scope.cancel(reason="the orchestrator is closed")
     finally:
         book.close()

@@ -161,7 +161,7 @@ class HttpDoor:
 
     def take_reply(self, reply: Reply) -> int:
         """Post that the client has a reply, and return the sequence number of the fact."""
-        self._services.turns.mark_delivered(reply)
+        self._services.deliveries.mark_delivered(reply)
         return self._services.book.ledger.last_seq
 
     async def steer(
@@ -207,10 +207,10 @@ class HttpDoor:
         self._nursery.start_soon(self._supervise_until_over, session, door)
 
     async def _supervise_until_over(self, session: SessionRecord, door: Door) -> None:
-        book, turns = self._services.book, self._services.turns
+        book, deliveries = self._services.book, self._services.deliveries
         try:
-            await turns.deliver(session)
-            while not (is_over(session) and turns.has_delivered_all(session)):
+            await deliveries.deliver(session)
+            while not (is_over(session) and deliveries.has_delivered_all(session)):
                 await book.wakeups.wait_session_changed(session.id)
         finally:
             self._supervised.remove(session.id)
@@ -228,14 +228,14 @@ class _PollDoor:
     capability = DeliveryCapability.POLL
 
     def __init__(self, services: Services, session: SessionRecord) -> None:
-        self._turns = services.turns
+        self._deliveries = services.deliveries
         self._session = session
 
     async def deliver(self, reply: Reply) -> None:
         await trio.lowlevel.checkpoint()
         # A reply of a conversation stays in the inbox until the client takes it.
         if self._session.labels.get(KIND) != CONVERSATION:
-            self._turns.mark_delivered(reply)
+            self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:
         """Do nothing: no caller waits here."""
@@ -247,13 +247,13 @@ class _PushDoor:
     capability = DeliveryCapability.PUSH
 
     def __init__(self, services: Services, session: SessionRecord, push: Push) -> None:
-        self._turns = services.turns
+        self._deliveries = services.deliveries
         self._session = session
         self._push = push
 
     async def deliver(self, reply: Reply) -> None:
         await self._push(self._session, reply)
-        self._turns.mark_delivered(reply)
+        self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:
         """Do nothing: no caller waits here."""

@@ -3,7 +3,7 @@
     session = open_new_session(services, agent)              # or, to go on with an old one:
     session = await reopen_session(services, agent, id_)
     connect_door(services, session, agent, door)             # replies go to `door.deliver`
-    await services.turns.deliver(session)                    # those that no earlier door took
+    await services.deliveries.deliver(session)                    # those that no earlier door took
     post_message(services, request, session.id)              # in `doors/inbound.py`; any number
     disconnect_door(services, session, door)                 # its turn and its tasks run on
     await close_session(services, session)                   # it ends for good
@@ -115,17 +115,17 @@ def connect_door(
 ) -> None:
     """Send the replies of a session to a door from now on, and wake it if it has mail.
 
-    Await `services.turns.deliver(session)` next: there may be replies that no earlier door took.
+    Await `services.deliveries.deliver(session)` next: there may be replies that no earlier door took.
     """
     services.registry.register_session(session.id, agent)
-    services.turns.attach(session.id, door)
+    services.deliveries.attach(session.id, door)
     services.book.post(DoorOpened(session.id, door.capability))
 
 
 def disconnect_door(services: Services, session: SessionRecord, door: Door) -> None:
     """Take a session's door away. Its turn and its tasks run on; replies wait for the next door."""
     door.disconnect()
-    services.turns.detach(session.id)
+    services.deliveries.detach(session.id)
     if not services.book.closed:
         services.book.post(DoorClosed(session.id))
 
@@ -144,7 +144,7 @@ async def close_session(
         services.book.post(
             SessionClosed(session.id, tuple(session.mail), deleted=deleted)
         )
-    services.turns.disconnect(session.id)
+    services.deliveries.disconnect(session.id)
     await services.delegator.cancel([session.root.id, *session.unsettled_detached])
     await services.background.end_commands_of(session.root.id, "its session was closed")
 

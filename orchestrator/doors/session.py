@@ -91,7 +91,7 @@ class Session:
             if pending.reply is not None and not is_taken:
                 # The reply came in the moment in which this was cancelled.
                 self.replies.put(pending.reply)
-        self._services.turns.mark_delivered(reply)
+        self._services.deliveries.mark_delivered(reply)
         return reply
 
     async def answer(
@@ -122,7 +122,7 @@ class Session:
             self._require_open()
             if (
                 self._record.has_nothing_pending
-                and self._services.turns.has_delivered_all(self._record)
+                and self._services.deliveries.has_delivered_all(self._record)
             ):
                 return
             if book.admission.is_stopping and not (
@@ -175,14 +175,14 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
                 reply = await self._receive.receive()
             except trio.ClosedResourceError:
                 raise trio.EndOfChannel from None
-            if self._services.turns.mark_delivered(reply):
+            if self._services.deliveries.mark_delivered(reply):
                 return reply
 
     def receive_nowait(self) -> Reply:
         """Return the next reply, or raise `trio.WouldBlock` if there is none yet."""
         while True:
             reply = self._receive.receive_nowait()
-            if self._services.turns.mark_delivered(reply):
+            if self._services.deliveries.mark_delivered(reply):
                 return reply
 
     def close(self) -> None:
@@ -263,7 +263,7 @@ async def open_session(
     connect_door(services, record, agent, session)
     try:
         await services.book.wait_durable()
-        await services.turns.deliver(record)
+        await services.deliveries.deliver(record)
         yield session
     finally:
         disconnect_door(services, record, session)

@@ -1,6 +1,6 @@
-"""Two promises, kept: what is due is begun.
+"""The loops that begin what is due: detached tasks, and the turns of sessions with mail.
 
-Both loops ask the ledger what is due. There is no queue that could lose anything, and a restart
+Both ask the ledger what is due. There is no second queue that could lose anything, and a restart
 needs no other code than this.
 """
 
@@ -11,6 +11,7 @@ import trio
 from agents import raising_one_error
 from delegation.session_context import reset_session_vars
 from orchestrator.engine.delegator import OrchestratorDelegator
+from orchestrator.engine.deliveries import Deliveries
 from orchestrator.engine.turns import Turns
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -19,7 +20,7 @@ async def dispatch_forever(
     book: Bookkeeper, delegator: OrchestratorDelegator
 ) -> NoReturn:
     """Start detached children. This nursery owns every one of them."""
-    # Whoever opened the orchestrator does not speak for those who ask it.
+    # The context of the opener is not that of the sessions.
     reset_session_vars()
     with raising_one_error():
         async with trio.open_nursery() as children:
@@ -28,12 +29,14 @@ async def dispatch_forever(
                 if book.admission.is_stopping:
                     await book.admission.wait_running()
                 for task in list(book.ledger.startable.values()):
-                    # Posted here, so that it is due no more; the child waits until it is durable.
+                    # Posted here, so that it is no longer due; the child waits until that is durable.
                     if delegator.start(task):
                         children.start_soon(delegator.run_child, task.id)
 
 
-async def wake_forever(book: Bookkeeper, turns: Turns) -> NoReturn:
+async def wake_forever(
+    book: Bookkeeper, turns: Turns, deliveries: Deliveries
+) -> NoReturn:
     """Begin the turns of sessions that have mail. This nursery owns every one of them."""
     reset_session_vars()
     with raising_one_error():
@@ -43,8 +46,10 @@ async def wake_forever(book: Bookkeeper, turns: Turns) -> NoReturn:
                 if book.admission.is_stopping:
                     await book.admission.wait_running()
                 for session in list(book.ledger.wakeable.values()):
-                    assert session.door is not None, "nobody without a door is woken"
+                    assert session.door is not None, (
+                        "a session without a door is not woken"
+                    )
                     if turns.begin(session, session.door):
-                        under_way.start_soon(turns.take_and_reply, session)
+                        under_way.start_soon(turns.take_and_deliver, session)
                     else:
-                        under_way.start_soon(turns.deliver, session)
+                        under_way.start_soon(deliveries.deliver, session)

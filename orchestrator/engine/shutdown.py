@@ -1,7 +1,6 @@
-"""Stopping in good order: nothing new is begun, what runs may finish, what hangs is written off.
+"""The stop of an orchestrator: begin nothing new, let running tasks finish, give up the rest.
 
-What has not ended by then is what closing makes of it: interrupted where somebody can take it up
-again, and cancelled where nobody can.
+A task that has not finished by then is interrupted if it can be resumed, and cancelled if not.
 """
 
 from collections.abc import Iterator
@@ -16,11 +15,11 @@ from orchestrator.execution.workspace.background_commands import BackgroundRunne
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 WRITE_SECONDS: Final = 2
-"""How long what is left may take to be written when nobody wants to wait any more."""
+"""The time for the last facts to become durable."""
 
 
 async def drain(book: Bookkeeper, seconds: float) -> bool:
-    """Begin nothing new, wait for what runs, and tell whether all of it has ended."""
+    """Begin nothing new, wait for running tasks, and tell whether all have ended."""
     book.admission.stop()
     with trio.move_on_after(seconds):
         await trio.lowlevel.checkpoint()
@@ -47,7 +46,7 @@ def has_running_tasks(book: Bookkeeper) -> bool:
 
 
 def count_running(book: Bookkeeper) -> int:
-    """Return how many tasks an agent works on now."""
+    """Return how many tasks run now, joined ones included."""
     count = 0
     pending = list(running_tasks(book))
     while pending:
@@ -61,9 +60,9 @@ def count_running(book: Bookkeeper) -> int:
 async def abandon(
     book: Bookkeeper, settlement: Settlement, background: BackgroundRunner
 ) -> None:
-    """Say of all that still runs how it ends, and take no more facts.
+    """Settle the running tasks that cannot be resumed, and take no more facts.
 
-    Whoever hangs cannot say that itself. What can be taken up again is left as it is.
+    A task that hangs cannot settle itself.
     """
     ledger = book.ledger
     background.kill_now()

@@ -132,7 +132,7 @@ async def _run_until_idle(
                 for task in running:
                     nursery.start_soon(services.delegator.run_child, task)
                 if is_in_turn:
-                    nursery.start_soon(services.turns.take_and_reply, session)
+                    nursery.start_soon(services.turns.take_and_deliver, session)
                 await door.wait_idle()
 
 

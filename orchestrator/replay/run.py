@@ -58,7 +58,7 @@ from delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.engine.turns import Turns
+from orchestrator.engine.deliveries import Deliveries
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
@@ -177,13 +177,13 @@ class _RecordedTimes:
 class _DiscardingDoor:
     """Takes what a session says, and keeps nothing of it."""
 
-    def __init__(self, capability: DeliveryCapability, turns: Turns) -> None:
+    def __init__(self, capability: DeliveryCapability, deliveries: Deliveries) -> None:
         self.capability = capability
-        self._turns = turns
+        self._deliveries = deliveries
 
     async def deliver(self, reply: Reply) -> None:
         await trio.lowlevel.checkpoint()
-        self._turns.mark_delivered(reply)
+        self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:
         """Let go of nobody: nobody waits here."""
@@ -332,12 +332,12 @@ class _Replayer:
                     )
                 )
             case DoorOpened() as event:
-                door = _DiscardingDoor(event.capability, services.turns)
-                services.turns.attach(event.session, door)
+                door = _DiscardingDoor(event.capability, services.deliveries)
+                services.deliveries.attach(event.session, door)
                 self._book.post(event)
-                callers.start_soon(services.turns.deliver, self._session)
+                callers.start_soon(services.deliveries.deliver, self._session)
             case DoorClosed() | JournalOpened() if self._session.door is not None:
-                services.turns.detach(self._session.id)
+                services.deliveries.detach(self._session.id)
                 self._book.post(DoorClosed(self._session.id))
             case SessionClosed(id_) if not self._session.closed:
                 self._book.post(SessionClosed(id_, tuple(self._session.mail)))

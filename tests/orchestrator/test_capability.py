@@ -219,7 +219,7 @@ async def test_whoever_will_come_and_ask_gets_a_receipt() -> None:
         id_ = inside.new_session_id()
         inside.registry.register_session(id_, agent)
         inside.book.post(SessionOpened(id_, agent.name))
-        inside.turns.attach(id_, mailbox)
+        inside.deliveries.attach(id_, mailbox)
         inside.book.post(DoorOpened(id_, mailbox.capability))
         inside.book.post(MessageReceived(id_, "go"))
         await trio.sleep(100)

@@ -23,7 +23,7 @@ class BadLine:
     capability = DeliveryCapability.PUSH
 
     def __init__(self, orchestrator: Orchestrator, failures: float) -> None:
-        self._turns = orchestrator._services.turns
+        self._deliveries = orchestrator._services.deliveries
         self._failures = failures
         self.attempts: list[float] = []
         self.got: list[Reply] = []
@@ -34,16 +34,16 @@ class BadLine:
         if len(self.attempts) <= self._failures:
             raise OSError("the line is dead")
         self.got.append(reply)
-        self._turns.mark_delivered(reply)
+        self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:
         """Nobody waits here."""
 
 
 def behind(door: BadLine, session: Session, orchestrator: Orchestrator) -> None:
-    turns = orchestrator._services.turns
-    turns.detach(session.id)
-    turns.attach(session.id, door)
+    deliveries = orchestrator._services.deliveries
+    deliveries.detach(session.id)
+    deliveries.attach(session.id, door)
 
 
 def reporter(*replies: str, seconds: float = 10) -> Agent:

@@ -102,12 +102,12 @@ class ListDoor:
     capability = DeliveryCapability.PUSH
 
     def __init__(self, services: Services) -> None:
-        self._turns = services.turns
+        self._deliveries = services.deliveries
         self.replies, self._received = trio.open_memory_channel[Reply](10)
 
     async def deliver(self, reply: Reply) -> None:
         await self.replies.send(reply)
-        self._turns.mark_delivered(reply)
+        self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:
         self.replies.close()
@@ -134,7 +134,7 @@ async def test_a_new_door_needs_the_lifecycle_and_nothing_else() -> None:
         door = ListDoor(services)
         session = await reopen_session(services, agent, session.id)
         connect_door(services, session, agent, door)
-        await services.turns.deliver(session)
+        await services.deliveries.deliver(session)
         assert await door.receive() == "settled"
         disconnect_door(services, session, door)
         await close_session(services, session)

@@ -23,6 +23,7 @@ FORBIDDEN_MODULES: Final = frozenset(
         "orchestrator.doors.one_shot",
         "orchestrator.doors.session",
         "orchestrator.engine.delegator",
+        "orchestrator.engine.deliveries",
         "orchestrator.engine.turns",
         "orchestrator.execution.local",
         "orchestrator.journal.bookkeeper",
@@ -59,7 +60,8 @@ VERBS: Final = {
     "ledger": {"fold"},
     "orchestrator": {"fork", "open_session", "run"},
     "registry": {"register_child", "register_session", "unregister_session"},
-    "turns": {"attach", "begin", "deliver", "detach", "take", "take_and_reply"},
+    "deliveries": {"attach", "deliver", "detach"},
+    "turns": {"begin", "take", "take_and_deliver"},
 }
 """The methods of each service that only a door calls."""
 CAPABILITY: Final = "DeliveryCapability"
