@@ -1,4 +1,4 @@
-"""Commands in the background: what is known of each, and what a session is told of them."""
+"""Background commands: the record of one, and the notice that a session gets of it."""
 
 from typing import Final, NewType
 
@@ -9,9 +9,9 @@ from delegation.task import TaskId
 ProcessId = NewType("ProcessId", str)
 
 MAX_OUTPUT_TAIL: Final = 2_000
-"""How many characters of the output a session is told when a command has ended."""
+"""How many characters of its output are in the notice that a command has ended."""
 MAX_COMMAND_SHOWN: Final = 500
-"""How many characters of a command it is told: it may have written a whole file with it."""
+"""How many characters of a command are in a notice: it may contain a whole file."""
 
 
 @attrs.frozen
@@ -20,30 +20,32 @@ class ProcessRecord:
 
     id: ProcessId
     task: TaskId
-    """Who has started it."""
+    """The task that started it."""
     command: str
     notify: bool
-    """The session is told when it ends."""
+    """Its end is mail for the session."""
+    host: str = ""
+    """The machine that it runs on; older facts do not name it."""
 
 
 @attrs.frozen(kw_only=True)
 class ProcessNotice:
-    """Something that a command in the background did: mail for the session that started it."""
+    """A background command ended, or printed a watched line: mail for its session."""
 
     process: ProcessId
     command: str
     ended: str = ""
-    """How it ended, if that is the news."""
+    """How it ended; empty if it printed a watched line."""
     output: str = ""
-    """The end of what it printed, or the lines that were watched for."""
+    """The end of its output, or the watched lines."""
     left_out: int = 0
-    """How many lines that were watched for are not told."""
+    """How many watched lines are left out."""
 
     def text(self, share: int) -> str:
-        """Return what wakes the session.
+        """Return the message that wakes the session.
 
         Args:
-            share: how many characters of the output may be in it.
+            share: how many characters of the output it may contain.
         """
         what = (
             f"has ended: {self.ended}" if self.ended else "has printed what you watch"
@@ -68,7 +70,7 @@ class ProcessNotice:
             start = "The end of its output" if self.ended else "Lines"
             lines.append(f"{start}:\n{cut}")
         if not self.ended:
-            # Not that it goes on: it may have ended before anybody reads this.
+            # Not "it still runs": it may have ended before the model reads this.
             lines.append(
                 f'process(action="log", id="{self.process}") reads all that it printed.'
             )

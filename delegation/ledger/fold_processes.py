@@ -22,7 +22,7 @@ def process_started(ledger: "Ledger", event: ProcessStarted) -> None:
     is_possible = gets_notices or not event.notify
     require(is_possible, event, "only a session can be told later", task)
     session.processes[event.id] = ProcessRecord(
-        event.id, event.task, event.command, event.notify
+        event.id, event.task, event.command, event.notify, event.host
     )
     refresh_session(ledger, session)
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -9,8 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
 from delegation import Ending, SessionId
@@ -215,3 +218,28 @@ async def test_a_session_that_was_closed_for_good_is_told_nothing_after_a_crash(
         assert session.is_idle
         assert not session.mail
     assert [it.how for it in facts(cut.entries, ProcessEnded)] == [LOST]
+
+
+async def test_a_command_of_another_machine_is_not_killed(tmp_path: Path) -> None:
+    """Its id may by chance be that of a process here; that it has ended is known all the same."""
+    journal = MemoryJournal()
+    with pipe(tmp_path / "said") as said:
+        async with in_a_talk(tmp_path, journal) as talk:
+            puppet = await talk.begin()
+            await puppet.start("echo $$ >said; exec sleep 1000")
+            pid = int(await said.receive())
+            [started] = facts(journal.entries, ProcessStarted)
+            elsewhere = attrs.evolve(started, host="elsewhere")
+            copied = MemoryJournal(
+                [
+                    replace(it, event=elsewhere) if it.event is started else it
+                    for it in journal.entries
+                ]
+            )
+            async with open_orchestrator(copied, workspace=tmp_path):
+                assert is_alive(pid)
+
+    assert started.host == socket.gethostname()
+    assert [it.how for it in facts(copied.entries, ProcessEnded)] == [
+        f"{LOST}; it ran on elsewhere"
+    ]

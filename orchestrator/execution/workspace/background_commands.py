@@ -9,6 +9,7 @@ import math
 import os
 import secrets
 import signal
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,8 @@ PAUSE: Final = 15.0
 LONGEST_PAUSE: Final = 900.0
 LEAVING_SECONDS: Final = 0.5
 """How long what was killed may start others, if the process is about to leave."""
+HOST: Final = socket.gethostname()
+"""The machine whose processes this orchestrator starts and ends."""
 CLOSED: Final = "stopped, because the orchestrator was closed"
 NEVER_BEGUN: Final = "it was never begun"
 LOST: Final = (
@@ -230,7 +233,7 @@ class BackgroundRunner:
                 ' process(action="kill"), or wait for one'
             )
         self._book.post(
-            ProcessStarted(command.task, command.id, command.command, notify)
+            ProcessStarted(command.task, command.id, command.command, notify, HOST)
         )
         self._remember(command)
         # From here on a crash leaves it to the next process to end it.
@@ -282,13 +285,18 @@ class BackgroundRunner:
         return [seq for seq, process in news if process == command.id]
 
     async def end_leftovers(self) -> None:
-        """End what an earlier process had running, and say so."""
+        """End the commands of an earlier process, and post that they have ended.
+
+        A signal reaches only this machine. No orchestrator is left on another one, or this one
+        could not write the journal: its commands are posted as ended, and not killed.
+        """
         left = [
             process
             for session in self._book.ledger.sessions.values()
             for process in session.processes.values()
         ]
-        tags: list[str] = [process.id for process in left]
+        here = [process for process in left if process.host in {"", HOST}]
+        tags: list[str] = [process.id for process in here]
         if calls := list(self._open_calls()):
             # Looked at without a thread: it takes milliseconds, and there is hardly ever any.
             tags += [tag for tag, found in tagged_processes(*calls).items() if found]
@@ -296,7 +304,8 @@ class BackgroundRunner:
         if tags:
             await trio.to_thread.run_sync(kill_tagged, *tags)
         for process in left:
-            self._book.post(ProcessEnded(process.task, process.id, LOST))
+            how = LOST if process in here else f"{LOST}; it ran on {process.host}"
+            self._book.post(ProcessEnded(process.task, process.id, how))
 
     def _open_calls(self) -> Iterator[str]:
         """Yield the tags of what was run and waited for: nobody will ever read its output."""
