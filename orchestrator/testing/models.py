@@ -4,7 +4,7 @@ All but `StreamingModel` wrap a model or a script, so they nest:
 `CountingModel(GatedModel("done"))`. None of them sleeps unless a test asks for it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -46,7 +46,14 @@ Fault: TypeAlias = int | Literal["timeout", "malformed", "garbage"] | Exception 
 """How a call fails: an HTTP status, a named fault, or an exception; None lets the call through."""
 
 Piece: TypeAlias = (
-    str | ModelEvent | ToolCall | float | trio.Event | Exception | AssistantMessage
+    str
+    | ModelEvent
+    | ToolCall
+    | float
+    | trio.Event
+    | Callable[[], Awaitable[None]]
+    | Exception
+    | AssistantMessage
 )
 """A part of a streamed answer; see `StreamingModel`."""
 
@@ -65,13 +72,10 @@ def model_of(script: Script) -> Model:
     return script
 
 
-class _Wrapper(ModelWrapper):
-    """Counts the calls of the model that it wraps."""
+class _Calls:
+    """The number of calls so far, and a wait for the next ones."""
 
-    def __init__(self, script: Script = "done", *, name: str | None = None) -> None:
-        super().__init__(model_of(script))
-        if name is not None:
-            self.name = name
+    def __init__(self) -> None:
         self.calls = 0
         """How often it was called."""
         self._called = trio.Event()
@@ -87,6 +91,16 @@ class _Wrapper(ModelWrapper):
         self._called.set()
         self._called = trio.Event()
         return self.calls
+
+
+class _Wrapper(ModelWrapper, _Calls):
+    """Counts the calls of the model that it wraps."""
+
+    def __init__(self, script: Script = "done", *, name: str | None = None) -> None:
+        ModelWrapper.__init__(self, model_of(script))
+        _Calls.__init__(self)
+        if name is not None:
+            self.name = name
 
 
 class GatedModel(_Wrapper):
@@ -219,7 +233,7 @@ _NAMED_FAULTS: Final = {
 }
 
 
-class StreamingModel:
+class StreamingModel(_Calls):
     """Streams its answers piece by piece.
 
     | piece | what it does |
@@ -229,6 +243,7 @@ class StreamingModel:
     | `ToolCall` | is one of the answer's calls |
     | a number | waits that many seconds |
     | `trio.Event` | waits for the event |
+    | an async function | is called without arguments, and awaited |
     | `Exception` | is raised |
     | `AssistantMessage` | is the answer, instead of what the pieces come to |
     """
@@ -247,8 +262,8 @@ class StreamingModel:
             name: how the model is called.
             usage: what each answer uses; one call, if it is not given.
         """
+        super().__init__()
         self.name = name
-        self.calls = 0
         self._answers: list[Sequence[Piece]] = [tuple(pieces) for pieces in answers]
         self._usage = Usage(calls=1) if usage is None else usage
         self._repeats = False
@@ -263,10 +278,10 @@ class StreamingModel:
         return model
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        self.calls += 1
-        if self.calls > len(self._answers) and not self._repeats:
+        number = self._note_call()
+        if number > len(self._answers) and not self._repeats:
             raise ScriptExhaustedError(len(self._answers))
-        pieces = self._answers[0 if self._repeats else self.calls - 1]
+        pieces = self._answers[0 if self._repeats else number - 1]
         text: list[str] = []
         calls: list[ToolCall] = []
         await trio.lowlevel.checkpoint()
@@ -299,4 +314,6 @@ class StreamingModel:
                     | Queued()
                 ):
                     request.tell(piece)
+                case _:
+                    await piece()
         return AssistantMessage("".join(text), tuple(calls), self._usage, self.name)

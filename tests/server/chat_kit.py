@@ -3,75 +3,44 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import attrs
 import msgspec
 import trio
 
 from agents import (
     AssistantMessage,
-    ModelError,
     ModelRequest,
-    TextDelta,
     ToolCall,
     Usage,
 )
 from orchestrator.server.app import application
 from orchestrator.server.state import ServerState
+from orchestrator.testing import SpyModel, StreamingModel
+from orchestrator.testing.models import Piece
+from tests.kit import FunctionModel
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 USAGE = Usage(
     calls=1, input_tokens=10, output_tokens=4, cached_tokens=3, reasoning_tokens=2
 )
 
-Said: TypeAlias = str | trio.Event | ModelError
-
-
-class Talking:
-    """A model that says one thing after another, and waits or fails where it is told to."""
-
-    name = "talking"
-
-    def __init__(self, *said: Said) -> None:
-        self._said = said
-        self.was_asked = trio.Event()
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        await trio.lowlevel.checkpoint()
-        self.was_asked.set()
-        text = ""
-        for it in self._said:
-            match it:
-                case str():
-                    text += it
-                    request.tell(TextDelta(it))
-                    await trio.lowlevel.checkpoint()
-                case trio.Event():
-                    await it.wait()
-                case ModelError():
-                    raise it
-        return AssistantMessage(text, usage=USAGE, model=self.name)
-
-
 Answer: TypeAlias = str | Sequence[ToolCall]
 
 
-class Listening:
-    """A model that keeps what it was asked, and answers by that."""
+def streaming(*pieces: Piece) -> StreamingModel:
+    """Return a model that streams the same pieces for every call."""
+    return StreamingModel.always(*pieces, usage=USAGE)
 
-    name = "listening"
 
-    def __init__(self, answer: Callable[[ModelRequest], Answer]) -> None:
-        self._answer = answer
-        self.heard: list[ModelRequest] = []
+def answering(answer: Callable[[ModelRequest], Answer]) -> SpyModel:
+    """Return a model that answers by the request, and keeps the requests."""
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
+    async def answer_with_usage(request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
-        # A copy: the transcript goes on.
-        self.heard.append(attrs.evolve(request, transcript=[*request.transcript]))
-        said = self._answer(request)
-        if isinstance(said, str):
-            return AssistantMessage(said, usage=USAGE, model=self.name)
-        return AssistantMessage("", tuple(said), usage=USAGE, model=self.name)
+        result = answer(request)
+        text, calls = (result, ()) if isinstance(result, str) else ("", tuple(result))
+        return AssistantMessage(text, calls, usage=USAGE)
+
+    return SpyModel(FunctionModel(answer_with_usage))
 
 
 class Client:

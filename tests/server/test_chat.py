@@ -19,7 +19,7 @@ from delegation.events import SessionOpened
 from orchestrator import delegate
 from orchestrator.testing import hand_on
 from tests.kit import worker
-from tests.server.chat_kit import HELLO, Listening, Talking
+from tests.server.chat_kit import HELLO, answering, streaming
 from tests.server.kit import Served, serving
 
 pytestmark = pytest.mark.realtime
@@ -32,7 +32,7 @@ def outcome_of(served: Served, run: str) -> Any:
 
 
 async def test_the_official_client_gets_the_answer_of_an_agent() -> None:
-    async with serving(Agent("helper", model=Talking("good ", "day"))) as served:
+    async with serving(Agent("helper", model=streaming("good ", "day"))) as served:
         raw = await served.openai.chat.completions.with_raw_response.create(
             model="helper", messages=HELLO
         )
@@ -51,11 +51,11 @@ async def test_the_official_client_gets_the_answer_of_an_agent() -> None:
 
 
 async def test_usage_is_that_of_the_whole_tree() -> None:
-    child = Agent("child", model=Talking("42"))
+    child = Agent("child", model=streaming("42"))
     asks = hand_on("what is it?")
     parent = Agent(
         "parent",
-        model=Listening(
+        model=answering(
             lambda request: [asks] if len(request.transcript) == 1 else "it is 42"
         ),
         delegates=[child],
@@ -79,7 +79,7 @@ async def test_usage_is_that_of_the_whole_tree() -> None:
 
 
 async def test_a_conversation_reaches_the_model_as_it_was_led() -> None:
-    model = Listening(lambda _: "yes")
+    model = answering(lambda _: "yes")
     helper = Agent("helper", instructions="Be brief.", model=model)
     async with serving(helper) as served:
         await served.openai.chat.completions.create(
@@ -96,7 +96,7 @@ async def test_a_conversation_reaches_the_model_as_it_was_led() -> None:
             ],
         )
 
-    request = model.heard[0]
+    request = model.requests[0]
     assert request.instructions == "Be brief.\n\nSpeak like a pirate.\n\nNo oaths."
     assert request.transcript == [
         UserMessage("who are you?"),
@@ -127,7 +127,7 @@ async def test_what_is_not_known_and_what_is_about_sampling_is_ignored() -> None
 
 
 async def test_images_and_files_reach_the_model() -> None:
-    model = Listening(lambda _: "nice")
+    model = answering(lambda _: "nice")
     data = "iVBORw0KGgogbm90IGEgcmVhbCBvbmU="
     async with serving(Agent("helper", model=model)) as served:
         await served.openai.chat.completions.create(
@@ -169,7 +169,7 @@ async def test_images_and_files_reach_the_model() -> None:
             ],
         )
 
-    (message,) = model.heard[0].transcript
+    (message,) = model.requests[0].transcript
     assert isinstance(message, UserMessage)
     assert message.text == "look:\n\nwell?"
     png, webp, unknown, pdf, txt = message.parts
@@ -285,7 +285,7 @@ async def test_what_is_delegated_in_the_background_joins_and_the_model_is_told()
 
 
 async def test_the_same_key_is_the_same_answer_and_the_agent_runs_once() -> None:
-    model = Listening(lambda _: "once")
+    model = answering(lambda _: "once")
     key = {"Idempotency-Key": "order 7"}
     async with serving(Agent("helper", model=model)) as served:
         create = served.openai.chat.completions.create
@@ -299,13 +299,13 @@ async def test_the_same_key_is_the_same_answer_and_the_agent_runs_once() -> None
             )
 
     assert again == first
-    assert len(model.heard) == 1
+    assert len(model.requests) == 1
     assert caught.value.code == "idempotency_key_reused"
 
 
 async def test_the_same_key_while_the_first_is_under_way_waits_for_its_answer() -> None:
     goes_on = trio.Event()
-    model = Talking("well ", goes_on, "done")
+    model = streaming("well ", goes_on, "done")
     key = {"Idempotency-Key": "order 8"}
     answers: list[Any] = []
     async with serving(Agent("helper", model=model)) as served:
@@ -319,7 +319,7 @@ async def test_the_same_key_while_the_first_is_under_way_waits_for_its_answer() 
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            await model.was_asked.wait()
+            await model.wait_called()
             nursery.start_soon(ask)
             goes_on.set()
         opened = [

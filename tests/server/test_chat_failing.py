@@ -17,7 +17,7 @@ from agents import (
     tool,
 )
 from delegation import Ending, SessionId
-from tests.server.chat_kit import HELLO, Talking
+from tests.server.chat_kit import HELLO, streaming
 from tests.server.kit import serving
 
 pytestmark = pytest.mark.realtime
@@ -42,7 +42,7 @@ FAILURES = {
 async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
     """Also of a stream, as long as nothing was said in it."""
     agents = [
-        Agent(kind.value, model=Talking(ModelError("it said no", kind=kind)))
+        Agent(kind.value, model=streaming(ModelError("it said no", kind=kind)))
         for kind in Failure
     ]
     async with serving(*agents) as served:
@@ -68,7 +68,7 @@ async def test_a_rate_limit_says_when_to_come_back_and_nobody_asks_again_by_itse
 ) -> None:
     """The official client repeats such requests, and each would run the agent again."""
     failure = ModelError("slow down", kind=Failure.RATE_LIMIT, retry_after=2.5)
-    async with serving(Agent("helper", model=Talking(failure))) as served:
+    async with serving(Agent("helper", model=streaming(failure))) as served:
         patient = served.openai.with_options(max_retries=2)
         with pytest.raises(openai.RateLimitError) as caught:
             await patient.chat.completions.create(
@@ -109,11 +109,11 @@ async def test_who_is_over_budget_says_so(given: Any) -> None:
 
 
 async def test_a_run_that_somebody_cancels_has_no_answer() -> None:
-    model = Talking(trio.Event())
+    model = streaming(trio.Event())
     async with serving(Agent("helper", model=model)) as served:
 
         async def cancel() -> None:
-            await model.was_asked.wait()
+            await model.wait_called()
             (session,) = served.orchestrator.services.book.ledger.sessions.values()
             await served.server.state.door.close(session)
 

@@ -10,13 +10,13 @@ import attrs
 import pytest
 import trio
 
-from agents import Agent, AssistantMessage, ModelRequest, TextDelta, ToolCall
+from agents import Agent, ToolCall
 from agents.tools.terminal import terminal
 from delegation import Ending, SessionRecord
 from delegation.events import TaskSettled, TurnEnded
 from orchestrator.testing import facts, hand_on
 from tests.orchestrator.commands_kit import Pipe, children, has_ended, is_alive, pipe
-from tests.server.chat_kit import HELLO, USAGE, Client, Listening
+from tests.server.chat_kit import HELLO, USAGE, Client, answering, streaming
 from tests.server.kit import TOKEN, Served, serving
 
 pytestmark = pytest.mark.realtime
@@ -28,17 +28,6 @@ def nothing_is_left() -> Iterator[None]:
     had = children()
     yield
     assert children() <= had
-
-
-class Handing:
-    """Says that it hands something on, and does."""
-
-    name = "handing"
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        await trio.lowlevel.checkpoint()
-        request.tell(TextDelta("I ask somebody."))
-        return AssistantMessage("I ask somebody.", (hand_on("dig"),), USAGE)
 
 
 @attrs.frozen
@@ -59,10 +48,12 @@ async def busy(folder: Path) -> AsyncGenerator[Busy]:
     command = f"echo $$ > {folder / 'started'}; sleep 1000; true"
     child = Agent(
         "child",
-        model=Listening(lambda _: [ToolCall("terminal", {"command": command})]),
+        model=answering(lambda _: [ToolCall("terminal", {"command": command})]),
         tools=[terminal],
     )
-    parent = Agent("parent", model=Handing(), delegates=[child])
+    parent = Agent(
+        "parent", model=streaming("I delegate.", hand_on("dig")), delegates=[child]
+    )
     with pipe(folder / "started") as started:
         async with serving(
             parent,
@@ -81,7 +72,7 @@ async def assert_all_was_cancelled(house: Busy) -> None:
     (child,) = facts(entries, TaskSettled)
 
     assert turn.outcome.ending is Ending.CANCELLED
-    assert turn.outcome.output == "I ask somebody."
+    assert turn.outcome.output == "I delegate."
     assert child.outcome.ending is Ending.CANCELLED
     # Both models were asked once, and that is paid for.
     assert session.tree.total.calls == 2
@@ -103,7 +94,7 @@ async def test_a_client_that_closes_its_connection_ends_the_tree(
         )
         if stream:
             said = b""
-            while b"I ask somebody." not in said:
+            while b"I delegate." not in said:
                 said += await connection.receive_some()
         pid = int(await house.started.receive())
         assert is_alive(pid)

@@ -12,7 +12,6 @@ from agents import (
     CallId,
     Failure,
     ModelError,
-    ModelRequest,
     ScriptedModel,
     TextDelta,
     ToolCall,
@@ -21,8 +20,10 @@ from agents import (
 )
 from agents.models.wrappers.retry import retrying
 from orchestrator import delegate
+from orchestrator.testing import StreamingModel
+from orchestrator.testing.models import Piece
 from tests.kit import worker
-from tests.server.chat_kit import HELLO, USAGE, Listening, Talking
+from tests.server.chat_kit import HELLO, USAGE, answering, streaming
 from tests.server.kit import Served, serving
 
 pytestmark = [
@@ -57,7 +58,7 @@ async def lines(served: Served, model: str, **more: Any) -> list[str]:
 
 async def test_pieces_arrive_while_the_agent_still_speaks() -> None:
     goes_on = trio.Event()
-    model = Talking("good ", goes_on, "day")
+    model = streaming("good ", goes_on, "day")
     async with serving(Agent("helper", model=model)) as served:
         stream = await served.openai.chat.completions.create(
             model="helper", messages=HELLO, stream=True
@@ -78,7 +79,7 @@ async def test_pieces_arrive_while_the_agent_still_speaks() -> None:
 
 
 async def test_the_last_chunk_has_the_usage_if_that_is_asked_for() -> None:
-    async with serving(Agent("helper", model=Talking("hi"))) as served:
+    async with serving(Agent("helper", model=streaming("hi"))) as served:
         read = await chunks(served, "helper", stream_options={"include_usage": True})
         plain = await lines(served, "helper")
 
@@ -116,19 +117,13 @@ async def test_what_is_said_on_the_way_is_told_with_a_blank_line_between() -> No
         """Look."""
         return "a cat"
 
-    class OnTheWay:
-        name = "on the way"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            if len(request.transcript) > 1:
-                request.tell(TextDelta("A cat"))
-                return AssistantMessage("A cat.", usage=USAGE)
-            return AssistantMessage(
-                "I look.", (ToolCall("look", id=CallId("c1")),), USAGE
-            )
-
-    async with serving(Agent("helper", model=OnTheWay(), tools=[look])) as served:
+    call = ToolCall("look", id=CallId("c1"))
+    answers: list[list[Piece]] = [
+        [AssistantMessage("I look.", (call,), USAGE)],
+        [TextDelta("A cat"), AssistantMessage("A cat.", usage=USAGE)],
+    ]
+    model = StreamingModel(answers * 2)
+    async with serving(Agent("helper", model=model, tools=[look])) as served:
         read = await chunks(served, "helper")
         plain = await served.openai.chat.completions.create(
             model="helper", messages=HELLO
@@ -140,22 +135,9 @@ async def test_what_is_said_on_the_way_is_told_with_a_blank_line_between() -> No
 
 async def test_what_a_model_says_otherwise_when_asked_again_is_told_as_well() -> None:
     """What was told is told; where it is not what the agent has said, that follows."""
-
-    class Wavering:
-        name = "wavering"
-
-        def __init__(self) -> None:
-            self.times = 0
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            self.times += 1
-            request.tell(TextDelta("It is not" if self.times == 1 else "Yes."))
-            if self.times == 1:
-                raise ModelError("gone", kind=Failure.CONNECTION, retry_after=0)
-            return AssistantMessage("Yes.", usage=USAGE)
-
-    async with serving(Agent("helper", model=retrying(Wavering()))) as served:
+    gone = ModelError("gone", kind=Failure.CONNECTION, retry_after=0)
+    wavering = StreamingModel([["It is not", gone], ["Yes."]], usage=USAGE)
+    async with serving(Agent("helper", model=retrying(wavering))) as served:
         read = await chunks(served, "helper")
 
     assert text_of(read) == "It is not\n\nYes."
@@ -163,7 +145,7 @@ async def test_what_a_model_says_otherwise_when_asked_again_is_told_as_well() ->
 
 async def test_calls_for_the_client_are_told_at_the_end() -> None:
     call = ToolCall("weather", {"city": "Köln"}, id=CallId("call_a"))
-    helper = Agent("helper", model=Listening(lambda _: [call]))
+    helper = Agent("helper", model=answering(lambda _: [call]))
     async with serving(helper) as served:
         stream = served.openai.chat.completions.stream(
             model="helper",
@@ -215,7 +197,7 @@ async def test_whatever_can_be_written_can_be_streamed() -> None:
 
 async def test_a_huge_answer_is_streamed_whole() -> None:
     pieces = [f"{number} " + "wörd " * 500 for number in range(200)]
-    async with serving(Agent("helper", model=Talking(*pieces))) as served:
+    async with serving(Agent("helper", model=streaming(*pieces))) as served:
         read = await chunks(served, "helper")
 
     assert text_of(read) == "".join(pieces)
@@ -223,7 +205,7 @@ async def test_a_huge_answer_is_streamed_whole() -> None:
 
 async def test_a_failure_in_the_midst_is_the_end_and_what_was_said_stays_said() -> None:
     tells = trio.Event()
-    model = Talking(
+    model = streaming(
         "so far so ", tells, ModelError("too many", kind=Failure.RATE_LIMIT)
     )
     async with serving(Agent("helper", model=model)) as served:
@@ -243,7 +225,7 @@ async def test_a_failure_in_the_midst_is_the_end_and_what_was_said_stays_said() 
 
 async def test_a_failure_in_the_midst_is_the_only_end() -> None:
     tells = trio.Event()
-    model = Talking("so far", tells, ModelError("gone", kind=Failure.CONNECTION))
+    model = streaming("so far", tells, ModelError("gone", kind=Failure.CONNECTION))
     async with serving(Agent("helper", model=model)) as served:
         body = {"model": "helper", "messages": HELLO, "stream": True}
         async with served.http.stream(
@@ -264,7 +246,7 @@ async def test_a_failure_in_the_midst_is_the_only_end() -> None:
 
 
 async def test_a_run_that_is_cancelled_in_the_midst_ends_its_stream() -> None:
-    async with serving(Agent("helper", model=Talking("so ", trio.Event()))) as served:
+    async with serving(Agent("helper", model=streaming("so ", trio.Event()))) as served:
         stream = await served.openai.chat.completions.create(
             model="helper", messages=HELLO, stream=True
         )
@@ -279,7 +261,7 @@ async def test_a_run_that_is_cancelled_in_the_midst_ends_its_stream() -> None:
 
 
 async def test_the_same_key_is_the_same_stream() -> None:
-    model = Listening(lambda _: "once")
+    model = answering(lambda _: "once")
     key = {"Idempotency-Key": "order 7"}
     async with serving(Agent("helper", model=model)) as served:
         first = await chunks(served, "helper", extra_headers=key)
@@ -287,4 +269,4 @@ async def test_the_same_key_is_the_same_stream() -> None:
 
     assert again == first
     assert text_of(again) == "once"
-    assert len(model.heard) == 1
+    assert len(model.requests) == 1

@@ -14,7 +14,7 @@ from agents import (
     tool,
 )
 from orchestrator.testing import hand_on
-from tests.server.chat_kit import HELLO, Listening
+from tests.server.chat_kit import HELLO, answering
 from tests.server.kit import serving
 
 pytestmark = pytest.mark.realtime
@@ -37,7 +37,7 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
             ToolCall("clock", {}, id=CallId("call_b")),
         ]
 
-    model = Listening(answer)
+    model = answering(answer)
     weather: Any = {
         "type": "function",
         "function": {
@@ -75,12 +75,12 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
             "function": {"name": "weather", "arguments": '{"city":"Köln"}'},
         }
     ]
-    shown = {it.name: it for it in model.heard[0].tools}
+    shown = {it.name: it for it in model.requests[0].tools}
     assert shown["weather"].description == "How it is outside."
     assert shown["weather"].parameters == weather["function"]["parameters"]
     assert second.choices[0].finish_reason == "stop"
     assert second.choices[0].message.content == "it is sunny"
-    assert model.heard[1].transcript == [
+    assert model.requests[1].transcript == [
         UserMessage("hello"),
         AssistantMessage(
             "", (ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),)
@@ -90,7 +90,7 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
 
 
 async def test_a_client_that_wants_no_tools_called_has_none_shown() -> None:
-    model = Listening(lambda _: "no tools")
+    model = answering(lambda _: "no tools")
     async with serving(Agent("helper", model=model)) as served:
         await served.openai.chat.completions.create(
             model="helper",
@@ -99,7 +99,7 @@ async def test_a_client_that_wants_no_tools_called_has_none_shown() -> None:
             tool_choice="none",
         )
 
-    assert not model.heard[0].tools
+    assert not model.requests[0].tools
 
 
 async def test_a_copy_of_the_agent_has_no_tools_of_the_client() -> None:
@@ -112,7 +112,7 @@ async def test_a_copy_of_the_agent_has_no_tools_of_the_client() -> None:
         is_first = len(request.transcript) == 1
         return [hand_on("copy")] if is_first and not is_copy else "done"
 
-    async with serving(Agent("helper", model=Listening(answer), copies=True)) as served:
+    async with serving(Agent("helper", model=answering(answer), copies=True)) as served:
         await served.openai.chat.completions.create(
             model="helper",
             messages=HELLO,

@@ -13,7 +13,7 @@ from orchestrator.server.transport.sse import (
     WRITE_SECONDS,
 )
 from tests.orchestrator.commands_kit import let_pass
-from tests.server.chat_kit import HELLO, Client, Talking
+from tests.server.chat_kit import HELLO, Client, streaming
 from tests.server.kit import serving
 
 BODY = {"model": "helper", "messages": HELLO, "stream": True}
@@ -23,7 +23,7 @@ async def test_a_stream_begins_before_anybody_loses_patience_and_shows_that_it_l
     None
 ):
     goes_on = trio.Event()
-    async with serving(Agent("helper", model=Talking(goes_on, "at last"))) as served:
+    async with serving(Agent("helper", model=streaming(goes_on, "at last"))) as served:
         client = Client(served.server.state, BODY)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
@@ -43,7 +43,7 @@ async def test_a_stream_begins_before_anybody_loses_patience_and_shows_that_it_l
 
 async def test_who_fails_after_the_stream_had_to_begin_ends_it_with_the_error() -> None:
     waits = trio.Event()
-    model = Talking(waits, ModelError("no money", kind=Failure.QUOTA))
+    model = streaming(waits, ModelError("no money", kind=Failure.QUOTA))
     async with serving(Agent("helper", model=model)) as served:
         client = Client(served.server.state, BODY)
         async with trio.open_nursery() as nursery:
@@ -60,7 +60,7 @@ async def test_who_fails_after_the_stream_had_to_begin_ends_it_with_the_error() 
 
 async def test_a_plain_answer_may_take_as_long_as_it_takes() -> None:
     goes_on = trio.Event()
-    async with serving(Agent("helper", model=Talking(goes_on, "at last"))) as served:
+    async with serving(Agent("helper", model=streaming(goes_on, "at last"))) as served:
         client = Client(served.server.state, {**BODY, "stream": False})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
@@ -74,7 +74,7 @@ async def test_a_plain_answer_may_take_as_long_as_it_takes() -> None:
 async def test_a_reader_that_takes_nothing_any_more_is_let_go_with_its_tree() -> None:
     """It may be gone without a word: nobody works for it for ever."""
     began = trio.current_time()
-    async with serving(Agent("helper", model=Talking("so ", trio.Event()))) as served:
+    async with serving(Agent("helper", model=streaming("so ", trio.Event()))) as served:
         client = Client(served.server.state, BODY, reads=False)
         await client.ask()
 
@@ -96,7 +96,7 @@ async def test_the_official_client_takes_no_offence_at_heartbeats(
     clock: trio.testing.MockClock,
 ) -> None:
     goes_on = trio.Event()
-    model = Talking("well ", goes_on, "done")
+    model = streaming("well ", goes_on, "done")
     async with serving(Agent("helper", model=model)) as served:
         stream = await served.openai.chat.completions.create(
             model="helper", messages=HELLO, stream=True
@@ -112,7 +112,7 @@ async def test_the_official_client_takes_no_offence_at_heartbeats(
 @pytest.mark.realtime
 async def test_heartbeats_are_really_sent(clock: trio.testing.MockClock) -> None:
     goes_on = trio.Event()
-    async with serving(Agent("helper", model=Talking("well ", goes_on))) as served:
+    async with serving(Agent("helper", model=streaming("well ", goes_on))) as served:
         async with served.http.stream(
             "POST", "/v1/chat/completions", json=BODY
         ) as answer:
@@ -129,7 +129,7 @@ async def test_heartbeats_are_really_sent(clock: trio.testing.MockClock) -> None
 async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> None:
     """Nothing is written down any more, so there is no answer: but there is one end."""
     goes_on = trio.Event()
-    async with serving(Agent("helper", model=Talking("so far", goes_on))) as served:
+    async with serving(Agent("helper", model=streaming("so far", goes_on))) as served:
         client = Client(served.server.state, BODY)
         house = served.orchestrator.services
         async with trio.open_nursery() as nursery:

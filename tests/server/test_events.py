@@ -9,13 +9,10 @@ import trio
 
 from agents import (
     Agent,
-    AssistantMessage,
-    ModelRequest,
     ScriptedModel,
-    TextDelta,
-    Usage,
 )
 from orchestrator.server.transport import listener, sse
+from orchestrator.testing import GatedModel, StreamingModel
 from tests.kit import worker
 from tests.server.kit import Served, serving
 from tests.server.raw import asking
@@ -32,24 +29,6 @@ from tests.server.runs_kit import (
 pytestmark = pytest.mark.realtime
 
 READERS = 500
-
-
-class Gated:
-    """A model that answers when a test says so, word by word."""
-
-    name = "gated"
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-        self.asked = trio.Event()
-        self.go = trio.Event()
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        self.asked.set()
-        await self.go.wait()
-        for word in self.words:
-            request.tell(TextDelta(word))
-        return AssistantMessage("".join(self.words), usage=Usage(calls=1))
 
 
 async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
@@ -104,7 +83,7 @@ async def test_the_end_of_a_cancelled_run_comes_after_all_that_was_cancelled() -
 
 async def test_five_hundred_readers_get_the_same_stream() -> None:
     """Some come before anything has happened, some in the midst of it."""
-    model = Gated("all ", "of it")
+    model = gated("all ", "of it")
     agent = Agent("gated", model=model)
     got: list[str] = []
     async with serving(agent) as served:
@@ -117,8 +96,8 @@ async def test_five_hundred_readers_get_the_same_stream() -> None:
             async with trio.open_nursery() as nursery:
                 for _ in range(READERS // 2):
                     nursery.start_soon(read)
-                await model.asked.wait()
-                model.go.set()
+                await model.wait_called()
+                model.release()
                 for _ in range(READERS - READERS // 2):
                     nursery.start_soon(read)
         whole = await events_of(served, run)
@@ -182,7 +161,7 @@ async def test_a_number_that_is_none_of_ours_is_refused() -> None:
 
 
 async def test_what_a_model_says_is_told_meanwhile_to_whoever_wants_it() -> None:
-    model = Gated("all ", "of it")
+    model = gated("all ", "of it")
     got: dict[str, list[Any]] = {}
     async with serving(Agent("gated", model=model), worker()) as served:
         run = (await started(served, "gated"))["id"]
@@ -194,11 +173,11 @@ async def test_what_a_model_says_is_told_meanwhile_to_whoever_wants_it() -> None
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(read, "?deltas=true")
                 nursery.start_soon(read, "?deltas=false")
-                await model.asked.wait()
+                await model.wait_called()
                 await until_listened(served)
                 other = (await started(served, "worker"))["id"]
                 await events_of(served, other)
-                model.go.set()
+                model.release()
 
     deltas = [it for it in got["?deltas=true"] if it.name == "delta"]
     assert [it.data for it in deltas] == [
@@ -231,7 +210,7 @@ async def test_a_silent_stream_says_that_it_is_still_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
-    model = Gated("late")
+    model = gated("late")
     async with serving(Agent("gated", model=model)) as served:
         run = (await started(served, "gated"))["id"]
         async with served.http.stream("GET", f"/v1/runs/{run}/events") as answer:
@@ -239,7 +218,7 @@ async def test_a_silent_stream_says_that_it_is_still_there(
             async for piece in answer.aiter_text():
                 text += piece
                 if ": still here" in text:
-                    model.go.set()
+                    model.release()
 
     assert events_in(text)[-1].name == "end"
 
@@ -263,3 +242,8 @@ async def until_listened(served: Served) -> None:
     with trio.fail_after(5):
         while not served.server.state.live_text._channels:
             await trio.lowlevel.checkpoint()
+
+
+def gated(*words: str) -> GatedModel:
+    """Return a model that streams its words when it is released."""
+    return GatedModel(StreamingModel.always(*words))

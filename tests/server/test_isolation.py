@@ -24,7 +24,7 @@ from agents.tools.terminal import terminal
 from delegation import SessionId
 from delegation.session_context import async_delivery_supported, get_session_env
 from orchestrator.testing import hand_on
-from tests.server.chat_kit import HELLO, Talking
+from tests.server.chat_kit import HELLO, streaming
 from tests.server.kit import Served, serving
 from tests.server.runs_kit import ended
 
@@ -343,8 +343,8 @@ async def test_who_says_nothing_is_not_taken_for_whoever_runs_the_server(
 async def test_nobody_waits_for_one_who_is_slow() -> None:
     """No lock is held while an agent works: the others end while the slow one is at it."""
     may_end = trio.Event()
-    slow = Talking("well ", may_end, "done")
-    quick = Agent("quick", model=Talking("done"))
+    slow = streaming("well ", may_end, "done")
+    quick = Agent("quick", model=streaming("done"))
     answers: list[str] = []
 
     async with serving(Agent("slow", model=slow), quick) as served:
@@ -356,7 +356,7 @@ async def test_nobody_waits_for_one_who_is_slow() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask_the_slow_one)
-            await slow.was_asked.wait()
+            await slow.wait_called()
             for _ in range(20):
                 answer = await create(model="quick", messages=HELLO)
                 answers.append(answer.model)

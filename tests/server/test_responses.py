@@ -110,7 +110,7 @@ async def test_instructions_hold_once_and_what_a_developer_says_for_good() -> No
         "Be kind.\n\nSpeak French.",
         "Be kind.\n\nSpeak French.\n\nBe long.",
     ]
-    assert model.heard == ["1?", "one", "2?", "two", "3?"]
+    assert model.texts[-1] == ["1?", "one", "2?", "two", "3?"]
     assert second.previous_response_id == first.id
 
 
@@ -122,11 +122,11 @@ async def test_two_go_on_with_the_same_and_know_nothing_of_each_other() -> None:
         first = await create(model="agent", input="1?")
         second = await create(model="agent", input="2?", previous_response_id=first.id)
         await create(model="agent", input="3?", previous_response_id=first.id)
-        assert model.heard == ["1?", "one", "3?"]
+        assert model.texts[-1] == ["1?", "one", "3?"]
         await served.openai.responses.delete(first.id)
         await create(model="agent", input="4?", previous_response_id=second.id)
 
-    assert model.heard == ["1?", "one", "2?", "two", "4?"]
+    assert model.texts[-1] == ["1?", "one", "2?", "two", "4?"]
 
 
 async def test_only_what_is_kept_and_completed_goes_on() -> None:
@@ -181,7 +181,7 @@ async def test_whoever_hangs_up_ends_only_what_is_not_kept() -> None:
             async with trio.open_nursery() as nursery:
                 body = {"model": "agent", "input": "?", "store": store}
                 nursery.start_soon(hang_up_on, served, body)
-                await model.wait_asked(1 + store)
+                await model.wait_called(1 + store)
                 nursery.cancel_scope.cancel()
         unkept, kept = ledger.sessions.values()
         await served.server.state.door.wait_over(unkept)
@@ -204,7 +204,7 @@ async def hang_up_on(served: Served, body: object) -> None:
 
 async def test_a_function_of_the_client_is_called_and_its_answer_told() -> None:
     call = ToolCall("weather", {"place": "Bären"})
-    model = speaker(("I ask.", call, call), "It rains.")
+    model = speaker(("I ask.", call, call), "It rains.", "Still.")
     async with serving(Agent("agent", model=model)) as served:
         create = served.openai.responses.create
         first = await create(model="agent", input="Rain?", tools=[WEATHER])
@@ -232,7 +232,6 @@ async def test_a_function_of_the_client_is_called_and_its_answer_told() -> None:
             tools=[WEATHER],
         )
         # The same without a response to go on with: the client sends all of it again.
-        model.answers.append(("Still.",))
         again = await create(
             model="agent",
             input=[
@@ -246,7 +245,7 @@ async def test_a_function_of_the_client_is_called_and_its_answer_told() -> None:
     assert second.output_text == "It rains."
     assert [tool.name for tool in second.tools] == ["weather"]  # type: ignore[union-attr]
     assert again.output_text == "Still."
-    assert model.heard == ["Rain?", "I ask.", "rain", "rain"]
+    assert model.texts[-1] == ["Rain?", "I ask.", "rain", "rain"]
     before, after = (request.transcript for request in model.requests[1:])
     assert [getattr(it, "calls", ()) for it in before] == [
         getattr(it, "calls", ()) for it in after

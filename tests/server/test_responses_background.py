@@ -9,9 +9,10 @@ from openai.types.responses import Response
 from agents import Agent
 from delegation import Mode, SessionId
 from delegation.events import Event, TaskRequested, TurnStarted
+from orchestrator.testing import SpyModel
 from tests.kit import hand_on, worker
 from tests.server.kit import Served, serving
-from tests.server.speaker import Lingering, Speaker, speaker
+from tests.server.speaker import Lingering, speaker
 
 pytestmark = pytest.mark.realtime
 
@@ -43,7 +44,7 @@ async def test_children_detach_and_what_they_find_wakes_the_agent() -> None:
         begun = await served.openai.responses.create(
             model="editor", input="?", background=True, metadata={"for": "me"}
         )
-        await model.wait_asked(3)
+        await model.wait_called(3)
         midst = await served.openai.responses.retrieve(begun.id)
         gate.set()
         done = await wait_over(served, begun)
@@ -77,8 +78,8 @@ async def test_cancel_returns_when_everybody_has_ended() -> None:
         responses = served.openai.responses
         begun = await responses.create(model="editor", input="?", background=True)
         clerk = helper.delegates[0].model
-        assert isinstance(clerk, Speaker)
-        await clerk.wait_asked(1)
+        assert isinstance(clerk, SpyModel)
+        await clerk.wait_called(1)
         cancelled: list[Response] = []
 
         async def cancel() -> None:
@@ -107,14 +108,14 @@ async def test_cancel_returns_when_everybody_has_ended() -> None:
 async def test_whoever_cancels_or_reads_waits_for_those_who_are_slow_to_end() -> None:
     slow = Lingering()
     model = speaker(hand_on("a", background=True), "I wait.")
-    helper = Agent("helper", model=speaker((slow,)))
+    helper = Agent("helper", model=speaker((slow.work,)))
     agent = Agent("editor", model=model, delegates=[helper])
     ended: list[str] = []
     async with serving(agent) as served:
         responses = served.openai.responses
         begun = await responses.create(model="editor", input="?", background=True)
-        assert isinstance(helper.model, Speaker)
-        await helper.model.wait_asked(1)
+        assert isinstance(helper.model, SpyModel)
+        await helper.model.wait_called(1)
 
         async def cancel() -> None:
             ended.append(str((await responses.cancel(begun.id)).status))
@@ -150,8 +151,8 @@ async def test_what_was_answered_before_is_not_said_again_when_it_is_cancelled()
     async with serving(agent) as served:
         responses = served.openai.responses
         begun = await responses.create(model="editor", input="?", background=True)
-        assert isinstance(helper.model, Speaker)
-        await helper.model.wait_asked(2)
+        assert isinstance(helper.model, SpyModel)
+        await helper.model.wait_called(2)
         stream = await responses.retrieve(begun.id, stream=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(responses.cancel, begun.id)
@@ -176,7 +177,7 @@ async def test_whoever_waits_is_told_that_it_was_cancelled() -> None:
     async with serving(Agent("agent", model=model)) as served:
 
         async def cancel() -> None:
-            await model.wait_asked(1)
+            await model.wait_called(1)
             (run,) = served.orchestrator.runs
             await served.openai.responses.cancel(run.replace("r_", "resp_"))
 
@@ -193,7 +194,7 @@ async def test_what_is_deleted_has_ended_and_is_gone() -> None:
     async with serving(Agent("agent", model=model)) as served:
         responses = served.openai.responses
         begun = await responses.create(model="agent", input="?", background=True)
-        await model.wait_asked(1)
+        await model.wait_called(1)
         await responses.delete(begun.id)
         (session,) = served.orchestrator.services.book.ledger.sessions.values()
         assert session.turn is None

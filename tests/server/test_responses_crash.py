@@ -9,7 +9,13 @@ import openai
 import pytest
 import trio
 
-from agents import Agent, AssistantMessage, ModelRequest, ScriptedModel, ToolCall
+from agents import (
+    Agent,
+    AssistantMessage,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+)
 from delegation.events import Entry, MessageReceived, TaskSettled, TurnEnded
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
@@ -27,17 +33,13 @@ SCRIPT: list[str | ToolCall] = [
 ]
 
 
-class ByWhatItHears:
-    """A model whose answer depends on nothing but what it is told, also in the next process."""
-
-    name = "by what it hears"
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        said = sum(isinstance(it, AssistantMessage) for it in request.transcript)
-        return await ScriptedModel(SCRIPT[said : said + 1]).answer(request)
+def next_step(transcript: Transcript) -> str | ToolCall:
+    """Go on where the transcript ends, also in the next process."""
+    return SCRIPT[sum(isinstance(it, AssistantMessage) for it in transcript)]
 
 
-AGENT = Agent("editor", model=ByWhatItHears(), delegates=[worker("helper")])
+EDITOR = ScriptedModel.always(next_step)
+AGENT = Agent("editor", model=EDITOR, delegates=[worker("helper")])
 
 
 async def read(

@@ -140,7 +140,7 @@ async def test_two_read_at_once_and_others_come_back_anywhere() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read_all)
             nursery.start_soon(read_all)
-            await model.wait_asked(2)
+            await model.wait_called(2)
             gate.set()
         whole = await told(await responses.retrieve(begun.id, stream=True))
         require_whole(whole)
@@ -177,7 +177,7 @@ async def test_whoever_comes_in_the_midst_of_an_answer_gets_all_of_it() -> None:
     async with serving(Agent("agent", model=model)) as served:
         responses = served.openai.responses
         begun = await responses.create(model="agent", input="?", background=True)
-        await model.wait_asked(1)
+        await model.wait_called(1)
         stream = await responses.retrieve(begun.id, stream=True)
         gate.set()
         events: list[dict[str, Any]] = []
@@ -287,7 +287,7 @@ async def test_a_stream_with_the_same_key_is_attached_to() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            await model.wait_asked(1)
+            await model.wait_called(1)
             nursery.start_soon(ask)
             gate.set()
         await ask()

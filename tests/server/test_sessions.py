@@ -10,6 +10,7 @@ import trio
 from agents import Agent, ScriptedModel, Transcript, UserMessage
 from delegation import DeliveryCapability
 from delegation.events import DoorOpened, ReplyDelivered
+from orchestrator.testing import SpyModel
 from tests.kit import worker
 from tests.server.kit import Served, serving
 from tests.server.runs_kit import boss, events_in, problem, started
@@ -232,14 +233,8 @@ async def test_the_events_of_a_conversation_end_when_it_is_closed() -> None:
 
 
 async def test_instructions_hold_for_one_turn_and_parts_come_along() -> None:
-    seen: list[Any] = []
-
-    class Spy(ScriptedModel):
-        async def answer(self, request: Any) -> Any:
-            seen.append((request.instructions, request.transcript[-1].parts))
-            return await super().answer(request)
-
-    agent = Agent("spy", model=Spy.always("ok"), instructions="Be kind.")
+    spy = SpyModel("ok")
+    agent = Agent("spy", model=spy, instructions="Be kind.")
     data = base64.b64encode(b"pixels").decode()
     parts = [{"type": "data", "media_type": "image/png", "data": data, "name": "a.png"}]
     async with serving(agent) as served:
@@ -253,9 +248,12 @@ async def test_instructions_hold_for_one_turn_and_parts_come_along() -> None:
         await inbox(served, session)
         told = (await served.http.get(path)).json()["data"][0]
 
-    assert "Be brief." in seen[0][0]
-    assert seen[0][1][0].data == b"pixels"
-    assert "Be brief." not in seen[1][0]
+    first, second = spy.requests
+    assert "Be brief." in first.instructions
+    message = first.transcript[-1]
+    assert isinstance(message, UserMessage)
+    assert message.parts[0].data == b"pixels"
+    assert "Be brief." not in second.instructions
     assert told["parts"] == [
         {"media_type": "image/png", "name": "a.png", "url": "", "bytes": 6}
     ]

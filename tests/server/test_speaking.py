@@ -7,11 +7,8 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
-    CallId,
     Failure,
-    Model,
     ModelError,
-    ModelRequest,
     Retrying,
     TextDelta,
     ToolCall,
@@ -26,26 +23,7 @@ from orchestrator.server.live.agent_stream import (
 )
 from orchestrator.server.server import open_server_state
 from orchestrator.server.state import ServerState, Settings
-
-
-class Talking(Model):
-    """Says its answers in pieces of two letters."""
-
-    name = "talking"
-
-    def __init__(self, *answers: AssistantMessage, retries: bool = False) -> None:
-        self._answers = list(answers)
-        self._retries = retries
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        said = self._answers.pop(0)
-        if self._retries:
-            request.tell(TextDelta(said.text[:3]))
-            request.tell(Retrying(Failure.OVERLOADED, "again", 0))
-        for at in range(0, len(said.text), 2):
-            await trio.lowlevel.checkpoint()
-            request.tell(TextDelta(said.text[at : at + 2]))
-        return said
+from orchestrator.testing import StreamingModel
 
 
 @tool
@@ -95,9 +73,8 @@ async def all_of(office: ServerState, session: str) -> list[str]:
 
 
 async def test_what_is_said_on_the_way_and_the_answer_are_heard_in_pieces() -> None:
-    model = Talking(
-        AssistantMessage("let me look", (ToolCall("look", id=CallId("c1")),)),
-        AssistantMessage("it is there"),
+    model = StreamingModel(
+        [["let ", "me look", ToolCall("look")], ["it ", "is ", "there"]]
     )
 
     pieces, kept = await heard_of(Agent("a", model=model, tools=[look]))
@@ -106,7 +83,8 @@ async def test_what_is_said_on_the_way_and_the_answer_are_heard_in_pieces() -> N
 
 
 async def test_a_model_that_is_asked_again_is_not_heard_twice() -> None:
-    model = Talking(AssistantMessage("it is there"), retries=True)
+    again = Retrying(Failure.OVERLOADED, "again", 0)
+    model = StreamingModel.always(TextDelta("it "), again, "it ", "is there")
 
     pieces, kept = await heard_of(Agent("a", model=model))
 
@@ -116,41 +94,27 @@ async def test_a_model_that_is_asked_again_is_not_heard_twice() -> None:
 async def test_a_model_that_tells_nothing_meanwhile_is_heard_when_it_has_answered() -> (
     None
 ):
-    class Silent(Talking):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            return AssistantMessage("all at once")
-
-    pieces, kept = await heard_of(Agent("a", model=Silent()))
+    pieces, kept = await heard_of(
+        Agent("a", model=StreamingModel.always(AssistantMessage("all at once")))
+    )
 
     assert (pieces, kept) == ([], ["all at once"])
 
 
 async def test_what_was_said_before_a_failure_is_kept() -> None:
-    class Failing(Talking):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            request.tell(TextDelta("half of"))
-            await trio.lowlevel.checkpoint()
-            raise ModelError("gone", partial="half of")
-
-    pieces, kept = await heard_of(Agent("a", model=Failing()))
+    model = StreamingModel.always("half of", ModelError("gone", partial="half of"))
+    pieces, kept = await heard_of(Agent("a", model=model))
 
     assert pieces == kept == ["half of"]
 
 
 async def test_a_long_answer_takes_as_long_as_it_has_pieces() -> None:
     """And not the square of that, also where nobody has taken the last one yet."""
-
-    class Lengthy(Talking):
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            piece = "word " * 20
-            for _ in range(20_000):
-                request.tell(TextDelta(piece))
-            await trio.lowlevel.checkpoint()
-            return AssistantMessage(piece * 20_000)
-
+    words = "word " * 20
+    answer = AssistantMessage(words * 20_000)
+    model = StreamingModel.always(*[TextDelta(words)] * 20_000, answer)
     began = time.perf_counter()
-    pieces, kept = await heard_of(Agent("a", model=Lengthy()))
+    pieces, kept = await heard_of(Agent("a", model=model))
 
     assert time.perf_counter() - began < 20
     assert pieces == kept

@@ -41,7 +41,7 @@ async def test_a_response_is_told_without_it_also_to_whoever_comes_in_the_midst(
         begun = await served.openai.responses.create(
             model="a", input="go", background=True
         )
-        await model.wait_asked(1)
+        await model.wait_called(1)
         async with trio.open_nursery() as nursery:
             for _ in range(2):
                 nursery.start_soon(require_clean, served, begun.id)
