@@ -120,6 +120,8 @@ class OrchestratorDelegator:
                         children.start_soon(self.run_child, task.id)
                     elif task.outcome is None:
                         children.start_soon(self.run_joined, task)
+                # The wait ends by the facts; the nursery only owns what runs in this process.
+                await self._wait_settled(tasks)
         return joined_answer(
             tasks, session, readable_characters(agent, caller.transcript)
         )
@@ -205,11 +207,16 @@ class OrchestratorDelegator:
             if any_of_them and records:
                 while not any(record.outcome for record in records):
                     await self._book.wakeups.wait_tasks_changed(tasks)
-            for record in () if any_of_them else records:
-                while record.outcome is None:
-                    await self._book.wakeups.wait_tasks_changed([record.id])
+            if not any_of_them:
+                await self._wait_settled(records)
         if self.timing is not None:
             await self.timing.after_wait()
+
+    async def _wait_settled(self, tasks: Sequence[TaskRecord]) -> None:
+        await trio.lowlevel.checkpoint()
+        for task in tasks:
+            while task.outcome is None:
+                await self._book.wakeups.wait_tasks_changed([task.id])
 
     async def steer(
         self,

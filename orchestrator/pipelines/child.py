@@ -73,15 +73,16 @@ class Child(Generic[OutputT_co]):
 
     async def wait(self) -> Outcome:
         """Wait until it has ended, and return how."""
-        await self._ended.wait()
-        if _was_not_awaited(self._record):
-            # Whoever had stopped waiting before a crash will do so again.
+        record = self._record
+        # The wait ends by the fact, as that for a detached task does.
+        while (outcome := record.outcome) is None:
+            await self._book.wakeups.wait_tasks_changed([record.id])
+        if _was_not_awaited(record):
+            # A program that had stopped waiting before a crash will do so again.
             await self._cancelled.wait()
-        # Nobody is told what a crash could still make untrue. If all of this is being torn
-        # down, here is where that is noticed.
+        # A program does not act on an outcome that a crash could still undo. If the pipeline is
+        # being torn down, here is where that is noticed.
         await self._book.wait_durable()
-        outcome = self._record.outcome
-        assert outcome is not None, "whoever runs it sees it through"
         return outcome
 
     async def cancel(self) -> None:

@@ -175,7 +175,7 @@ class PipelineRun:
         try:
             return await child.wait()
         finally:
-            if not child.has_ended:
+            if child.outcome is None:
                 # Unbounded, as every cancel is: it returns when all below have ended.
                 with trio.CancelScope(shield=True):
                     await child.cancel()
