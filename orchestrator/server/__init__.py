@@ -1,7 +1,7 @@
-"""Agents behind HTTP: what OpenAI's clients speak, and the tree that is only ours.
+"""Agents over HTTP: OpenAI's protocols, and an API of runs, tasks and sessions.
 
-A route says in one value what it takes and gives (`operation.py`), so what is served and what
-`/openapi.json` says of it are the same.
+A route is one value (`operation.py`) with its path, bodies and handler. The routes and
+`/openapi.json` are made from the same table (`app.py`), so they cannot differ.
 """
 
 from importlib import import_module
@@ -23,7 +23,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Found when it is asked for: the parts of this package import each other by name.
+    # Imported on demand: the modules of this package import each other by name.
     if name not in _MODULES:
         raise AttributeError(f"module 'orchestrator.server' has no attribute {name!r}")
     return getattr(import_module(f"orchestrator.server.{_MODULES[name]}"), name)

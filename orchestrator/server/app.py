@@ -1,4 +1,4 @@
-"""All routes, and the application that serves them."""
+"""The table of all routes, and the ASGI application that serves them."""
 
 from functools import cache
 from typing import Any, Final
@@ -69,11 +69,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         is_public=True,
     ),
 )
-_OPEN: Final = frozenset(it.path for it in OPERATIONS if it.is_public)
+_PUBLIC_PATHS: Final = frozenset(it.path for it in OPERATIONS if it.is_public)
 
 
 def application(server: ServerState) -> ASGIApp:
-    """Return what a server serves."""
+    """Return the ASGI application of a server."""
     routes = [
         Route(it.path, Endpoint(server, it), methods=[it.method]) for it in OPERATIONS
     ]
@@ -86,16 +86,16 @@ def application(server: ServerState) -> ASGIApp:
         token=server.settings.token,
         hosts=server.settings.hosts,
         body_limit=server.settings.body_limit,
-        is_public=_OPEN.__contains__,
+        is_public=_PUBLIC_PATHS.__contains__,
         shutdown=server.shutdown,
         count_refusal=server.metrics.count_refusal,
     )
 
 
 async def _routing_error(request: Request, exc: Exception) -> Response:
-    """Say in our own words what starlette found wrong: the path, or the method."""
+    """Return the error of a path or a method that no route has, in OpenAI's shape."""
     await trio.lowlevel.checkpoint()
-    assert isinstance(exc, HTTPException), "that is what this is called for"
+    assert isinstance(exc, HTTPException), "starlette calls this for no other"
     path = request.url.path
     if exc.status_code == 405:
         return HttpError(
@@ -110,7 +110,7 @@ async def _routing_error(request: Request, exc: Exception) -> Response:
 
 
 async def _internal_error(request: Request, exc: Exception) -> Response:
-    """Say no more of a fault of ours than that there is one: it is told on stderr."""
+    """Return the error of a bug, without its text: that is logged on stderr."""
     await trio.lowlevel.checkpoint()
     exc.add_note(f"in the request {request.state.request_id}")
     return HttpError(
@@ -123,7 +123,7 @@ async def _internal_error(request: Request, exc: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return what a path takes, whichever of its routes starlette had in mind."""
+    """Return the methods of a path, over all of its routes."""
     routes = request.app.routes
     found = {
         method

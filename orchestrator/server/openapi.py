@@ -1,4 +1,7 @@
-"""What is served, as OpenAPI says it: made of the very table that the routes are made of."""
+"""The OpenAPI document, made from the same table as the routes.
+
+The names of its components are the names of the body classes: each must be unique in the server.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,11 +18,11 @@ VERSION: Final = "3.1.0"
 REF: Final = "#/components/schemas/{name}"
 BEARER: Final = "token"
 ABOUT: Final = """\
-Agents that hand work on, over HTTP: what OpenAI's clients speak, and the tree that is only ours.
+Agents that delegate, over HTTP: OpenAI's protocols, and an API of runs, tasks and sessions.
 
-Every request that runs an agent is a run; the header `x-run-id` of the answer names it. Errors have
-OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is done once.
-Where a request comes from is said in headers `x-session-platform`, `-source`, `-chat-id`,
+Every request that runs an agent is a run; the header `x-run-id` of the response names it. Errors
+have OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is done once.
+Where a request comes from is told by the headers `x-session-platform`, `-source`, `-chat-id`,
 `-chat-name`, `-thread-id`, `-user-id`, `-user-name`, `-key`, `-message-id`, `-workspace`.
 """
 _EVENT: Final[Mapping[str, Any]] = {
@@ -39,18 +42,18 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     401: "The token is missing, or wrong",
     403: "It is not allowed",
     404: "There is no such thing",
-    408: "The body did not come",
-    409: "It does not go with what is true by now",
+    408: "The body stopped coming",
+    409: "It conflicts with the present state",
     413: "The body is too long",
     415: "The body is no JSON",
     421: "The server does not answer to this host",
     422: "It is understood, and cannot be done",
-    429: "The provider wants to be asked later",
+    429: "The provider limits requests",
     499: "It was cancelled",
-    500: "Something went wrong inside, or in the agent",
+    500: "The server or the agent failed",
     502: "The provider failed",
     503: "The server is stopping, or the provider is overloaded",
-    504: "It has taken too long",
+    504: "It took too long",
 }
 
 
@@ -62,7 +65,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     for operation in operations:
         methods = paths.setdefault(operation.path, {})
         methods[operation.method.lower()] = _operation(operation, schemas, components)
-    # What stands behind a question mark is said field by field, where it is taken.
+    # A query is documented field by field, as parameters of its operations.
     for query in {it.query for it in operations} - {None}:
         del components[_name(schemas[query])]
     return {
@@ -84,22 +87,22 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 def _schemas(
     operations: Iterable[Operation],
 ) -> tuple[Mapping[Any, dict[str, Any]], dict[str, Any]]:
-    """Return how each type is said, and all that those refer to."""
+    """Return the schema of each type, and the components that they refer to."""
     types = [ErrorBody, *(kind for it in operations for kind in _types(it))]
-    said, components = msgspec.json.schema_components(types, ref_template=REF)
-    return dict(zip(types, said, strict=True)), components
+    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
+    return dict(zip(types, schemas, strict=True)), components
 
 
 def _types(operation: Operation) -> Iterator[Any]:
     for kind in (operation.body, operation.query):
         if kind is not None:
             yield kind
-    for answer in operation.responses.values():
-        yield from _bodies(answer)
+    for response in operation.responses.values():
+        yield from _bodies(response)
 
 
-def _bodies(answer: ResponseSpec) -> Sequence[Any]:
-    return () if answer.body is None else (answer.body, *answer.others)
+def _bodies(response: ResponseSpec) -> Sequence[Any]:
+    return () if response.body is None else (response.body, *response.others)
 
 
 def _operation(
@@ -107,22 +110,22 @@ def _operation(
     schemas: Mapping[Any, dict[str, Any]],
     components: Mapping[str, Any],
 ) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
         "responses": _responses(operation, schemas),
     }
     if parameters := [*_parameters(operation, schemas, components)]:
-        said["parameters"] = parameters
+        described["parameters"] = parameters
     if operation.body is not None:
-        said["requestBody"] = {
+        described["requestBody"] = {
             "required": True,
             "content": {JSON: {"schema": schemas[operation.body]}},
         }
     if operation.is_public:
-        said["security"] = []
-    return said
+        described["security"] = []
+    return described
 
 
 def _parameters(
@@ -138,8 +141,8 @@ def _parameters(
             "schema": {"type": "string", "minLength": 1},
         }
     if operation.query is not None:
-        said = components[_name(schemas[operation.query])]
-        fields: Mapping[str, dict[str, Any]] = said["properties"]
+        query = components[_name(schemas[operation.query])]
+        fields: Mapping[str, dict[str, Any]] = query["properties"]
         for field, schema in fields.items():
             yield {"name": field, "in": "query", "schema": _without_null(schema)}
     if operation.takes_idempotency_key:
@@ -157,16 +160,16 @@ def _parameters(
 
 
 def _name(schema: Mapping[str, Any]) -> str:
-    """Return which component a schema refers to."""
+    """Return the name of the component that a schema refers to."""
     return str(schema["$ref"]).removeprefix(REF.format(name=""))
 
 
-def _header(name: str, words: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "header", "description": words, "schema": schema}
+def _header(name: str, about: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": about, "schema": schema}
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a field that is left out where it says nothing."""
+    """Return the schema of an optional parameter: it is left out, and never null."""
     if "anyOf" not in schema:
         return dict(schema)
     (only,) = [it for it in schema["anyOf"] if it != {"type": "null"}]
@@ -179,39 +182,39 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _responses(
     operation: Operation, schemas: Mapping[Any, dict[str, Any]]
 ) -> dict[str, Any]:
-    said = {
-        str(status): _response(answer, schemas)
-        for status, answer in operation.responses.items()
+    described = {
+        str(status): _response(response, schemas)
+        for status, response in operation.responses.items()
     }
     for status in sorted(_error_statuses(operation) - operation.responses.keys()):
-        said[str(status)] = {
+        described[str(status)] = {
             "description": _DESCRIPTIONS[status],
             "content": {JSON: {"schema": schemas[ErrorBody]}},
         }
-    return said
+    return described
 
 
 def _error_statuses(operation: Operation) -> set[int]:
-    failing = {500, *operation.error_statuses}
+    statuses = {500, *operation.error_statuses}
     if not operation.is_public:
-        failing |= {*_ACCESS_STATUSES}
+        statuses |= {*_ACCESS_STATUSES}
     if operation.body is not None:
-        failing |= {*_BODY_STATUSES}
+        statuses |= {*_BODY_STATUSES}
     if (
         operation.query is not None
         or operation.takes_idempotency_key
         or operation.takes_last_event_id
     ):
-        failing.add(400)
-    return failing
+        statuses.add(400)
+    return statuses
 
 
 def _response(
-    answer: ResponseSpec, schemas: Mapping[Any, dict[str, Any]]
+    response: ResponseSpec, schemas: Mapping[Any, dict[str, Any]]
 ) -> dict[str, Any]:
-    bodies = [schemas[kind] for kind in _bodies(answer)]
+    bodies = [schemas[kind] for kind in _bodies(response)]
     content: dict[str, Any] = {}
-    for media in answer.media_types:
+    for media in response.media_types:
         if media == SSE_MEDIA_TYPE:
             content[media] = {"schema": _EVENT}
         elif media != JSON:
@@ -219,7 +222,7 @@ def _response(
         elif bodies:
             one = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
             content[media] = {"schema": one}
-    said: dict[str, Any] = {"description": answer.description}
+    described: dict[str, Any] = {"description": response.description}
     if content:
-        said["content"] = content
-    return said
+        described["content"] = content
+    return described

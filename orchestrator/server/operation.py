@@ -1,4 +1,4 @@
-"""A route in one value: what it takes, what it gives, and who does it."""
+"""A route as one value, and how its requests are handled."""
 
 import hashlib
 import re
@@ -27,23 +27,23 @@ Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Handler: TypeAlias = "Callable[[ApiCall], Awaitable[Response]]"
 LONGEST_KEY: Final = 255
 CLIENT_CLOSED_REQUEST: Final = 499
-"""The status of a request whose client did not wait for the answer."""
+"""The status of a request whose client disconnected before the response."""
 BODY_SECONDS: Final = 30
 """How long a client may send nothing in the middle of its body."""
 UNSUPPORTED: Final = msgspec.Meta(
     description="It cannot be had here.", extra_json_schema={"type": "null"}
 )
-"""Of a field that is refused in words of its own, so that its type does not say it."""
+"""Marks a field that is decoded only to be refused with an error of its own."""
 
 
 def allow_only(*values: object) -> msgspec.Meta:
-    """Say of a field that anything but these is refused."""
+    """Mark a field of which all other values are refused."""
     return msgspec.Meta(extra_json_schema={"enum": [*values, None]})
 
 
 @attrs.frozen(kw_only=True)
 class ResponseSpec:
-    """What a route may give."""
+    """One possible response of a route."""
 
     description: str
     body: Any = None
@@ -51,12 +51,12 @@ class ResponseSpec:
     others: tuple[Any, ...] = ()
     """The types that its JSON may have instead."""
     media_types: tuple[str, ...] = (JSON,)
-    """What else than JSON it may be, by its media type."""
+    """The media types that it may have."""
 
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """One method of one path. `app.py` has them all."""
+    """One method of one path. `app.py` has the table of all."""
 
     method: Method
     path: str
@@ -66,15 +66,13 @@ class Operation:
     body: Any = None
     """The type of the JSON that it takes."""
     query: type | None = None
-    """The type of what stands behind the question mark: attrs, its fields with defaults."""
+    """The type of its query: an attrs class, all fields with defaults."""
     error_statuses: tuple[int, ...] = ()
-    """The statuses of the errors that are its own; all have those of the gate."""
+    """The statuses of its own errors, in addition to those of `AccessCheck`."""
     is_public: bool = False
-    """It needs no token."""
+    """Whether it needs no token."""
     takes_idempotency_key: bool = False
-    """It takes an Idempotency-Key."""
     takes_last_event_id: bool = False
-    """It takes a Last-Event-ID."""
 
     @property
     def name(self) -> str:
@@ -82,21 +80,21 @@ class Operation:
 
     @property
     def tag(self) -> str:
-        """Among which others it is listed."""
+        """The group that the document lists it in."""
         parts = self.path.strip("/").split("/")
         return parts[1] if parts[0] == "v1" else "server"
 
 
-def _param_of(said: str) -> str | None:
-    """Return the name of what msgspec finds wrong, as far as it says that."""
-    _, _, where = said.partition(" - at `$")
-    missing = re.search(r"missing required field `(\w+)`", said)
+def _param_of(error: str) -> str | None:
+    """Return the field that an error of msgspec is about, if it names one."""
+    _, _, where = error.partition(" - at `$")
+    missing = re.search(r"missing required field `(\w+)`", error)
     parts = [where.rstrip("`").lstrip("."), missing[1] if missing else ""]
     return ".".join(filter(None, parts)) or None
 
 
 class ApiCall:
-    """One request on its way through a route."""
+    """One request to a route."""
 
     def __init__(
         self, server: "ServerState", operation: Operation, request: Request, body: bytes
@@ -107,7 +105,7 @@ class ApiCall:
         self._operation = operation
 
     def body(self, kind: type[T]) -> T:
-        """Return the JSON that was sent."""
+        """Return the body, decoded."""
         try:
             return msgspec.json.decode(self.raw, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
@@ -119,29 +117,29 @@ class ApiCall:
             ) from exc
 
     def query(self, kind: type[T]) -> T:
-        """Return what stands behind the question mark."""
-        given = self.request.query_params
+        """Return the query, decoded."""
+        params = self.request.query_params
         fields = {it.name for it in attrs.fields(cast("Any", kind))}
         for name in fields:
-            if len(given.getlist(name)) > 1:
+            if len(params.getlist(name)) > 1:
                 raise _wrong_query(f"{name} is there more than once", name)
         try:
-            said = msgspec.convert(dict(given), kind, strict=False)
+            query = msgspec.convert(dict(params), kind, strict=False)
         except msgspec.ValidationError as exc:
             raise _wrong_query(str(exc), _param_of(str(exc))) from exc
-        for name in fields & given.keys():
-            # The word null would do for nothing; whoever means that leaves it out.
-            if getattr(said, name) is None:
+        for name in fields & params.keys():
+            # msgspec reads the word null as None, which is how a field is left out.
+            if getattr(query, name) is None:
                 raise _wrong_query(f"{name} is null; leave it out instead", name)
-        return said
+        return query
 
     def path(self, name: str) -> str:
         return cast("str", self.request.path_params[name])
 
     def id_from_key(self, prefix: str) -> str | None:
-        """Return the id that an Idempotency-Key means, which is the same for the same key.
+        """Return the id that an Idempotency-Key stands for: the same for the same key.
 
-        So a request that is sent again finds what the first one has made, also after a restart.
+        A request that is sent again finds what the first one made, also after a restart.
         """
         key = self.request.headers.get("idempotency-key")
         if key is None:
@@ -152,8 +150,8 @@ class ApiCall:
                 f"an Idempotency-Key has 1 to {LONGEST_KEY} characters",
                 code="invalid_idempotency_key",
             )
-        named = f"{self._operation.path}\n{self.request.url.path}\n{key}"
-        return f"{prefix}{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+        scoped = f"{self._operation.path}\n{self.request.url.path}\n{key}"
+        return f"{prefix}{hashlib.sha256(scoped.encode()).hexdigest()[:16]}"
 
     def session_id_from_key(self) -> SessionId | None:
         id_ = self.id_from_key("r_")
@@ -161,7 +159,7 @@ class ApiCall:
 
     @property
     def fingerprint(self) -> str:
-        """What tells whether the same was sent with the same key."""
+        """A digest of the body: whether a key was sent with the same one before."""
         return hashlib.sha256(self.raw).hexdigest()[:32]
 
 
@@ -172,14 +170,13 @@ def _wrong_query(message: str, param: str | None = None) -> HttpError:
 
 
 def json_response(body: Any, status: int = 200, **headers: str) -> Response:
-    """Return an answer in JSON."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(msgspec.json.encode(body), status, headers=named, media_type=JSON)
 
 
 @attrs.frozen
 class Endpoint:
-    """What starlette calls for a route."""
+    """The ASGI application of one route."""
 
     server: "ServerState"
     operation: Operation
@@ -189,15 +186,15 @@ class Endpoint:
         begun = trio.current_time()
         status: int | None = None
 
-        def answered(how: int) -> None:
+        def count(sent: int) -> None:
             nonlocal status
-            status = how
-            metrics.count_answer(self.operation, how, trio.current_time() - begun)
+            status = sent
+            metrics.count_answer(self.operation, sent, trio.current_time() - begun)
 
         async def send_counted(message: Message) -> None:
-            # What is answered is known when it is sent: a stream may have failed before.
+            # Known only when it is sent: a stream may fail before it begins.
             if message["type"] == "http.response.start":
-                answered(message["status"])
+                count(message["status"])
             await send(message)
 
         try:
@@ -209,11 +206,11 @@ class Endpoint:
                 await response(scope, receive, send_counted)
         except trio.Cancelled:
             if status is None:
-                answered(CLIENT_CLOSED_REQUEST)
+                count(CLIENT_CLOSED_REQUEST)
             raise
         finally:
             if status is None:
-                answered(500)
+                count(500)
 
 
 async def _handle(
@@ -224,7 +221,7 @@ async def _handle(
         raw = await _read(request, server.settings.body_limit)
         call = ApiCall(server, operation, request, raw)
         if operation.takes_idempotency_key:
-            # A wrong key is refused also where it makes no difference.
+            # A wrong key is refused also where the route does not need it.
             call.id_from_key("")
         return await operation.handle(call)
     except ClientDisconnect:
@@ -236,14 +233,14 @@ async def _handle(
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    """Return the body, as long as it is not too long, and comes."""
+    """Return the body, unless it is too large or stops coming."""
     body = bytearray()
     chunks = request.stream()
     try:
         async with aclosing(chunks):
-            with trio.fail_after(BODY_SECONDS) as patience:
+            with trio.fail_after(BODY_SECONDS) as timeout:
                 async for chunk in chunks:
-                    patience.deadline = trio.current_time() + BODY_SECONDS
+                    timeout.deadline = trio.current_time() + BODY_SECONDS
                     body += chunk
                     if len(body) > limit:
                         raise too_large(limit)

@@ -1,7 +1,7 @@
-"""What a session looks like from outside: how far it is, what it said, why it failed."""
+"""A session as clients see it: its state, the agent's messages, and why it failed."""
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, assert_never
 
 import attrs
 
@@ -11,7 +11,7 @@ from orchestrator.doors.http import is_over
 
 State: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
 
-# Of a provider that failed: what clients know such an error by, and its status.
+# The code and the HTTP status of a failed provider, by the kind of failure.
 _PROVIDER: Final = {
     "rate_limit": ("rate_limit", 429),
     "overloaded": ("provider", 503),
@@ -26,12 +26,7 @@ _PROVIDER: Final = {
     "cut_off": ("provider", 502),
     "other": ("provider", 502),
 }
-_ENDINGS: Final = {
-    Ending.OVER_BUDGET: ("tool_limit", 500),
-    Ending.TIMED_OUT: ("tool_limit", 504),
-    Ending.CANCELLED: ("cancelled", 499),
-    Ending.LOST: ("internal", 500),
-}
+_INTERNAL: Final = ("internal", 500)
 
 
 @attrs.frozen(kw_only=True)
@@ -43,12 +38,12 @@ class FailureReason:
     `internal`."""
     message: str
     status: int
-    """Of the response, where the client waits for it."""
+    """The HTTP status, where the client waits for the answer."""
     retry_after: float | None = None
 
 
 def state_of(session: SessionRecord) -> State:
-    """Return how far a session is."""
+    """Return the state of a session, in the words of OpenAI's responses."""
     if not is_over(session):
         has_begun = session.turn is not None or session.turns > 0
         return "in_progress" if has_begun else "queued"
@@ -59,13 +54,22 @@ def state_of(session: SessionRecord) -> State:
 
 
 def failure_reason(outcome: Outcome) -> FailureReason | None:
-    """Return why something failed; None if it did not."""
-    if outcome.succeeded:
-        return None
-    if outcome.ending is Ending.FAILED:
-        code, status = _PROVIDER.get(outcome.kind, ("internal", 500))
-    else:
-        code, status = _ENDINGS.get(outcome.ending, ("internal", 500))
+    """Return why something did not succeed; None if it did."""
+    match outcome.ending:
+        case Ending.SUCCEEDED:
+            return None
+        case Ending.FAILED:
+            code, status = _PROVIDER.get(outcome.kind, _INTERNAL)
+        case Ending.OVER_BUDGET:
+            code, status = "tool_limit", 500
+        case Ending.TIMED_OUT:
+            code, status = "tool_limit", 504
+        case Ending.CANCELLED:
+            code, status = "cancelled", 499
+        case Ending.REFUSED | Ending.LOST:
+            code, status = _INTERNAL
+        case _:
+            assert_never(outcome.ending)
     return FailureReason(
         code=code,
         message=f"{outcome.ending}: {outcome.error}",
@@ -76,36 +80,36 @@ def failure_reason(outcome: Outcome) -> FailureReason | None:
 
 @attrs.frozen
 class AgentMessage:
-    """One thing that an agent said to whoever asked."""
+    """A message of an agent to its client."""
 
     id: str
     text: str
 
 
 def agent_messages(session: SessionRecord) -> list[AgentMessage]:
-    """Return all that the agent of a session said, oldest first.
+    """Return the messages of a session's agent, oldest first.
 
-    The last one is its answer once it has succeeded; those before it were said on the way.
+    The last one is its answer once it has succeeded; those before it are commentary.
     """
     every = [
         AgentMessage(message.id, message.text)
         for message in session.root.transcript
         if isinstance(message, AssistantMessage) and message.text
     ]
-    said = [it for it in every if not it.id.startswith("h_")]
+    own = [it for it in every if not it.id.startswith("h_")]
     outcome = session.last_outcome
     is_ended = is_over(session) and session.turn is None
     if is_ended and outcome is not None and outcome.output:
-        # What failed has the last thing that was ever said, if nothing was said since.
-        known = said if outcome.succeeded else every
+        # The output of a failed turn is the last text of the conversation, also of an earlier turn.
+        known = own if outcome.succeeded else every
         if not known or outcome.output != known[-1].text:
-            # A program said it and no model, or a model that failed in the midst of it.
-            said.append(AgentMessage(f"m_{session.id}", outcome.output))
-    return said
+            # The output of a pipeline, or of a model that failed while it answered.
+            own.append(AgentMessage(f"m_{session.id}", outcome.output))
+    return own
 
 
 def client_calls(session: SessionRecord) -> Sequence[ToolCall]:
-    """Return the calls that whoever asked is to run."""
+    """Return the calls that the client is to run."""
     outcome = session.last_outcome
     if session.turn is not None or outcome is None or not outcome.succeeded:
         return ()

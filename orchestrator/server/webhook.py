@@ -1,7 +1,7 @@
-"""Webhooks: whoever registered an URL is told of every reply, signed, until it says that it has it.
+"""Webhooks: every reply is sent to a URL, signed, until the receiver confirms it.
 
-The signature is that of Standard Webhooks, which OpenAI's clients check. The id of an event is the
-same for the same reply for ever, so a receiver that gets it twice can tell.
+The signature is that of Standard Webhooks, which OpenAI's clients check. The id of an event is
+always the same for the same reply, so a receiver can tell a repetition.
 """
 
 import base64
@@ -30,27 +30,27 @@ SECRET: Final = "ORCHESTRATOR_WEBHOOK_SECRET"  # noqa: S105 (the name of a varia
 FILE: Final = "webhook_secret"
 PREFIX: Final = "whsec_"
 SHORTEST_KEY: Final = 24
-"""How many bytes a key has at least, by the standard."""
+"""The shortest key that the standard allows, in bytes."""
 SECONDS: Final = 10
 """How long a receiver may take to answer."""
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 KINDS_THAT_END: Final = frozenset({"response", "run"})
-"""The kinds of sessions that end with what they were asked."""
+"""The kinds of sessions that end with their request."""
 
 
 class WebhookData(msgspec.Struct, kw_only=True):
     """What an event is about."""
 
     id: str
-    """By what OpenAI's clients know it: a response, or otherwise the run."""
+    """The id of the response, or otherwise of the run."""
     run: str
     turn: int
     text: str
-    """What the agent said; of a turn that did not succeed, what went wrong."""
+    """The answer; of a turn that did not succeed, the error."""
 
 
 class WebhookEvent(msgspec.Struct, kw_only=True):
-    """What is sent."""
+    """The body of a webhook request."""
 
     id: str
     object: str = "event"
@@ -60,13 +60,13 @@ class WebhookEvent(msgspec.Struct, kw_only=True):
 
 
 class WebhookError(Exception):
-    """A receiver did not say that it has an event."""
+    """A receiver did not confirm an event."""
 
 
 def secret_for(environ: Mapping[str, str], folder: Path) -> StoredSecret:
-    """Return what events are signed with: from the environment, or kept in a folder."""
-    if given := environ.get(SECRET, "").strip():
-        found = StoredSecret(given, None)
+    """Return the signing secret: from the environment, or stored in a folder."""
+    if value := environ.get(SECRET, "").strip():
+        found = StoredSecret(value, None)
     else:
         found = load_or_create_secret(
             folder / FILE, lambda: PREFIX + base64.b64encode(token_bytes(32)).decode()
@@ -87,11 +87,11 @@ def secret_for(environ: Mapping[str, str], folder: Path) -> StoredSecret:
 async def open_webhook(
     url: str, secret: str, *, clock: Callable[[], float] = time.time
 ) -> AsyncGenerator[Push]:
-    """Tell an URL of replies, as long as the block lasts.
+    """Send replies to a URL, as long as the block lasts.
 
     Args:
-        url: who is told. What is secret in it is told to nobody else.
-        secret: what events are signed with.
+        url: the receiver. It may contain a password, so no error quotes it.
+        secret: the signing secret.
         clock: tells the time of day.
     """
     host = require_url(url)
@@ -110,13 +110,13 @@ async def open_webhook(
             status = 0
             try:
                 with trio.move_on_after(SECONDS):
-                    # What it says is not read: there may be no end of it.
+                    # The response body is not read: it may be endless.
                     async with client.stream(
                         "POST", url, content=body, headers=headers
                     ) as answer:
                         status = answer.status_code
             except httpx2.HTTPError as exc:
-                # Its words may quote the address, and that may hold a password.
+                # Its text may quote the URL, and that may contain a password.
                 raise WebhookError(
                     f"the webhook at {host} cannot be reached: {type(exc).__name__}"
                 ) from None
@@ -129,7 +129,7 @@ async def open_webhook(
 
 
 def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> WebhookEvent:
-    """Return what is said of a reply."""
+    """Return the event of a reply."""
     kind, state = session.labels.get(KIND, ""), state_of(session)
     is_last = is_over(session) and reply.turn == session.turns
     ends = kind in KINDS_THAT_END and is_last and state in ENDED
@@ -148,14 +148,14 @@ def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> Webhoo
 
 
 def signature(secret: str, id_: str, now: int, body: bytes) -> str:
-    """Return what proves that an event is ours, and has not been changed."""
+    """Return the signature header of an event."""
     signed = f"{id_}.{now}.".encode() + body
     digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
 def require_url(url: str) -> str:
-    """Return the host of an URL that can be called."""
+    """Return the host of a URL, or raise if it cannot be called."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

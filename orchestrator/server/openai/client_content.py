@@ -1,7 +1,6 @@
-"""What clients of OpenAI's protocols send along: images and files, functions, and calls of them.
+"""The content that both protocols share: images and files, client functions, and their calls.
 
-What is wrong with it is said as a `DefinitionError`; whoever reads the request knows where it
-stands.
+Invalid content raises a `DefinitionError`; the caller knows where in the request it stands.
 """
 
 import base64
@@ -18,18 +17,18 @@ from agents import Agent, CallId, DefinitionError, Part, Tool, ToolCall, ToolErr
 from orchestrator.replay.record import DELEGATION_TOOLS
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
-PICTURES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
-USUAL_PICTURE: Final = "image/jpeg"
-"""Of an address that does not say which: whoever fetches it sees for themselves."""
-USUAL_FILE: Final = "application/pdf"
+IMAGE_TYPES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+DEFAULT_IMAGE_TYPE: Final = "image/jpeg"
+"""The type of an image whose URL does not tell: the provider that fetches it sees."""
+DEFAULT_FILE_TYPE: Final = "application/pdf"
 _DATA_URL: Final = re.compile(r"data:([^;,]+)((?:;[^;,]+)*),(.*)", re.DOTALL)
 
 
 def image_from_url(url: str) -> Part:
-    """Return the image that a URL carries, or leads to."""
+    """Return the image of a data: URL, or a link to it."""
     if not url.startswith("data:"):
-        kind = _kind_at(url)
-        return Part(kind if kind in PICTURES else USUAL_PICTURE, url=url)
+        kind = _media_type_at(url)
+        return Part(kind if kind in IMAGE_TYPES else DEFAULT_IMAGE_TYPE, url=url)
     part = _part_from_data_url(url)
     if not part.is_image:
         raise DefinitionError(f"{part.media_type} is no image")
@@ -37,7 +36,7 @@ def image_from_url(url: str) -> Part:
 
 
 def file_from_data(data: str, *, name: str) -> Part:
-    """Return the file that a data: URL carries, or that is written in base64."""
+    """Return the file of a data: URL, or of base64 data."""
     if data.startswith("data:"):
         return _part_from_data_url(data, name=name)
     kind, _ = mimetypes.guess_type(name)
@@ -50,12 +49,12 @@ def file_from_data(data: str, *, name: str) -> Part:
 
 
 def file_from_url(url: str, *, name: str) -> Part:
-    """Return the file that a URL leads to."""
-    kind = mimetypes.guess_type(name)[0] or _kind_at(url) or USUAL_FILE
+    """Return a link to a file."""
+    kind = mimetypes.guess_type(name)[0] or _media_type_at(url) or DEFAULT_FILE_TYPE
     return Part(kind, url=url, name=name)
 
 
-def _kind_at(url: str) -> str | None:
+def _media_type_at(url: str) -> str | None:
     try:
         path = urlsplit(url).path
     except ValueError as exc:
@@ -64,7 +63,6 @@ def _kind_at(url: str) -> str | None:
 
 
 def _part_from_data_url(url: str, *, name: str = "") -> Part:
-    """Return what a data: URL carries."""
     found = _DATA_URL.fullmatch(url)
     if found is None or not found[2].endswith(";base64"):
         raise DefinitionError("a data: URL is written data:image/png;base64,...")
@@ -72,7 +70,7 @@ def _part_from_data_url(url: str, *, name: str = "") -> Part:
 
 
 def _decoded(text: str) -> bytes:
-    # No check of what it is: whoever reads it, looks.
+    # The content is not checked against its type: the provider does.
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as exc:
@@ -80,14 +78,14 @@ def _decoded(text: str) -> bytes:
 
 
 def reserved_tool_names(agent: Agent[Any]) -> set[str]:
-    """Return how no function of a client can be called."""
+    """Return the tool names that no function of a client may have."""
     return {*DELEGATION_TOOLS, *(tool.name for tool in agent.tools)}
 
 
 def client_tool(
     name: str, description: str | None, parameters: Mapping[str, Any] | None
 ) -> Tool:
-    """Return a function that the client runs itself, as a tool of the agent."""
+    """Return a tool for a function that the client runs itself."""
     return Tool(
         name=name,
         description=description or "",
@@ -98,17 +96,17 @@ def client_tool(
 
 
 async def _never_run(call: ToolCall) -> str:
-    # A crash may leave a call open, and then somebody here is asked for its answer.
+    # Reached after a crash only: the call is resumed, and its client is gone.
     await trio.lowlevel.checkpoint()
-    raise ToolError(f"{call.name} is run by whoever asked, and they are gone")
+    raise ToolError(f"{call.name} is run by the client, which has disconnected")
 
 
 def call_of(name: str, arguments: str, *, id_: str) -> ToolCall:
-    """Return a call that was made before."""
+    """Return a call of an earlier message."""
     try:
-        given = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+        decoded = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise DefinitionError(
             f"the arguments of a call are the text of a JSON object: {exc}"
         ) from exc
-    return ToolCall(name, given, id=CallId(id_))
+    return ToolCall(name, decoded, id=CallId(id_))

@@ -1,4 +1,4 @@
-"""What a client that waits is told of a session that has no answer: why, in HTTP's words."""
+"""The HTTP error of a session that ended without an answer."""
 
 import math
 from collections.abc import Mapping
@@ -9,32 +9,34 @@ from orchestrator.server.session_status import failure_reason
 from orchestrator.server.transport.errors import HttpError
 
 RUN: Final = "x-run-id"
-"""The header that says where the tree of an answer is."""
+"""The header with the run of a response: its tree is at `/v1/runs/{run}/tree`."""
 _TYPES: Final[Mapping[str, str]] = {
     "rate_limit": "rate_limit_error",
     "quota": "insufficient_quota",
     "context": "invalid_request_error",
 }
-_NOTHING: Final = Outcome(Ending.CANCELLED, error="it was stopped", cause=Cause.ASKED)
+_NO_OUTCOME: Final = Outcome(
+    Ending.CANCELLED, error="it was stopped", cause=Cause.ASKED
+)
 
 
 def session_error(session: SessionRecord) -> HttpError | None:
     """Return why a session that is over has no answer; None if it has one."""
-    why = failure_reason(session.last_outcome or _NOTHING)
-    if why is None:
+    reason = failure_reason(session.last_outcome or _NO_OUTCOME)
+    if reason is None:
         return None
     headers = {
-        # Whoever asks again runs all of it again, which they have to want.
+        # A repeated request runs everything again: the client has to decide that, not its library.
         "x-should-retry": "false",
         **run_header(session),
     }
-    if why.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(why.retry_after))
+    if reason.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(reason.retry_after))
     return HttpError(
-        why.status,
-        why.message,
-        code=why.code,
-        type=_TYPES.get(why.code, "server_error"),
+        reason.status,
+        reason.message,
+        code=reason.code,
+        type=_TYPES.get(reason.code, "server_error"),
         headers=headers,
     )
 

@@ -1,7 +1,6 @@
-"""What every request passes first: who may come in, and with what.
+"""ASGI middleware that checks each request: its host, token, media type and body size.
 
-In this order: a name for the request, the host it was sent to (a page that somebody else serves
-must not reach us under its own name), the token, the kind and the size of the body.
+The host is checked first: a foreign web page must not reach the server under its own host name.
 """
 
 import hmac
@@ -25,19 +24,19 @@ HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
 
 @attrs.frozen(kw_only=True)
 class AccessCheck:
-    """An ASGI application that lets only those through to another one who may come in."""
+    """Passes allowed requests on to an application, and gives each an id."""
 
     app: ASGIApp
     token: str
     hosts: frozenset[str] | None
-    """The names that this server answers to; None is any."""
+    """The host names that the server answers to; None is any."""
     body_limit: int
     is_public: Callable[[str], bool]
     """Tells whether a path needs no token."""
     shutdown: trio.Event
-    """Set when the server ends."""
+    """Set when the server shuts down."""
     count_refusal: Callable[[int], None]
-    """Counts those who do not come in, by status."""
+    """Counts a refused request, by status."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,7 +46,7 @@ class AccessCheck:
         id_ = _request_id(headers.get("x-request-id", ""))
         scope.setdefault("state", {}).update(request_id=id_, shutdown=self.shutdown)
 
-        async def send_named(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 added = MutableHeaders(scope=message)
                 added["x-request-id"] = id_
@@ -59,9 +58,9 @@ class AccessCheck:
             self._check(scope, headers)
         except HttpError as exc:
             self.count_refusal(exc.status)
-            await exc.response()(scope, receive, send_named)
+            await exc.response()(scope, receive, send_with_id)
         else:
-            await self.app(scope, receive, send_named)
+            await self.app(scope, receive, send_with_id)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -90,8 +89,8 @@ class AccessCheck:
 
     def _has_token(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip().encode(errors="replace")
-        is_right = hmac.compare_digest(given, self.token.encode())
+        sent = token.strip().encode(errors="replace")
+        is_right = hmac.compare_digest(sent, self.token.encode())
         return is_right and scheme.lower() == "bearer"
 
     def _check_body(self, method: str, headers: Headers) -> None:
@@ -109,13 +108,13 @@ class AccessCheck:
             raise too_large(self.body_limit)
 
 
-def _request_id(given: str) -> str:
-    is_fine = 0 < len(given) <= LONGEST_ID and given.isascii() and given.isprintable()
-    return given if is_fine else f"req_{token_hex(12)}"
+def _request_id(sent: str) -> str:
+    is_valid = 0 < len(sent) <= LONGEST_ID and sent.isascii() and sent.isprintable()
+    return sent if is_valid else f"req_{token_hex(12)}"
 
 
 def _name_of(host: str) -> str:
-    """Return a host without its port, in small letters; what is no host as it is."""
+    """Return a host without its port, in lower case; an invalid one as it is."""
     found = HOST.fullmatch(host.strip().lower())
     return found["name"] if found else host
 
@@ -123,7 +122,7 @@ def _name_of(host: str) -> str:
 def accepted_hosts(
     bound: Iterable[str], allowed: Iterable[str]
 ) -> frozenset[str] | None:
-    """Return the names that a server answers to, given where it listens."""
+    """Return the host names that a server answers to, from its addresses and the options."""
     local = {"localhost", "127.0.0.1", "[::1]"}
     named = {name.lower() for name in allowed}
     if "*" in named:

@@ -1,6 +1,6 @@
-"""What clients show to be let in: from the environment, or kept in a file that only we can read.
+"""The API key, and other secrets of the server: from the environment, or from a private file.
 
-The same holds for what webhooks are signed with. Neither is ever written anywhere else.
+No secret is ever written anywhere else.
 """
 
 import os
@@ -19,42 +19,42 @@ VARIABLE: Final = "ORCHESTRATOR_API_KEY"
 FILE: Final = "api_key"
 SHORTEST: Final = 16
 LONGEST_FILE: Final = 4096
-STAND_INS: Final = (
+PLACEHOLDERS: Final = (
     *("changeme", "change-me", "change_me", "your-", "your_", "yourapikey", "example"),
     *("placeholder", "insert", "replace", "password", "xxx", "todo", "<", "${"),
 )
-"""How values begin that somebody has forgotten to replace."""
-VARIETY: Final = 6
-"""How many different characters a value has at least that nobody guesses."""
+"""How placeholders begin that were not replaced by a secret."""
+DISTINCT: Final = 6
+"""How many different characters a secret has at least."""
 
 
 @attrs.frozen
 class StoredSecret:
-    """A secret, and where it is."""
+    """A secret, and where it is stored."""
 
     value: str = attrs.field(repr=False)
     file: Path | None
-    """None: it is in the environment, and nowhere else."""
+    """None: it is in the environment."""
     is_new: bool = False
 
 
 def token_for(
     environ: Mapping[str, str], folder: Path, *, is_local: bool
 ) -> StoredSecret:
-    """Return what clients must show.
+    """Return the token that clients must send.
 
     Args:
-        environ: where it is looked for first.
-        folder: where it is kept otherwise: that of the journal.
-        is_local: only this machine can connect. Where others can, nobody is let in by a token
-            that was made on the way, and which nobody has looked at.
+        environ: the environment, which comes first.
+        folder: the folder of the token file: that of the journal.
+        is_local: only this machine can connect. For others no token is made silently: the owner
+            has to choose or to see it first.
     """
-    if given := environ.get(VARIABLE, "").strip():
-        return StoredSecret(_required(given, VARIABLE), None)
+    if value := environ.get(VARIABLE, "").strip():
+        return StoredSecret(_required(value, VARIABLE), None)
     file = folder / FILE
     if not is_local and not file.exists():
         raise ServerSetupError(
-            f"others than this machine could connect, and there is no token: set {VARIABLE} to"
+            f"other machines could connect, and there is no token: set {VARIABLE} to"
             f" one of {SHORTEST} characters or more (openssl rand -hex 32), or start once with"
             f" --host 127.0.0.1, which makes one in {file}"
         )
@@ -62,10 +62,10 @@ def token_for(
 
 
 def load_or_create_secret(file: Path, new: Callable[[], str]) -> StoredSecret:
-    """Return the secret that is kept in a file, or a new one that is kept there from now on."""
+    """Return the secret in a file, or write a new one there."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # Nobody else can ever open it, and nobody can have put it there before us.
+        # Created exclusively, and readable by its owner only.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return StoredSecret(_required(_read(file), str(file)), file)
@@ -108,10 +108,10 @@ def _read(file: Path) -> str:
 
 
 def _required(value: str, where: str) -> str:
-    """Return a secret that is one."""
+    """Return a secret, or raise if it is too weak to be one."""
     if len(value) < SHORTEST:
         raise ServerSetupError(
-            f"{where} has {len(value)} characters, and anybody can guess that: it needs"
+            f"{where} has {len(value)} characters, which can be guessed: it needs"
             f" {SHORTEST} or more (openssl rand -hex 32)"
         )
     if not (value.isascii() and value.isprintable()) or " " in value:
@@ -119,9 +119,8 @@ def _required(value: str, where: str) -> str:
             f"{where} has characters that no header can carry: use letters and digits"
             " (openssl rand -hex 32)"
         )
-    if value.lower().startswith(STAND_INS) or len(set(value)) < VARIETY:
+    if value.lower().startswith(PLACEHOLDERS) or len(set(value)) < DISTINCT:
         raise ServerSetupError(
-            f"{where} is still what stands in for a token: replace it with one that nobody"
-            " knows (openssl rand -hex 32)"
+            f"{where} is a placeholder: replace it with a random token (openssl rand -hex 32)"
         )
     return value

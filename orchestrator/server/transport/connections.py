@@ -1,7 +1,7 @@
-"""Connections: as many as there is room for, each on its own, and all of them gone in the end.
+"""The server's connections: accepted up to a limit, isolated, and all closed at the end.
 
-anycorn speaks HTTP on each of them. It does not accept them: its own loop ends for good, and every
-run of the process with it, when files run out or when one connection finds a fault.
+anycorn speaks HTTP on each connection, but does not accept them: its own loop ends for good, and
+every run of the process with it, when file descriptors run out or one connection raises.
 """
 
 import errno
@@ -22,16 +22,16 @@ from starlette.types import ASGIApp
 from agents import raising_one_error
 
 HANDSHAKE_SECONDS: Final = 10
-HANG_UP_SECONDS: Final = 1
-"""How long clients have to take their answers when the server ends."""
+DRAIN_SECONDS: Final = 1
+"""How long clients may read their responses when the server shuts down."""
 OUT_OF_FILES: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 )
 PAUSE_SECONDS: Final = 0.1
 SHARE: Final = 0.75
-"""The part of all files that connections may take: the journal and models need some, too."""
+"""The share of file descriptors for connections: the journal and models need some, too."""
 BROKEN: Final = (
-    OSError,  # which the errors of TLS are
+    OSError,  # also the errors of TLS
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
     anyio.EndOfStream,
@@ -40,7 +40,7 @@ BROKEN: Final = (
 
 
 class Connections:
-    """Whoever is connected."""
+    """The open connections of a server."""
 
     def __init__(self, app: ASGIApp, config: Config) -> None:
         self._config = config
@@ -49,8 +49,8 @@ class Connections:
         self._open: set[socket.socket] = set()
         self._closed = trio.lowlevel.ParkingLot()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._room = trio.Semaphore(max(1, int(files * SHARE)))
-        # Two libraries have each their own types of the same protocol.
+        self._slots = trio.Semaphore(max(1, int(files * SHARE)))
+        # anycorn and starlette type the same protocol differently.
         self._app = ASGIWrapper(cast("Any", app))
 
     async def serve(
@@ -59,49 +59,51 @@ class Connections:
         shutdown: trio.Event,
         task_status: trio.TaskStatus[None],
     ) -> None:
-        """Serve whoever connects until it is over; then let everybody take their answers."""
+        """Serve connections until shutdown, and then let clients read their responses."""
         with raising_one_error():
-            async with trio.open_nursery() as connected:
+            async with trio.open_nursery() as connections:
                 try:
                     with raising_one_error():
                         async with trio.open_nursery() as accepting:
                             accepting.start_soon(
-                                self._accept_forever, listening_socket, connected
+                                self._accept_forever, listening_socket, connections
                             )
                             task_status.started()
                             await shutdown.wait()
-                            accepting.cancel_scope.cancel(reason="the server ends")
+                            accepting.cancel_scope.cancel(
+                                reason="the server shuts down"
+                            )
                     await self._context.terminated.set()
-                    with trio.move_on_after(HANG_UP_SECONDS):
+                    with trio.move_on_after(DRAIN_SECONDS):
                         await self.wait_empty()
                 finally:
                     self._drop_all()
-                    connected.cancel_scope.cancel(reason="the server has ended")
+                    connections.cancel_scope.cancel(reason="the server has shut down")
 
     @property
     def count(self) -> int:
         return len(self._open)
 
     async def wait_empty(self) -> None:
-        """Wait until nobody is connected."""
+        """Wait until every connection is closed."""
         await trio.lowlevel.checkpoint()
         while self._open:
             await self._closed.park()
 
     def _drop_all(self) -> None:
-        """Let go of all who are still there: what is sent to them cannot be cancelled."""
-        for one in self._open:
+        """Shut down all sockets that are left: a write to them cannot be cancelled."""
+        for accepted in self._open:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                accepted.shutdown(socket.SHUT_RDWR)
 
     async def _accept_forever(
-        self, listening_socket: socket.socket, connected: trio.Nursery
+        self, listening_socket: socket.socket, connections: trio.Nursery
     ) -> None:
         async with trio.SocketListener(
             trio.socket.from_stdlib_socket(listening_socket)
         ) as listener:
             while True:
-                await self._room.acquire()
+                await self._slots.acquire()
                 accepted: socket.socket | None = None
                 try:
                     stream = await listener.accept()
@@ -112,9 +114,9 @@ class Connections:
                     await trio.sleep(PAUSE_SECONDS)
                 finally:
                     if accepted is None:
-                        self._room.release()
+                        self._slots.release()
                 if accepted is not None:
-                    connected.start_soon(self._serve_connection, accepted)
+                    connections.start_soon(self._serve_connection, accepted)
 
     async def _serve_connection(self, accepted: socket.socket) -> None:
         self._open.add(accepted)
@@ -123,17 +125,17 @@ class Connections:
             with raising_one_error():
                 await self._serve_http(accepted)
         except BROKEN:
-            pass  # whoever was there has left
-        except Exception:  # noqa: BLE001 (a bulkhead: what strangers send ends their connection only)
-            await self._config.log.exception("A connection broke something")
+            pass  # the client has disconnected
+        except Exception:  # noqa: BLE001 (a bulkhead: one connection must not end the others)
+            await self._config.log.exception("a connection failed")
         finally:
             self._open.remove(accepted)
             self._closed.unpark_all()
-            self._room.release()
+            self._slots.release()
             accepted.close()
 
     async def _serve_http(self, accepted: socket.socket) -> None:
-        accepted.getpeername()  # or whoever it was has left already
+        accepted.getpeername()  # raises if the client has disconnected already
         stream: anyio.abc.ByteStream
         stream = await anyio.abc.SocketStream.from_socket(accepted)
         if self._tls is not None:
@@ -147,7 +149,7 @@ class Connections:
 
 
 class _Connection(TCPServer):
-    """One connection, which is over as soon as whoever was there has left."""
+    """One connection, which ends as soon as its client disconnects."""
 
     _is_disconnected = False
 

@@ -1,4 +1,4 @@
-"""What a client is told when something is wrong, in OpenAI's shape."""
+"""Errors as HTTP responses, in OpenAI's shape."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,24 +20,24 @@ SOON: Final = {"retry-after": "1"}
 
 
 class Problem(msgspec.Struct, kw_only=True):
-    """What is wrong."""
+    """An error."""
 
     message: str
     type: str
     param: str | None = None
-    """Which part of the request it is about."""
+    """The part of the request that it is about."""
     code: str | None = None
-    """The same for programs."""
+    """The kind of error, for programs."""
 
 
 class ErrorBody(msgspec.Struct):
-    """The body of every answer with a status of 400 or more."""
+    """The body of every response with a status of 400 or more."""
 
     error: Problem
 
 
 class HttpError(Exception):
-    """Something that a client is told, with its status."""
+    """An error with its HTTP status, which the client receives."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ def not_found(message: str) -> HttpError:
 
 
 def server_stopping(message: str) -> HttpError:
-    """Return that another server has to be asked, or this one when it is started again."""
+    """Return the error of a request to a server that shuts down."""
     return HttpError(503, message, code="stopping", type="server_error", headers=SOON)
 
 
 def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
-    """Return what a client is told of an error of the house."""
+    """Return the HTTP error of an error of the orchestrator."""
     match exc:
         case UnknownIdError():
             return not_found(str(exc))
@@ -82,7 +82,7 @@ def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
         case ClosedError() | SessionOpenError():
             return HttpError(409, str(exc), code="conflict")
         case JournalError():
-            # Where it is on this machine is nobody's business but the owner's.
+            # Without the path: clients have no business with the owner's machine.
             message = f"the journal of this server fails: {exc.problem}"
             return HttpError(500, message, code="internal", type="server_error")
         case _:
@@ -90,5 +90,5 @@ def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
 
 
 def bad_request(message: str, *, param: str, code: str = "unsupported") -> HttpError:
-    """Return that something cannot be asked for here."""
+    """Return the error of a request that is invalid or not supported."""
     return HttpError(400, message, param=param, code=code)

@@ -1,4 +1,4 @@
-"""Where a server listens: the socket, and the certificate."""
+"""The listening socket of a server, and its certificate."""
 
 import socket
 import ssl
@@ -16,18 +16,18 @@ BACKLOG: Final = 1024
 
 @attrs.frozen(kw_only=True)
 class Listening:
-    """Where a server listens."""
+    """The address and the certificate of a server."""
 
     host: str = "127.0.0.1"
     port: int = PORT
-    """0 is any that is free."""
+    """0 is any free port."""
     certificate: Path | None = None
     key: Path | None = None
-    """By default it is in the same file as the certificate."""
+    """None: the key is in the file of the certificate."""
 
 
 def bind(listening: Listening) -> socket.socket:
-    """Return a socket that has the address, and does not listen yet."""
+    """Return a socket that listens at an address."""
     where = f"{listening.host} port {listening.port}"
     try:
         found = socket.getaddrinfo(
@@ -38,32 +38,31 @@ def bind(listening: Listening) -> socket.socket:
         )
     except (OSError, UnicodeError) as exc:
         raise ServerSetupError(f"there is no host {listening.host!r}: {exc}") from exc
-    # A name may mean two addresses: the older kind is what most clients try.
+    # A name may have two addresses: most clients try IPv4 first.
     family, kind, protocol, _, address = min(found, key=lambda it: it[0])
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Those that are accepted have it, too. What is sent to them cannot be cancelled: a
-            # reader that has stopped reading would hold its response for ever.
+            # Accepted sockets inherit it. A write to them cannot be cancelled: a client that has
+            # stopped reading would hold its response for ever.
             bound.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(WRITE_SECONDS * 1000)
             )
         bound.bind(address)
-        # Another may have the same address until one of us listens.
+        # Two sockets may be bound to one address until one of them listens.
         bound.listen(BACKLOG)
     except OSError as exc:
         bound.close()
         raise ServerSetupError(
-            f"cannot listen at {where}: {exc.strerror}; say another --port, 0 is any that is"
-            " free"
+            f"cannot listen at {where}: {exc.strerror}; choose another --port, 0 is any free one"
         ) from exc
     return bound
 
 
 def require_certificate(listening: Listening) -> None:
-    """Say what is wrong with a certificate before anybody connects."""
+    """Raise if the certificate cannot be used, before the server listens."""
     if listening.certificate is None:
         if listening.key is not None:
             raise ServerSetupError("--key is given, and no --certificate that it is of")

@@ -1,4 +1,4 @@
-"""What the server complains of on stderr: its own faults, and nothing that a client does."""
+"""The server's log on stderr: its own errors, redacted, and none of its clients."""
 
 import logging
 import sys
@@ -7,8 +7,8 @@ from agents.redaction.redactor import Redactor
 
 
 def redacted_logger(redactor: Redactor) -> logging.Logger:
-    """Return where faults are written, without the secrets that may be in their words."""
-    # One of our own: nobody else's settings hold for it, and it is gone with the server.
+    """Return a logger that redacts secrets."""
+    # Not a named logger: no global configuration applies, and it lives as long as the server.
     logger = logging.Logger("orchestrator.server", logging.WARNING)  # noqa: LOG001
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_RedactingFormatter(redactor))

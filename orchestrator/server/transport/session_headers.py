@@ -1,7 +1,7 @@
-"""Where a request comes from: what tools of its session are told when they ask.
+"""The session context of a request, from its `x-session-*` headers.
 
-A client says it in headers. What it does not say is cleared: the environment of this process speaks
-of somebody else. A workspace is a folder below that of the server, and never anywhere else.
+A variable without a header is cleared: the environment of this process describes another caller. A
+workspace is a folder below that of the server, and never anywhere else.
 """
 
 import os.path
@@ -25,13 +25,13 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-session-message-id": "message_id",
     "x-session-workspace": "cwd",
 }
-"""The headers, and the names of `delegation.session_context` for what they say."""
+"""The headers, and their names in `delegation.session_context`."""
 PLATFORM: Final = "http"
 LONGEST: Final = 256
 
 
 def context_of(headers: Headers) -> dict[str, str]:
-    """Return where a request says that it comes from, with every variable set."""
+    """Return the session context of a request, with every variable set."""
     context = {name: headers.get(header, "") for header, name in HEADERS.items()}
     for header, name in HEADERS.items():
         if len(context[name]) > LONGEST or not context[name].isprintable():
@@ -51,7 +51,7 @@ def _require_below(folder: str) -> None:
     if folder.startswith("/") or ".." in parts or "\0" in folder:
         raise HttpError(
             400,
-            f"{folder!r} is no folder below the workspace of this server; say one that is,"
+            f"{folder!r} is no folder below the workspace of this server; name one that is,"
             " without '..'",
             code="invalid_workspace",
             param="x-session-workspace",

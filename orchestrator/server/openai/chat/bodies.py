@@ -1,6 +1,7 @@
 """The bodies of `POST /v1/chat/completions`, as OpenAI's clients write and read them.
 
-What is not named here is ignored. What is named and cannot be had is refused in `chat_reading.py`.
+A field that is not here is ignored. A field that is here and not supported is refused in
+`request.py`.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -18,7 +19,7 @@ class TextPart(msgspec.Struct, tag_field="type", tag="text"):
 
 
 class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
-    """What a model would not say, sent back as part of the conversation."""
+    """A refusal of a model, sent back as part of the conversation."""
 
     refusal: str
 
@@ -43,7 +44,7 @@ class FilePart(msgspec.Struct, tag_field="type", tag="file"):
 
 
 class AudioPart(msgspec.Struct, tag_field="type", tag="input_audio"):
-    """Known by name, so that it can be refused in words."""
+    """Decoded only to be refused with an error of its own."""
 
 
 Texts: TypeAlias = str | list[TextPart]
@@ -105,7 +106,7 @@ class ResponseFormat(msgspec.Struct):
 
 
 class ChatRequest(msgspec.Struct, kw_only=True):
-    """What a client asks for. Parameters of sampling may be sent, and are ignored."""
+    """A request for a chat completion. Sampling parameters are ignored."""
 
     model: str
     """The name of an agent."""
@@ -142,7 +143,7 @@ class CompletionDetails(msgspec.Struct):
 
 
 class ChatUsage(msgspec.Struct, kw_only=True):
-    """What the whole tree has used: the agent, and all who worked for it."""
+    """The usage of the whole tree."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -192,7 +193,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
 
 
 class CallDelta(msgspec.Struct, kw_only=True):
-    """A call in a stream: whole, since it is told when the agent has really made it."""
+    """A call in a stream: complete, because it is sent when it is durable."""
 
     index: int
     id: str
@@ -222,5 +223,5 @@ class Chunk(msgspec.Struct, kw_only=True):
     choices: list[ChunkChoice]
     run_id: str
     usage: ChatUsage | msgspec.UnsetType | None = msgspec.UNSET
-    """Of the last one, if it was asked for; null in the others then."""
+    """In the last chunk, if the client wants it; null in the others then."""
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"

@@ -1,4 +1,4 @@
-"""What a client of chat completions is told: the answer of a session."""
+"""From a session to the body of its chat completion."""
 
 import msgspec
 
@@ -16,11 +16,11 @@ from orchestrator.server.session_status import client_calls
 
 def completion(session: SessionRecord) -> ChatCompletion:
     """Return the answer of a session that has succeeded."""
-    said = session.last_outcome
-    assert said is not None, "nobody answers before the end"
+    outcome = session.last_outcome
+    assert outcome is not None, "the session is over"
     calls = calls_of(session)
     message = Message(
-        content=said.output or (None if calls else ""),
+        content=outcome.output or (None if calls else ""),
         tool_calls=calls or msgspec.UNSET,
     )
     return ChatCompletion(
@@ -36,7 +36,7 @@ def completion(session: SessionRecord) -> ChatCompletion:
 
 
 def calls_of(session: SessionRecord) -> list[FunctionCall]:
-    """Return what the client is to run."""
+    """Return the calls that the client is to run."""
     return [
         FunctionCall(
             id=call.id,

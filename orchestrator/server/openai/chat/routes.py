@@ -1,7 +1,7 @@
-"""`POST /v1/chat/completions`: an agent takes one turn for whoever waits for it.
+"""`POST /v1/chat/completions`: an agent takes one turn while the client waits.
 
-Nobody can be told anything afterwards. So what the agent delegates is joined, and whoever hangs up
-cancels all of it: nothing of it runs any more when its request has ended.
+Nothing can be delivered afterwards. So every task is joined, and a client that disconnects cancels
+the whole tree: nothing of it runs any more when the request has ended.
 """
 
 from functools import partial
@@ -35,7 +35,7 @@ from orchestrator.server.transport.sse import SSE_MEDIA_TYPE, wait_unless_discon
 async def create_chat_completion(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     request = call.body(ChatRequest)
-    asked = to_inbound_request(
+    inbound = to_inbound_request(
         call.server.agent(request.model),
         request,
         context_of(call.request.headers),
@@ -43,10 +43,10 @@ async def create_chat_completion(call: ApiCall) -> Response:
     )
     id_ = call.session_id_from_key()
     known = await session_for_key(call, id_) if session_exists(call, id_) else None
-    session = known or call.server.door.open_one_turn(asked, id_)
+    session = known or call.server.door.open_one_turn(inbound, id_)
     if request.stream:
         options = request.stream_options
-        # No checkpoint before it is called: then the turn of the session has an owner.
+        # No checkpoint before the stream is called: from then on it owns the turn.
         return chat_stream(
             call.server,
             session,
@@ -57,13 +57,13 @@ async def create_chat_completion(call: ApiCall) -> Response:
 
 
 async def _answer(call: ApiCall, session: SessionRecord, *, is_new: bool) -> Response:
-    """Wait for the answer, and give up with whoever hangs up."""
+    """Wait for the answer, unless the client disconnects."""
     door = call.server.door
     wait = partial(door.run_turn if is_new else door.wait_over, session)
     if not await wait_unless_disconnected(call.request.receive, wait):
         return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(session))
-    if (problem := session_error(session)) is not None:
-        raise problem
+    if (error := session_error(session)) is not None:
+        raise error
     return json_response(completion(session), x_run_id=session.id)
 
 
@@ -72,7 +72,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/chat/completions",
         handle=create_chat_completion,
-        summary="Ask an agent, and wait for its answer",
+        summary="Run an agent, and wait for its answer",
         body=ChatRequest,
         responses={
             200: ResponseSpec(

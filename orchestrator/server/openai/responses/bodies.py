@@ -1,7 +1,7 @@
 """The bodies of `/v1/responses`, as OpenAI's clients write and read them.
 
-What is not named here is ignored. What is named and cannot be had is refused where it is read:
-`responses_input.py`.
+A field that is not here is ignored. A field that is here and not supported is refused in
+`request.py`.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -25,7 +25,7 @@ class InputImage(
     omit_defaults=True,
 ):
     image_url: str | None = None
-    """Where it can be fetched, or a data: URL."""
+    """A link, or a data: URL."""
     file_id: str | None = None
     detail: str | None = None
 
@@ -47,7 +47,7 @@ class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
 
 
 class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
-    """What a model would not say, sent back as part of the conversation."""
+    """A refusal of a model, sent back as part of the conversation."""
 
     refusal: str
 
@@ -56,22 +56,22 @@ Content: TypeAlias = InputText | InputImage | InputFile | OutputText | Refusal
 
 
 class Item(msgspec.Struct, kw_only=True):
-    """One part of the input: a message, a call of a function, or what the function returned."""
+    """An item of the input: a message, a function call, or its result."""
 
     type: str = "message"
     """`message`, `function_call` or `function_call_output`."""
     role: Literal["user", "assistant", "system", "developer"] = "user"
-    """Of a message: who says it."""
+    """Of a message."""
     content: str | list[Content] = ""
     """Of a message."""
     call_id: str = ""
-    """Of a call, and of what the function returned."""
+    """Of a call and of its result."""
     name: str = ""
-    """Of a call: which function."""
+    """Of a call: the function."""
     arguments: str = ""
     """Of a call: JSON, as text."""
     output: str | list[Content] = ""
-    """What the function returned."""
+    """Of a result."""
 
 
 class ResponseTool(msgspec.Struct, kw_only=True):
@@ -95,19 +95,19 @@ class TextConfig(msgspec.Struct):
 
 
 class CreateResponse(msgspec.Struct, kw_only=True):
-    """What a client asks for. Parameters of sampling may be sent, and are ignored."""
+    """A request for a response. Sampling parameters are ignored."""
 
     model: str
     """The name of an agent."""
     input: str | list[Item]
     instructions: str | None = None
-    """What holds for this response, besides what the agent is told always."""
+    """Instructions for this response, in addition to the agent's own."""
     previous_response_id: str | None = None
-    """The response whose conversation goes on."""
+    """The response whose conversation this one continues."""
     store: bool | None = None
-    """Whether it can be asked for later; by default it can."""
+    """Whether it can be retrieved later; by default it can."""
     background: bool | None = None
-    """Whether it is worked on when the request is over."""
+    """Whether it runs on after the request."""
     stream: bool | None = None
     metadata: Metadata | None = None
     tools: list[ResponseTool] | None = None
@@ -128,14 +128,14 @@ Progress: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 
 class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
-    """One thing that the agent says."""
+    """A message of the agent."""
 
     id: str
     content: list[OutputText]
     status: Progress
     role: Literal["assistant"] = "assistant"
     phase: Literal["commentary", "final_answer"] | None = None
-    """Whether it was said on the way, or is the answer."""
+    """Whether it is the answer, or text on the way to it."""
 
 
 class CallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
@@ -178,7 +178,7 @@ InputItem: TypeAlias = InputMessageItem | CallItem | CallOutputItem
 
 
 class InputItems(msgspec.Struct, kw_only=True):
-    """What a response answers, with the conversation before it."""
+    """The input of a response, and the conversation before it."""
 
     data: list[InputItem]
     first_id: str | None
@@ -197,7 +197,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class ResponseUsage(msgspec.Struct, kw_only=True):
-    """What the whole tree has used: the agent, and all who worked for it."""
+    """The usage of the whole tree."""
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -223,7 +223,7 @@ class ResponseError(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why there is no answer."""
 
     code: Code
-    """The nearest word that OpenAI's clients know."""
+    """The nearest code that OpenAI's clients know."""
     message: str
     type: str
     """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `cancelled` or
@@ -233,7 +233,7 @@ class ResponseError(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ResponseBody(msgspec.Struct, kw_only=True):
-    """A response, as far as it is."""
+    """A response, finished or not."""
 
     id: str
     created_at: int

@@ -1,6 +1,6 @@
-"""The events of a response, numbered: the same for every reader, and after a restart.
+"""The events of a response, numbered: the same for every client, and after a restart.
 
-The number of an event says how much was told before it, and depends on nothing else. An item with
+The number of an event depends on the text before it, and on nothing else. An item with
 a text of n characters that starts at s (a call: with such arguments) is
 
     added         s            text done     s + 2 + n
@@ -10,8 +10,8 @@ a text of n characters that starts at s (a call: with such arguments) is
 and the next one starts at s + 5 + n, the first at 2, behind `response.created` and
 `response.in_progress`; the end of the response is where the next item would start.
 
-So whoever comes back with the last number it has got goes on behind that very character. A model
-that is asked again may say something else; then numbers go on, and what is `done` is right.
+So a client that comes back with its last number goes on behind that very character. A model that is
+called again may answer differently; then numbers go on, and the text of the `done` event is right.
 """
 
 from typing import Any, Final
@@ -49,30 +49,30 @@ FROM_THE_BEGINNING: Final = -1
 
 
 class ResponseEvents:
-    """How far one reader is, and what it is told next."""
+    """The events of a response for one client."""
 
-    def __init__(self, name: str, after: int = FROM_THE_BEGINNING) -> None:
-        """Begin to tell a reader.
+    def __init__(self, suffix: str, after: int = FROM_THE_BEGINNING) -> None:
+        """Begin with the event after the last one that the client has.
 
         Args:
-            name: what the ids of the items have in common.
-            after: the number of the last event that the reader has.
+            suffix: the part that the ids of all items share.
+            after: the number of the last event that the client has.
         """
-        self._name = name
+        self._suffix = suffix
         self._after = after
         self._last = after
-        """The number of the last event that the reader has."""
+        """The number of the last event."""
         self._events: list[tuple[str, bytes]] = []
         self._item = 0
-        """Which one is told now."""
+        """The number of the present item."""
         self._start = FIRST
         self._is_open = False
         self._texts: list[str] = []
-        """What was told of it."""
+        """The text of the present item, as far as it was sent."""
         self._length = 0
-        """How many characters that is."""
+        """The length of that text."""
         self._full_text: str | None = None
-        """What was said by it, once that is known."""
+        """The text of the present item, once it is durable."""
 
     def take(self) -> list[tuple[str, bytes]]:
         """Return the events that are due, by name."""
@@ -84,49 +84,48 @@ class ResponseEvents:
         self._append(1, "response.in_progress", response=response)
 
     def add_partial(self, partial: PartialText) -> None:
-        """Tell some more of what is being said."""
+        """Add a piece of the agent's text."""
         self._go_to(partial.item)
         known = self._length - partial.offset
         self._add(partial.text[max(0, known) :])
 
     def add_full(self, full: FullText) -> None:
-        """Tell the rest of something that was said, now that it is known."""
+        """Add the rest of a message, now that it is durable."""
         self._go_to(full.item)
         self._full_text = full.message.text
         self._add(self._full_text[self._length :])
 
     def end(self, response: ResponseBody) -> None:
-        """Tell whatever of a response was not told, and that it is over."""
+        """Add all events of a response that were not sent, and its end."""
         for number, item in enumerate(response.output):
             if number >= self._item:
                 self._finish(number, item)
         if self._is_open:
-            # It was broken off in the midst of this, which nobody else has kept.
+            # The response was cancelled within this message, which is not in the journal.
             partial = self._message("".join(self._texts), "incomplete")
             self._close(partial)
             response.output.append(partial)
         is_complete = response.status == "completed"
         name = "response.completed" if is_complete else "response.failed"
-        # Every stream has an end, also for a reader that has got more than there is.
+        # Every stream has an end, also for a client that claims more events than there are.
         self._after = FROM_THE_BEGINNING
         self._append(self._start, name, response=response)
 
-    def error_event(self, problem: HttpError) -> bytes:
-        """Return the event that ends a stream whose response goes on, or cannot be told."""
-        said = problem.problem
+    def error_event(self, error: HttpError) -> bytes:
+        """Return the event that ends a stream before the end of its response."""
         return msgspec.json.encode(
             {
                 "type": "error",
-                # Nothing of the response: whoever comes back with it has missed nothing.
+                # No number of its own: a client that comes back with it has missed nothing.
                 "sequence_number": self._last,
-                "code": said.code,
-                "message": said.message,
+                "code": error.problem.code,
+                "message": error.problem.message,
                 "param": None,
             }
         )
 
     def _go_to(self, item: int) -> None:
-        """Close what was told before an item, and open it."""
+        """Finish the items before this one, and open it."""
         while self._item < item:
             text = "".join(self._texts) if self._full_text is None else self._full_text
             self._finish(self._item, self._message(f"{text}{BLANK_LINE}", "completed"))
@@ -135,14 +134,14 @@ class ResponseEvents:
 
     def _message(self, text: str, status: Progress) -> MessageItem:
         return MessageItem(
-            id=item_id(self._name, self._item),
+            id=item_id(self._suffix, self._item),
             content=[OutputText(text)],
             status=status,
             phase=None if status == "in_progress" else "commentary",
         )
 
     def _finish(self, number: int, item: OutputItem) -> None:
-        assert number == self._item, "they come one after the other"
+        assert number == self._item, "items come in order"
         if isinstance(item, CallItem):
             self._append_call(item)
             return
@@ -171,17 +170,17 @@ class ResponseEvents:
         )
 
     def _add(self, text: str) -> None:
-        """Tell more of a text, from where the reader is."""
+        """Add text to the present item: the part that the client does not have."""
         before = self._length
         self._texts.append(text)
         self._length += len(text)
-        has = max(before, self._after - self._start - 1)
-        if has < self._length:
+        known = max(before, self._after - self._start - 1)
+        if known < self._length:
             self._append(
                 self._start + 1 + self._length,
                 "response.output_text.delta",
-                **self._place(item_id(self._name, self._item)),
-                delta=text[has - before :],
+                **self._place(item_id(self._suffix, self._item)),
+                delta=text[known - before :],
                 logprobs=[],
             )
 
@@ -205,19 +204,19 @@ class ResponseEvents:
         self._start = end + 3
 
     def _append_call(self, item: CallItem) -> None:
-        """Tell a call, of which all is known at once."""
+        """Add the events of a call, which is complete at once."""
         start, length = self._start, len(item.arguments)
         place = {"item_id": item.id, "output_index": self._item}
-        told = msgspec.structs.replace(item, arguments="", status="in_progress")
+        begun = msgspec.structs.replace(item, arguments="", status="in_progress")
         self._append(
-            start, "response.output_item.added", output_index=self._item, item=told
+            start, "response.output_item.added", output_index=self._item, item=begun
         )
-        has = max(0, self._after - start - 1)
+        known = max(0, self._after - start - 1)
         self._append(
             start + 1 + length,
             "response.function_call_arguments.delta",
             **place,
-            delta=item.arguments[has:],
+            delta=item.arguments[known:],
         )
         self._append(
             start + 2 + length,
@@ -238,11 +237,11 @@ class ResponseEvents:
     def _place(self, item: str) -> dict[str, Any]:
         return {"item_id": item, "output_index": self._item, "content_index": 0}
 
-    def _append(self, number: int, event: str, /, **what: Any) -> None:
+    def _append(self, number: int, event: str, /, **fields: Any) -> None:
         if number <= self._after:
-            return  # the reader has it
+            return  # the client has it
         self._last = max(number, self._last + 1)
-        data = {"type": event, "sequence_number": self._last, **what}
+        data = {"type": event, "sequence_number": self._last, **fields}
         self._events.append((event, msgspec.json.encode(data)))
 
 
@@ -252,16 +251,16 @@ async def send_events(
     events: ResponseEvents,
     writer: EventWriter,
 ) -> None:
-    """Tell one reader all of a response that it has not got, as it comes, and how it ends."""
+    """Send a client all events of a response that it does not have, as they come."""
     events.begin(initial_body(session))
     await _flush(events, writer)
-    with open_agent_stream(server, session) as speech:
-        while (heard := await speech.next()) is not None:
-            match heard:
+    with open_agent_stream(server, session) as agent_stream:
+        while (update := await agent_stream.next()) is not None:
+            match update:
                 case PartialText():
-                    events.add_partial(heard)
+                    events.add_partial(update)
                 case FullText():
-                    events.add_full(heard)
+                    events.add_full(update)
             await _flush(events, writer)
     await wait_settled(server, session)
     events.end(body_of(session))
@@ -269,10 +268,10 @@ async def send_events(
 
 
 async def wait_settled(server: ServerState, session: SessionRecord) -> None:
-    """Wait until a response is over, and nothing of it is left that runs."""
+    """Wait until a response is over, and all its tasks are settled."""
     await server.door.wait_over(session)
     if session.closed:
-        # Whoever closed it waits for the same.
+        # The request that closed it waits for the same.
         await server.door.close(session, deleted=session.deleted)
 
 
