@@ -138,7 +138,7 @@ class SpyModel(_Wrapper):
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # A turn goes on appending to its transcript.
-        self.requests.append(attrs.evolve(request, transcript=[*request.transcript]))
+        self.requests.append(attrs.evolve(request, transcript=(*request.transcript,)))
         self._note_call()
         return await self._model.answer(request)
 

@@ -33,6 +33,8 @@ from agents.models.wrappers.cassette import (
     RecordingModel,
     ReplayModel,
 )
+from orchestrator.testing import StreamingModel
+from tests.kit import FunctionModel
 
 # The clock must not jump while a thread writes or reads.
 pytestmark = pytest.mark.realtime
@@ -106,14 +108,7 @@ async def test_all_of_an_answer_is_kept(file: Path) -> None:
         "openai:gpt-5",
     )
 
-    class Fixed:
-        name = "fixed"
-
-        async def answer(self, _: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            return answer
-
-    await RecordingModel(Fixed(), file).answer(REQUEST)
+    await RecordingModel(StreamingModel.always(answer), file).answer(REQUEST)
 
     assert await ReplayModel(file).answer(REQUEST) == answer
 
@@ -247,16 +242,13 @@ async def test_what_a_transcript_cost_is_no_part_of_the_request(file: Path) -> N
 async def test_a_transcript_that_grows_meanwhile_is_kept_as_it_was(file: Path) -> None:
     transcript: list[Any] = [UserMessage("go")]
 
-    class Slow:
-        name = "slow"
-
-        async def answer(self, _: ModelRequest) -> AssistantMessage:
-            transcript.append(UserMessage("and on"))
-            await trio.lowlevel.checkpoint()
-            return AssistantMessage("42")
+    async def slow(_: ModelRequest) -> str:
+        transcript.append(UserMessage("and on"))
+        await trio.lowlevel.checkpoint()
+        return "42"
 
     request = attrs.evolve(REQUEST, transcript=transcript)
-    await RecordingModel(Slow(), file).answer(request)
+    await RecordingModel(FunctionModel(slow), file).answer(request)
 
     assert (await ReplayModel(file).answer(REQUEST)).text == "42"
 

@@ -29,27 +29,24 @@ from agents import (
 from agents.models.model import Compacted
 from agents.models.token_estimate import estimated_tokens
 from agents.models.wrappers.compaction import SUMMARIES_KEPT, SUMMARY, compacting
+from orchestrator.testing import SpyModel
+from tests.kit import FunctionModel
 
 WINDOW = 10_000
 GOAL = UserMessage("find the answer")
 
 
-class Listens:
-    """Keeps what it is asked, and answers each with the same."""
+def spy(says: str = "42", refuses_over: int = 10**9) -> SpyModel:
+    """Return a model that answers alike, unless a request is too long for it."""
 
-    def __init__(self, says: str = "42", refuses_over: int = 10**9) -> None:
-        self.name = "listens"
-        self.says = says
-        self.asked: list[ModelRequest] = []
-        self._refuses_over = refuses_over
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
+    async def answer(request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
-        self.asked.append(request)
-        if estimated_tokens(request) > self._refuses_over:
+        if estimated_tokens(request) > refuses_over:
             raise ModelError("8192 is the most", kind=Failure.CONTEXT_TOO_LONG)
-        request.tell(TextDelta(self.says))
-        return AssistantMessage(self.says, usage=Usage(calls=1, input_tokens=7, cost=3))
+        request.tell(TextDelta(says))
+        return AssistantMessage(says, usage=Usage(calls=1, input_tokens=7, cost=3))
+
+    return SpyModel(FunctionModel(answer), name="listens")
 
 
 def step(number: int, *results: str, thought: str = "") -> list[Message]:
@@ -93,24 +90,24 @@ def test_a_window_without_room_is_refused(window: int, keep_last: int) -> None:
 
 
 async def test_what_fits_is_asked_as_it_is() -> None:
-    model, told = Listens(), list[ModelEvent]()
+    model, told = spy(), list[ModelEvent]()
     transcript = steps(10, result=2000)
 
     answer = await ask(compacting(model, window=WINDOW), transcript, told)
 
-    assert model.asked[0].transcript == tuple(transcript)
+    assert model.requests[0].transcript == tuple(transcript)
     assert told == [TextDelta("42")]
     assert answer.usage == Usage(calls=1, input_tokens=7, cost=3)
 
 
 async def test_the_oldest_results_are_shortened_first() -> None:
-    model, told = Listens(), list[ModelEvent]()
+    model, told = spy(), list[ModelEvent]()
     transcript = steps(16, result=2000)
     before = list(transcript)
 
     await ask(compacting(model, window=WINDOW), transcript, told)
 
-    (asked,) = model.asked
+    (asked,) = model.requests
     results = [one.text for one in asked.transcript if isinstance(one, ToolMessage)]
     short = "r" * 200 + " [1800 more characters were left out]"
     dropped = results.count(short)
@@ -125,18 +122,18 @@ async def test_the_oldest_results_are_shortened_first() -> None:
 
 async def test_the_next_requests_begin_like_the_one_before() -> None:
     """Providers cache what a request has in common with the one before."""
-    model = Listens()
+    model = spy()
     compact = compacting(model, window=WINDOW)
     for count in (15, 16, 17):
         await ask(compact, steps(count, result=2000))
 
-    first, second, third = (request.transcript for request in model.asked)
+    first, second, third = (request.transcript for request in model.requests)
     assert second[: len(first)] == first
     assert third[: len(second)] == second
 
 
 async def test_a_failure_and_a_short_result_stay_what_they_are() -> None:
-    model = Listens()
+    model = spy()
     failed = ToolMessage(CallId("0.0"), "f" * 20_000, failed=True)
     transcript = [
         GOAL,
@@ -150,7 +147,7 @@ async def test_a_failure_and_a_short_result_stay_what_they_are() -> None:
 
     await ask(compacting(model, window=WINDOW), transcript)
 
-    asked = model.asked[0].transcript
+    asked = model.requests[0].transcript
     assert isinstance(asked[2], ToolMessage)
     assert asked[2].failed
     assert asked[2].text.startswith("f" * 200 + " [19800 more")
@@ -158,7 +155,7 @@ async def test_a_failure_and_a_short_result_stay_what_they_are() -> None:
 
 
 async def test_results_that_the_model_has_not_read_are_never_shortened() -> None:
-    model = Listens()
+    model = spy()
     unread = step(99, *["u" * 2000] * 8)
 
     await ask(
@@ -166,11 +163,11 @@ async def test_results_that_the_model_has_not_read_are_never_shortened() -> None
         [*steps(10, result=2000), *unread],
     )
 
-    assert model.asked[0].transcript[-9:] == tuple(unread)
+    assert model.requests[0].transcript[-9:] == tuple(unread)
 
 
 async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
-    model, writer, told = Listens(), Listens("it looked"), list[ModelEvent]()
+    model, writer, told = spy(), spy("it looked"), list[ModelEvent]()
     transcript = steps(20, result=100, thought=2000)
 
     answer = await ask(
@@ -178,12 +175,12 @@ async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
     )
 
     summary = UserMessage(SUMMARY + "it looked")
-    assert model.asked[0].transcript == (GOAL, summary, *transcript[-4:])
+    assert model.requests[0].transcript == (GOAL, summary, *transcript[-4:])
     (event,) = compactions(told)
     assert (event.messages, event.summarized) == (36, True)
     assert event.characters > 36_000
     assert [one for one in told if one != event] == [TextDelta("42")]
-    asked = len(writer.asked)
+    asked = len(writer.requests)
     assert answer.usage == Usage(
         calls=1 + asked, input_tokens=7 + 7 * asked, cost=3 + 3 * asked
     )
@@ -201,17 +198,17 @@ async def test_without_a_summarizer_the_model_writes_its_summaries() -> None:
 
 
 async def test_a_summarizer_reads_what_happened_in_pieces_that_fit() -> None:
-    writer = Listens("so far")
+    writer = spy("so far")
     transcript: list[Message] = [
         GOAL,
         UserMessage("a" * 90_000),
         *steps(3)[1:],
     ]
-    await ask(compacting(Listens(), window=WINDOW, summarizer=writer), transcript)
+    await ask(compacting(spy(), window=WINDOW, summarizer=writer), transcript)
 
-    assert len(writer.asked) == 4
-    assert max(map(estimated_tokens, writer.asked)) <= WINDOW * 4 // 5
-    texts = [request.transcript[0].text for request in writer.asked]
+    assert len(writer.requests) == 4
+    assert max(map(estimated_tokens, writer.requests)) <= WINDOW * 4 // 5
+    texts = [request.transcript[0].text for request in writer.requests]
     assert all("The goal: find the answer" in text for text in texts)
     assert "The summary so far: (none)" in texts[0]
     assert "The summary so far: so far" in texts[1]
@@ -221,7 +218,7 @@ async def test_a_summarizer_reads_what_happened_in_pieces_that_fit() -> None:
 
 
 async def test_an_image_is_left_out_by_name() -> None:
-    model, writer, told = Listens(), Listens("w" * 400), list[ModelEvent]()
+    model, writer, told = spy(), spy("w" * 400), list[ModelEvent]()
     image = Part("image/png", data=b"png", name="cat.png")
     seen: list[Message] = [UserMessage("", (image,)) for _ in range(12)]
 
@@ -233,81 +230,82 @@ async def test_an_image_is_left_out_by_name() -> None:
 
     assert (
         "Told: , with the file 'cat.png' (image/png)"
-        in writer.asked[0].transcript[0].text
+        in writer.requests[0].transcript[0].text
     )
-    assert len(model.asked[0].transcript) == 6
+    assert len(model.requests[0].transcript) == 6
     assert compactions(told)[0].messages == 12
     assert compactions(told)[0].characters >= 0
 
 
 async def test_a_summary_is_written_and_paid_for_once() -> None:
-    writer, model = Listens("it looked"), Listens()
+    writer, model = spy("it looked"), spy()
     compact = compacting(model, window=WINDOW, summarizer=writer)
     transcript = steps(7, thought=5000)
     await ask(compact, transcript)
-    asked = len(writer.asked)
+    asked = len(writer.requests)
 
     for number in range(3):
         transcript += step(10 + number, "more")
         answer = await ask(compact, transcript)
         assert answer.usage.calls == 1
 
-    assert len(writer.asked) == asked
-    assert model.asked[-1].transcript[2:] == tuple(transcript[-10:])
+    assert len(writer.requests) == asked
+    assert model.requests[-1].transcript[2:] == tuple(transcript[-10:])
 
 
 async def test_a_summary_that_is_outgrown_is_part_of_the_next() -> None:
-    writer, model = Listens("it looked"), Listens()
+    model, summaries = spy(), ["it looked"]
+    writer = SpyModel(lambda _: summaries[-1])
     compact = compacting(model, window=WINDOW, summarizer=writer)
     transcript = steps(7, thought=5000)
     await ask(compact, transcript)
-    writer.says = "it looked again"
-    writer.asked.clear()
+    summaries.append("it looked again")
+    writer.requests.clear()
 
     transcript += step(10, "new", thought="n" * 10_000)
     transcript += step(11, "z" * 9_000, "", "")
     await ask(compact, transcript)
 
-    (asked,) = writer.asked
+    (asked,) = writer.requests
     text = asked.transcript[0].text
     assert "The summary so far: it looked\n" in text
     # What was new after the first summary, and nothing that is in it.
     assert text.count("Said: ttt") == 2
     assert "Said: nnn" in text
-    assert model.asked[-1].transcript[1].text == SUMMARY + "it looked again"
+    assert model.requests[-1].transcript[1].text == SUMMARY + "it looked again"
 
 
 async def test_another_conversation_gets_its_own_summary() -> None:
-    writer = Listens("it looked")
-    compact = compacting(Listens(), window=WINDOW, summarizer=writer)
+    writer = spy("it looked")
+    compact = compacting(spy(), window=WINDOW, summarizer=writer)
     transcript = steps(7, thought=5000)
     await ask(compact, transcript)
-    asked = len(writer.asked)
+    asked = len(writer.requests)
 
     await ask(compact, [UserMessage("something else"), *transcript[1:]])
 
-    assert len(writer.asked) == 2 * asked
+    assert len(writer.requests) == 2 * asked
 
 
 async def test_the_oldest_of_too_many_summaries_is_forgotten() -> None:
-    writer = Listens("it looked")
-    compact = compacting(Listens(), window=WINDOW, summarizer=writer)
+    writer = spy("it looked")
+    compact = compacting(spy(), window=WINDOW, summarizer=writer)
     rest = steps(6, thought=6000)[1:]
     for number in range(SUMMARIES_KEPT + 1):
         await ask(compact, [UserMessage(f"goal {number}"), *rest])
-    asked = len(writer.asked)
+    asked = len(writer.requests)
 
     await ask(compact, [UserMessage("goal 1"), *rest])
-    assert len(writer.asked) == asked
+    assert len(writer.requests) == asked
 
     await ask(compact, [UserMessage("goal 0"), *rest])
-    assert len(writer.asked) > asked
+    assert len(writer.requests) > asked
 
 
 async def test_what_a_summary_cost_is_told_by_the_first_answer_there_is() -> None:
     busy = ModelError("busy", kind=Failure.OVERLOADED)
     compact = compacting(
-        ScriptedModel([busy, "42", "43"]), window=WINDOW, summarizer=Listens("short")
+        ScriptedModel([busy, "42", "43"]), window=WINDOW, summarizer=spy("short")
     )
     transcript = steps(6, thought=6000)
     with pytest.raises(ModelError) as caught:
@@ -321,7 +319,7 @@ async def test_what_a_summary_cost_is_told_by_the_first_answer_there_is() -> Non
 async def test_an_unpaid_summary_is_paid_with_the_one_that_follows_it() -> None:
     busy = ModelError("busy", kind=Failure.OVERLOADED)
     compact = compacting(
-        ScriptedModel([busy, "42"]), window=WINDOW, summarizer=Listens("short")
+        ScriptedModel([busy, "42"]), window=WINDOW, summarizer=spy("short")
     )
     transcript = steps(6, thought=6000)
     with pytest.raises(ModelError):
@@ -368,68 +366,68 @@ async def test_what_cannot_fit_is_too_long_and_costs_nothing(
 
 
 async def test_a_summary_that_is_too_long_itself_is_too_long() -> None:
-    writer = Listens("w" * 40_000)
-    compact = compacting(Listens(), window=WINDOW, summarizer=writer)
+    writer = spy("w" * 40_000)
+    compact = compacting(spy(), window=WINDOW, summarizer=writer)
     for _ in range(2):
         with pytest.raises(ModelError, match="where 8000 can be used") as caught:
             await ask(compact, steps(6, thought=6000))
         assert caught.value.kind is Failure.CONTEXT_TOO_LONG
 
-    assert len(writer.asked) == 1
+    assert len(writer.requests) == 1
 
 
 async def test_a_summary_that_leaves_no_room_for_the_next_piece_is_too_long() -> None:
-    writer = Listens("w" * 40_000)
+    writer = spy("w" * 40_000)
 
     with pytest.raises(ModelError, match="no room left to write a summary"):
         await ask(
-            compacting(Listens(), window=WINDOW, summarizer=writer),
+            compacting(spy(), window=WINDOW, summarizer=writer),
             steps(20, thought=6000),
         )
 
 
 async def test_a_transcript_without_a_goal_is_summarized_from_its_beginning() -> None:
-    model = Listens()
+    model = spy()
     transcript = steps(6, thought=6000)[1:]
 
-    await ask(compacting(model, window=WINDOW, summarizer=Listens("short")), transcript)
+    await ask(compacting(model, window=WINDOW, summarizer=spy("short")), transcript)
 
     summary = UserMessage(SUMMARY + "short")
-    assert model.asked[0].transcript == (summary, *transcript[-4:])
+    assert model.requests[0].transcript == (summary, *transcript[-4:])
 
 
 async def test_a_provider_that_refuses_is_asked_once_more_with_less() -> None:
-    model, told = Listens(refuses_over=5_000), list[ModelEvent]()
+    model, told = spy(refuses_over=5_000), list[ModelEvent]()
 
     answer = await ask(compacting(model, window=WINDOW), steps(12, result=2000), told)
 
     assert answer.text == "42"
-    assert len(model.asked) == 2
-    assert estimated_tokens(model.asked[1]) <= WINDOW // 2
+    assert len(model.requests) == 2
+    assert estimated_tokens(model.requests[1]) <= WINDOW // 2
     assert [event.summarized for event in compactions(told)] == [False]
 
 
 async def test_a_provider_may_refuse_what_we_think_is_short() -> None:
     """Four characters a token is a guess, and far off for some scripts."""
-    model = Listens(refuses_over=3_000)
+    model = spy(refuses_over=3_000)
 
     answer = await ask(compacting(model, window=100_000), steps(5, result=2000))
 
     assert answer.text == "42"
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2
 
 
 async def test_a_provider_that_refuses_twice_is_believed() -> None:
-    model = Listens(refuses_over=0)
+    model = spy(refuses_over=0)
 
     with pytest.raises(ModelError, match="8192 is the most"):
         await ask(compacting(model, window=WINDOW), steps(12, result=2000))
 
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2
 
 
 async def test_what_the_provider_said_is_kept_when_no_more_can_be_left_out() -> None:
-    model = Listens(refuses_over=0)
+    model = spy(refuses_over=0)
 
     with pytest.raises(ModelError, match="listens has a window") as caught:
         await ask(compacting(model, window=WINDOW), [GOAL])
@@ -454,24 +452,24 @@ async def test_a_transcript_may_grow_while_the_model_thinks() -> None:
         transcript.append(UserMessage("news"))
         return "it looked"
 
-    model = Listens()
+    model = spy()
     await ask(
         compacting(model, window=WINDOW, summarizer=ScriptedModel([grow])), transcript
     )
 
-    assert model.asked[0].transcript[2:] == tuple(transcript[count - 4 : count])
+    assert model.requests[0].transcript[2:] == tuple(transcript[count - 4 : count])
 
 
 async def test_a_shorter_request_allows_as_long_an_answer_and_a_summary_any() -> None:
-    model, writer = Listens(), Listens("a summary")
+    model, writer = spy(), spy("a summary")
     request = ModelRequest(
         instructions="", transcript=steps(40, thought=2_000), tools=(), max_output=7
     )
 
     await compacting(model, window=WINDOW, summarizer=writer).answer(request)
 
-    assert [one.max_output for one in model.asked] == [7]
-    assert {one.max_output for one in writer.asked} == {None}
+    assert [one.max_output for one in model.requests] == [7]
+    assert {one.max_output for one in writer.requests} == {None}
 
 
 async def test_it_is_a_checkpoint() -> None:
@@ -531,7 +529,7 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits_or_is_too_long(
     summary: str,
     refuses_over: int,
 ) -> None:
-    model, writer = Listens(refuses_over=refuses_over), Listens(summary)
+    model, writer = spy(refuses_over=refuses_over), spy(summary)
     compact = compacting(model, window=window, summarizer=writer, keep_last=keep_last)
     told: list[ModelEvent] = []
     before = [attrs.evolve(message) for message in transcript]
@@ -548,17 +546,17 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits_or_is_too_long(
 
     assert transcript == before
     newest = tuple(transcript[1:][-keep_last:])
-    for request in model.asked:
+    for request in model.requests:
         assert estimated_tokens(request) <= window * 4 // 5
         assert request.transcript[0] == transcript[0]
         assert request.transcript[len(request.transcript) - len(newest) :] == newest
         check_paired(request.transcript)
-    for request in writer.asked:
+    for request in writer.requests:
         assert estimated_tokens(request) <= window * 4 // 5
     for event in compactions(told):
         assert 0 < event.messages < len(transcript)
         assert event.characters > 0
     if answer is not None:
-        assert answer.usage.calls == 1 + len(writer.asked)
-        is_whole = model.asked[-1].transcript == tuple(transcript)
+        assert answer.usage.calls == 1 + len(writer.requests)
+        is_whole = model.requests[-1].transcript == tuple(transcript)
         assert is_whole == (compactions(told) == [])

@@ -1,7 +1,6 @@
 """When one model fails, the next is asked, and everybody can see which one answered."""
 
 import pytest
-import trio
 
 from agents import (
     AssistantMessage,
@@ -16,27 +15,19 @@ from agents import (
 )
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.retry import RETRACTED
+from orchestrator.testing import StreamingModel
 
 STAYS = [Failure.BAD_REQUEST, Failure.REFUSED, Failure.CONTEXT_TOO_LONG]
 MOVES = [kind for kind in Failure if kind not in STAYS]
 
 
-class Named:
-    """Says what it is told to, under a name."""
-
-    def __init__(self, name: str, said: str | Failure, *, signs: bool = True) -> None:
-        self.name = name
-        self._said = said
-        self._signs = signs
-        self.asked = 0
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        await trio.lowlevel.checkpoint()
-        self.asked += 1
-        if isinstance(self._said, Failure):
-            raise ModelError(f"{self.name} is {self._said.value}", kind=self._said)
-        request.tell(TextDelta(self._said))
-        return AssistantMessage(self._said, model=self.name if self._signs else "")
+def named(name: str, answer: str | Failure, *, signs: bool = True) -> StreamingModel:
+    """Return a model that always answers alike, or fails, under a name."""
+    if isinstance(answer, Failure):
+        error = ModelError(f"{name} is {answer.value}", kind=answer)
+        return StreamingModel.always(error, name=name)
+    message = AssistantMessage(answer, model=name if signs else "")
+    return StreamingModel.always(TextDelta(answer), message, name=name)
 
 
 async def ask(model: Model, told: list[ModelEvent] | None = None) -> AssistantMessage:
@@ -47,25 +38,25 @@ async def ask(model: Model, told: list[ModelEvent] | None = None) -> AssistantMe
 
 
 def test_it_is_called_by_all_its_names() -> None:
-    model = fallback(Named("openai:a", ""), Named("anthropic:b", ""))
+    model = fallback(named("openai:a", ""), named("anthropic:b", ""))
 
     assert model.name == "openai:a | anthropic:b"
-    assert fallback(Named("openai:a", "")).name == "openai:a"
+    assert fallback(named("openai:a", "")).name == "openai:a"
 
 
 async def test_the_first_answer_is_the_answer() -> None:
-    other = Named("b", "two")
+    other = named("b", "two")
 
-    answer = await ask(fallback(Named("a", "one"), other))
+    answer = await ask(fallback(named("a", "one"), other))
 
-    assert (answer.text, answer.model, other.asked) == ("one", "a", 0)
+    assert (answer.text, answer.model, other.calls) == ("one", "a", 0)
 
 
 @pytest.mark.parametrize("kind", MOVES)
 async def test_most_failures_move_on_and_say_so(kind: Failure) -> None:
     told: list[ModelEvent] = []
 
-    answer = await ask(fallback(Named("a", kind), Named("b", "two")), told)
+    answer = await ask(fallback(named("a", kind), named("b", "two")), told)
 
     assert (answer.text, answer.model) == ("two", "b")
     assert told == [Switched(kind, f"a is {kind.value}", "b"), TextDelta("two")]
@@ -75,37 +66,37 @@ async def test_most_failures_move_on_and_say_so(kind: Failure) -> None:
 async def test_what_is_wrong_with_the_request_is_wrong_everywhere(
     kind: Failure,
 ) -> None:
-    other = Named("b", "two")
+    other = named("b", "two")
     told: list[ModelEvent] = []
 
     with pytest.raises(ModelError, match=f"a is {kind.value}"):
-        await ask(fallback(Named("a", kind), other), told)
+        await ask(fallback(named("a", kind), other), told)
 
-    assert (other.asked, told) == (0, [])
+    assert (other.calls, told) == (0, [])
 
 
 async def test_a_caller_may_say_when_to_move_on() -> None:
-    picky = Named("a", Failure.REFUSED)
+    picky = named("a", Failure.REFUSED)
 
-    answer = await ask(fallback(picky, Named("b", "two"), on=[Failure.REFUSED]))
+    answer = await ask(fallback(picky, named("b", "two"), on=[Failure.REFUSED]))
 
     assert answer.model == "b"
     with pytest.raises(ModelError, match="a is timeout"):
         await ask(
             fallback(
-                Named("a", Failure.TIMEOUT), Named("b", "two"), on=[Failure.REFUSED]
+                named("a", Failure.TIMEOUT), named("b", "two"), on=[Failure.REFUSED]
             )
         )
 
 
 async def test_a_caller_may_say_never_to_move_on() -> None:
     with pytest.raises(ModelError, match="a is timeout"):
-        await ask(fallback(Named("a", Failure.TIMEOUT), Named("b", "two"), on=()))
+        await ask(fallback(named("a", Failure.TIMEOUT), named("b", "two"), on=()))
 
 
 async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None:
     model = fallback(
-        Named("a", Failure.TIMEOUT), Named("b", Failure.AUTH), Named("c", Failure.QUOTA)
+        named("a", Failure.TIMEOUT), named("b", Failure.AUTH), named("c", Failure.QUOTA)
     )
     told: list[ModelEvent] = []
 
@@ -122,7 +113,7 @@ async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None
 
 async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
     model = fallback(
-        Named("a", Failure.TIMEOUT), Named("b", Failure.REFUSED), Named("c", "three")
+        named("a", Failure.TIMEOUT), named("b", Failure.REFUSED), named("c", "three")
     )
 
     with pytest.raises(ModelError, match="b is refused") as caught:
@@ -132,37 +123,31 @@ async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
 
 
 async def test_an_answer_without_a_name_gets_one() -> None:
-    unsigned = Named("b", "two", signs=False)
+    unsigned = named("b", "two", signs=False)
 
-    assert (await ask(fallback(Named("a", Failure.AUTH), unsigned))).model == "b"
-    assert (await ask(fallback(unsigned, Named("a", "one")))).model == "b"
+    assert (await ask(fallback(named("a", Failure.AUTH), unsigned))).model == "b"
+    assert (await ask(fallback(unsigned, named("a", "one")))).model == "b"
 
 
 async def test_a_model_that_asks_others_says_who_of_them_answered() -> None:
-    inner = fallback(Named("b", Failure.AUTH), Named("c", "three"))
+    inner = fallback(named("b", Failure.AUTH), named("c", "three"))
 
-    assert (await ask(fallback(Named("a", Failure.AUTH), inner))).model == "c"
+    assert (await ask(fallback(named("a", Failure.AUTH), inner))).model == "c"
 
 
 async def test_what_a_broken_stream_had_said_is_taken_back() -> None:
-    class BreaksOff:
-        name = "a"
-
-        async def answer(self, request: ModelRequest) -> AssistantMessage:
-            await trio.lowlevel.checkpoint()
-            request.tell(TextDelta("ha"))
-            raise ModelError("cut", kind=Failure.CONNECTION)
-
+    cut = ModelError("cut", kind=Failure.CONNECTION)
+    breaks_off = StreamingModel.always("ha", cut, name="a")
     told: list[ModelEvent] = []
-    await ask(fallback(BreaksOff(), Named("b", "two")), told)
+    await ask(fallback(breaks_off, named("b", "two")), told)
 
     assert told[1] == Switched(Failure.CONNECTION, "cut" + RETRACTED, "b")
 
 
 async def test_an_error_of_ours_is_not_the_providers() -> None:
-    other = Named("b", "two")
+    other = named("b", "two")
 
     with pytest.raises(ZeroDivisionError):
         await ask(fallback(ScriptedModel([ZeroDivisionError()]), other))
 
-    assert other.asked == 0
+    assert other.calls == 0

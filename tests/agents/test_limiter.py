@@ -25,32 +25,16 @@ from agents import (
 )
 from agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
 from agents.models.wrappers.rate_limit import Limiter, limited
+from orchestrator.testing import CountingModel, StreamingModel
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
 
 
-class Worker:
-    """Takes its time, and keeps when it was asked and how many asked it at once."""
-
-    name = "worker"
-
-    def __init__(self, seconds: float = 0, *, uses: int = 0) -> None:
-        self._seconds = seconds
-        self._uses = uses
-        self._now = 0
-        self.asked_at: list[float] = []
-        self.most_at_once = 0
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        self.asked_at.append(trio.current_time())
-        self._now += 1
-        self.most_at_once = max(self.most_at_once, self._now)
-        try:
-            await trio.sleep(self._seconds)
-        finally:
-            self._now -= 1
-        usage = Usage(calls=1, input_tokens=self._uses)
-        return AssistantMessage(request.instructions, usage=usage)
+def worker_model(seconds: float = 0, *, uses: int = 0) -> CountingModel:
+    """Return a model that takes its time, and counts its calls."""
+    usage = Usage(calls=1, input_tokens=uses)
+    model = StreamingModel.always(seconds, "done", usage=usage)
+    return CountingModel(model, name="worker")
 
 
 async def ask_often(model: Model, times: int) -> None:
@@ -64,37 +48,37 @@ def on_a_jumping_clock(main: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_limited_model_is_called_what_the_model_is_called() -> None:
-    assert limited(Worker(), Limiter()).name == "worker"
+    assert limited(worker_model(), Limiter()).name == "worker"
 
 
 async def test_a_limiter_without_limits_lets_everything_through() -> None:
-    worker = Worker(seconds=1)
+    worker = worker_model(seconds=1)
 
     await ask_often(limited(worker, Limiter()), 100)
 
-    assert worker.asked_at == [0] * 100
+    assert worker.called_at == [0] * 100
 
 
 async def test_a_full_bucket_goes_at_once_and_the_rest_as_it_fills() -> None:
-    worker = Worker()
+    worker = worker_model()
 
     await ask_often(limited(worker, Limiter(requests_per_minute=6)), 9)
 
-    assert worker.asked_at == pytest.approx([0, 0, 0, 0, 0, 0, 10, 20, 30])
+    assert worker.called_at == pytest.approx([0, 0, 0, 0, 0, 0, 10, 20, 30])
 
 
 async def test_a_bucket_holds_no_more_than_a_minute() -> None:
-    worker = Worker()
+    worker = worker_model()
     model = limited(worker, Limiter(requests_per_minute=2))
     await trio.sleep(3600)
 
     await ask_often(model, 4)
 
-    assert worker.asked_at == pytest.approx([3600, 3600, 3630, 3660])
+    assert worker.called_at == pytest.approx([3600, 3600, 3630, 3660])
 
 
 async def test_no_more_than_so_many_are_under_way() -> None:
-    worker = Worker(seconds=1)
+    worker = worker_model(seconds=1)
     limiter = Limiter(in_flight=3)
 
     await ask_often(limited(worker, limiter), 9)
@@ -106,13 +90,13 @@ async def test_no_more_than_so_many_are_under_way() -> None:
 
 async def test_one_limiter_is_shared_by_all_models_that_have_it() -> None:
     limiter = Limiter(in_flight=1)
-    one, two = Worker(seconds=1), Worker(seconds=1)
+    one, two = worker_model(seconds=1), worker_model(seconds=1)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask_often, limited(one, limiter), 2)
         nursery.start_soon(ask_often, limited(two, limiter), 2)
 
-    assert sorted(one.asked_at + two.asked_at) == [0, 1, 2, 3]
+    assert sorted(one.called_at + two.called_at) == [0, 1, 2, 3]
 
 
 async def test_who_comes_first_is_let_through_first() -> None:
@@ -133,7 +117,7 @@ async def test_who_comes_first_is_let_through_first() -> None:
 
 async def test_a_small_request_does_not_overtake_a_large_one() -> None:
     """Or a large one would wait for ever while small ones keep coming."""
-    worker = Worker()
+    worker = worker_model()
     model = limited(worker, Limiter(tokens_per_minute=4 * OUTPUT_ALLOWANCE))
     order: list[str] = []
 
@@ -154,7 +138,7 @@ async def test_it_shows_how_many_wait() -> None:
     limiter = Limiter(in_flight=1)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask_often, limited(Worker(seconds=10), limiter), 3)
+        nursery.start_soon(ask_often, limited(worker_model(seconds=10), limiter), 3)
         await trio.sleep(5)
         assert (limiter.in_flight, limiter.waiting) == (1, 2)
         await trio.sleep(10)
@@ -166,7 +150,7 @@ async def test_it_shows_how_many_wait() -> None:
 @pytest.mark.parametrize("position", [0, 1])
 async def test_a_waiter_that_is_cancelled_gives_its_place_back(position: int) -> None:
     """The first in line looks at the clock, and the others at the first: both may go."""
-    worker = Worker()
+    worker = worker_model()
     limiter = Limiter(requests_per_minute=1)
     model = limited(worker, limiter)
     await model.answer(REQUEST)
@@ -185,7 +169,7 @@ async def test_a_waiter_that_is_cancelled_gives_its_place_back(position: int) ->
         await trio.testing.wait_all_tasks_blocked()
         assert limiter.waiting == 2
 
-    assert worker.asked_at == pytest.approx([0, 60, 120])
+    assert worker.called_at == pytest.approx([0, 60, 120])
     assert [scope.cancelled_caught for scope in scopes].count(True) == 1
 
 
@@ -210,53 +194,53 @@ async def test_a_call_that_fails_leaves() -> None:
 
 
 async def test_tokens_are_reserved_before_the_call() -> None:
-    worker = Worker(seconds=1)
+    worker = worker_model(seconds=1)
     limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
 
     await ask_often(limited(worker, limiter), 4)
 
-    assert worker.asked_at == pytest.approx([0, 0, 30, 60])
+    assert worker.called_at == pytest.approx([0, 0, 30, 60])
 
 
 async def test_what_a_call_did_not_use_is_given_back() -> None:
     """And whoever waits for it goes at once."""
-    worker = Worker(seconds=1, uses=1)
+    worker = worker_model(seconds=1, uses=1)
     limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
 
     await ask_often(limited(worker, limiter), 5)
 
-    assert worker.asked_at[:2] == [0, 0]
-    assert worker.asked_at[2:4] == pytest.approx([1, 1], abs=0.1)
-    assert worker.asked_at[4] == pytest.approx(2, abs=0.2)
+    assert worker.called_at[:2] == [0, 0]
+    assert worker.called_at[2:4] == pytest.approx([1, 1], abs=0.1)
+    assert worker.called_at[4] == pytest.approx(2, abs=0.2)
 
 
 async def test_what_a_call_used_beyond_its_estimate_is_owed() -> None:
-    worker = Worker(uses=10 * OUTPUT_ALLOWANCE)
+    worker = worker_model(uses=10 * OUTPUT_ALLOWANCE)
     model = limited(worker, Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE))
 
     await model.answer(REQUEST)
     await model.answer(REQUEST)
 
-    assert worker.asked_at == pytest.approx([0, 270])
+    assert worker.called_at == pytest.approx([0, 270])
 
 
 async def test_a_debt_is_waited_for_by_who_waits_already() -> None:
-    worker = Worker(seconds=1, uses=3 * OUTPUT_ALLOWANCE)
+    worker = worker_model(seconds=1, uses=3 * OUTPUT_ALLOWANCE)
 
     await ask_often(
         limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE)), times=2
     )
 
-    assert worker.asked_at == pytest.approx([0, 180])
+    assert worker.called_at == pytest.approx([0, 180])
 
 
 async def test_a_request_larger_than_a_minute_waits_for_a_full_bucket() -> None:
-    worker = Worker()
+    worker = worker_model()
     model = limited(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE // 2))
 
     await ask_often(model, 3)
 
-    assert worker.asked_at == pytest.approx([0, 60, 120])
+    assert worker.called_at == pytest.approx([0, 60, 120])
 
 
 @pytest.mark.parametrize(
@@ -269,13 +253,13 @@ async def test_a_request_larger_than_a_minute_waits_for_a_full_bucket() -> None:
 )
 async def test_none_means_none(limiter: Limiter, limit: str) -> None:
     """No waiting heals that, so it fails at once, and a fallback moves on."""
-    worker = Worker()
+    worker = worker_model()
 
     with pytest.raises(ModelError, match=f"has {limit}=0") as caught:
         await limited(worker, limiter).answer(REQUEST)
 
     assert caught.value.kind is Failure.QUOTA
-    assert (worker.asked_at, limiter.waiting) == ([], 0)
+    assert (worker.called_at, limiter.waiting) == ([], 0)
 
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute"])
@@ -325,7 +309,7 @@ arrivals = st.lists(st.floats(0, 200), min_size=1, max_size=40)
 def test_in_no_window_more_pass_than_a_bucket_and_what_flows_in(
     arrivals: Sequence[float], per_minute: int, seconds: float
 ) -> None:
-    worker = Worker(seconds)
+    worker = worker_model(seconds)
 
     async def asker(model: Model, at: float) -> None:
         await trio.sleep_until(at)
@@ -339,7 +323,7 @@ def test_in_no_window_more_pass_than_a_bucket_and_what_flows_in(
 
     on_a_jumping_clock(main)
 
-    times = worker.asked_at
+    times = worker.called_at
     assert len(times) == len(arrivals)
     assert times == sorted(times)
     for first, begin in enumerate(times):
@@ -366,7 +350,7 @@ def test_in_no_window_more_tokens_pass_either(
 
     async def asker(limiter: Limiter, at: float, tokens: int) -> None:
         await trio.sleep_until(at)
-        await limited(Worker(uses=tokens), limiter).answer(REQUEST)
+        await limited(worker_model(uses=tokens), limiter).answer(REQUEST)
         used.append((trio.current_time(), tokens))
 
     async def main() -> None:

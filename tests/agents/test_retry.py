@@ -23,6 +23,7 @@ from agents import (
     TextDelta,
 )
 from agents.models.wrappers.retry import RETRACTED, retrying
+from orchestrator.testing import StreamingModel
 
 HEALS = [kind for kind in Failure if kind.is_transient]
 STAYS = [kind for kind in Failure if not kind.is_transient]
@@ -35,24 +36,10 @@ class Longest(random.Random):
         return b
 
 
-class BreaksOff:
-    """Begins to answer, and fails; the second time it succeeds."""
-
-    name = "breaks off"
-
-    def __init__(self, *events: ModelEvent, partial: str = "") -> None:
-        self._events = events
-        self._partial = partial
-        self._asked = 0
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        await trio.lowlevel.checkpoint()
-        self._asked += 1
-        if self._asked == 2:
-            return AssistantMessage("whole")
-        for event in self._events:
-            request.tell(event)
-        raise ModelError("cut", kind=Failure.CONNECTION, partial=self._partial)
+def breaks_off(*events: ModelEvent, partial: str = "") -> StreamingModel:
+    """Return a model that begins to answer and fails; the second time it succeeds."""
+    cut = ModelError("cut", kind=Failure.CONNECTION, partial=partial)
+    return StreamingModel([[*events, cut], [AssistantMessage("whole")]])
 
 
 class Told(list[ModelEvent]):
@@ -245,13 +232,15 @@ async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        BreaksOff(TextDelta("ha"), partial="ha"),
-        BreaksOff(TextDelta("ha")),
-        BreaksOff(ReasoningDelta("hm")),
-        BreaksOff(partial="ha"),
+        breaks_off(TextDelta("ha"), partial="ha"),
+        breaks_off(TextDelta("ha")),
+        breaks_off(ReasoningDelta("hm")),
+        breaks_off(partial="ha"),
     ],
 )
-async def test_what_a_broken_stream_had_said_is_taken_back(model: BreaksOff) -> None:
+async def test_what_a_broken_stream_had_said_is_taken_back(
+    model: StreamingModel,
+) -> None:
     told = Told()
 
     assert (await ask(retrying(model), told)).text == "whole"
@@ -261,7 +250,7 @@ async def test_what_a_broken_stream_had_said_is_taken_back(model: BreaksOff) -> 
 
 
 async def test_what_was_taken_back_already_is_not_taken_back_again() -> None:
-    model = BreaksOff(TextDelta("ha"), Retrying(Failure.TIMEOUT, "slow", 1))
+    model = breaks_off(TextDelta("ha"), Retrying(Failure.TIMEOUT, "slow", 1))
     told = Told()
 
     await ask(retrying(model), told)

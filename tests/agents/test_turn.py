@@ -33,6 +33,7 @@ from agents import (
     unanswered_calls,
 )
 from agents.turn_host import MemoryHost
+from orchestrator.testing import SpyModel
 from tests.agents.turn_kit import TestHost
 
 GO = UserMessage("go")
@@ -42,22 +43,14 @@ FIRST, SECOND = (ToolCall("send", {"letter": "x"}, id=CallId(i)) for i in ("a", 
 SENDS_TWICE = AssistantMessage(calls=(FIRST, SECOND))
 
 
-class Listener:
-    """Plays a script, and keeps what it is asked."""
-
-    name = "listener"
+class ScriptedSpy(SpyModel):
+    """Follows a script, and keeps the requests."""
 
     def __init__(self, *steps: Any) -> None:
-        self._script = ScriptedModel(steps)
-        self.requests: list[ModelRequest] = []
+        super().__init__(steps)
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        # The transcript grows with the turn; this is how it stood.
-        now = attrs.evolve(request, transcript=tuple(request.transcript))
-        self.requests.append(now)
-        return await self._script.answer(request)
-
-    def heard(self) -> list[str]:
+    @property
+    def tool_texts(self) -> list[str]:
         """Return the texts of the tools that the last request came with."""
         transcript = self.requests[-1].transcript
         return [
@@ -120,7 +113,7 @@ async def test_an_agent_that_was_told_nothing_may_speak_first() -> None:
 
 
 async def test_the_model_is_told_all_it_needs() -> None:
-    model = Listener("42")
+    model = ScriptedSpy("42")
     turn = Turn(model, send, double)
 
     await turn.take()
@@ -135,7 +128,7 @@ async def test_the_model_is_told_all_it_needs() -> None:
 
 
 async def test_a_tool_answers_and_the_model_goes_on() -> None:
-    model = Listener(ToolCall("double", {"number": 21}), "it is 42")
+    model = ScriptedSpy(ToolCall("double", {"number": 21}), "it is 42")
     turn = Turn(model, double)
 
     assert await turn.take() == "it is 42"
@@ -155,12 +148,14 @@ async def test_the_transcript_of_the_caller_is_left_alone() -> None:
 
 
 async def test_parallel_calls_run_at_the_same_time() -> None:
-    model = Listener([ToolCall("double", {"number": n}) for n in (30, 10, 20)], "done")
+    model = ScriptedSpy(
+        [ToolCall("double", {"number": n}) for n in (30, 10, 20)], "done"
+    )
 
     await Turn(model, double).take()
 
     assert trio.current_time() == 30
-    assert model.heard() == ["20", "40", "60"]
+    assert model.tool_texts == ["20", "40", "60"]
 
 
 async def test_each_of_two_equal_calls_is_answered() -> None:
@@ -171,7 +166,7 @@ async def test_each_of_two_equal_calls_is_answered() -> None:
         return call.id
 
     which = Tool(name="which", description="", parameters={}, run=run)
-    model = Listener([ToolCall("which"), ToolCall("which")], "done")
+    model = ScriptedSpy([ToolCall("which"), ToolCall("which")], "done")
     turn = Turn(model, which)
 
     await turn.take()
@@ -195,10 +190,10 @@ async def test_a_tool_that_says_no_is_heard_by_the_model() -> None:
 
 
 async def test_arguments_that_do_not_fit_are_heard_by_the_model() -> None:
-    model = Listener(ToolCall("double", {"number": "two"}), "sorry")
+    model = ScriptedSpy(ToolCall("double", {"number": "two"}), "sorry")
 
     assert await Turn(model, double).take() == "sorry"
-    assert "Expected `int`, got `str`" in model.heard()[0]
+    assert "Expected `int`, got `str`" in model.tool_texts[0]
 
 
 @pytest.mark.parametrize(
@@ -207,10 +202,10 @@ async def test_arguments_that_do_not_fit_are_heard_by_the_model() -> None:
 async def test_a_tool_that_there_is_not_is_heard_by_the_model(
     tools: tuple[Tool, ...], known: str
 ) -> None:
-    model = Listener(ToolCall("fly"), "then not")
+    model = ScriptedSpy(ToolCall("fly"), "then not")
 
     assert await Turn(model, *tools).take() == "then not"
-    assert model.heard() == [f"there is no tool 'fly'; there are: {known}"]
+    assert model.tool_texts == [f"there is no tool 'fly'; there are: {known}"]
 
 
 @pytest.mark.parametrize("calls", [1, 2])
@@ -346,7 +341,7 @@ async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() 
 
 async def test_the_model_hears_steps_in_the_order_they_are_kept_in() -> None:
     """A turn that is resumed reads them in that order, and must go on as if it never stopped."""
-    model = Listener([ToolCall("double", {"number": 1})] * 5, "done")
+    model = ScriptedSpy([ToolCall("double", {"number": 1})] * 5, "done")
     turn = Turn(model, double)
 
     await turn.take()
@@ -360,7 +355,7 @@ async def test_nothing_happens_that_cannot_be_recorded() -> None:
     def lose(_: Step) -> Step:
         raise OSError("the disk is full")
 
-    model = Listener(ToolCall("send", {"letter": "x"}))
+    model = ScriptedSpy(ToolCall("send", {"letter": "x"}))
 
     with pytest.raises(OSError, match="the disk is full"):
         await Turn(model, send, record=lose).take()
@@ -373,7 +368,7 @@ async def test_nothing_happens_that_cannot_be_made_safe() -> None:
         await trio.lowlevel.checkpoint()
         raise OSError("the disk is full")
 
-    model = Listener("42")
+    model = ScriptedSpy("42")
 
     with pytest.raises(OSError, match="the disk is full"):
         await Turn(model, ready=lose).take()
@@ -430,7 +425,7 @@ async def test_a_final_answer_that_is_there_needs_no_model() -> None:
 
 async def test_a_broken_off_call_is_not_made_again() -> None:
     """Nobody knows whether the letter has gone; the model hears just that."""
-    model = Listener("then I will ask")
+    model = ScriptedSpy("then I will ask")
     turn = Turn(
         model, send, transcript=[GO, SENDS_TWICE, ToolMessage(SECOND.id, "sent")]
     )
@@ -473,7 +468,7 @@ async def test_a_broken_off_call_of_a_tool_that_is_gone_is_answered() -> None:
 
 async def test_a_call_that_an_earlier_turn_left_open_is_closed() -> None:
     """A turn may end in the midst of a call, and providers take no transcript with open ones."""
-    model = Listener("here I am")
+    model = ScriptedSpy("here I am")
     again = UserMessage("are you there?")
 
     await Turn(model, send, transcript=[GO, SENDS_TWICE, again]).take()
@@ -512,7 +507,7 @@ async def test_the_same_call_with_the_same_answer_is_refused_in_the_end() -> Non
         runs.append(1)
         return "nothing new"
 
-    model = Listener(*[ToolCall("look")] * 7, "given up")
+    model = ScriptedSpy(*[ToolCall("look")] * 7, "given up")
 
     assert await Turn(model, look, limits=Limits(repeats=3)).take() == "given up"
     assert len(runs) == 3
@@ -528,7 +523,7 @@ async def test_a_call_whose_answer_changes_may_be_repeated() -> None:
         runs.append(1)
         return len(runs)
 
-    model = Listener(*[ToolCall("count")] * 7, "done")
+    model = ScriptedSpy(*[ToolCall("count")] * 7, "done")
 
     await Turn(model, count, limits=Limits(repeats=3)).take()
 
@@ -536,7 +531,7 @@ async def test_a_call_whose_answer_changes_may_be_repeated() -> None:
 
 
 async def test_an_answer_that_cannot_be_read_is_asked_for_once_more() -> None:
-    model = Listener("[1, 2", "[1, 2]")
+    model = ScriptedSpy("[1, 2", "[1, 2]")
     turn = Turn(model)
     turn.agent = Agent("lister", model=model, output=list[int])
 
@@ -546,7 +541,7 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_once_more() -> None:
 
 
 async def test_an_answer_that_cannot_be_read_twice_fails() -> None:
-    turn = Turn(Listener("no", "still no"))
+    turn = Turn(ScriptedSpy("no", "still no"))
     turn.agent = Agent("lister", model=turn.model, output=list[int])
 
     with pytest.raises(OutputError, match="is not the list"):
@@ -555,7 +550,7 @@ async def test_an_answer_that_cannot_be_read_twice_fails() -> None:
 
 async def test_a_repair_goes_on_after_a_crash() -> None:
     """The complaint is not kept: it follows from the answer that is."""
-    model = Listener("[1]")
+    model = ScriptedSpy("[1]")
     turn = Turn(model, transcript=[GO, AssistantMessage("no")])
     turn.agent = Agent("lister", model=model, output=list[int])
 
@@ -564,7 +559,7 @@ async def test_a_repair_goes_on_after_a_crash() -> None:
 
 
 async def test_instructions_may_depend_on_the_occasion() -> None:
-    model = Listener("ja")
+    model = ScriptedSpy("ja")
     turn = Turn(model)
     turn.agent = Agent(
         "poet",
@@ -581,7 +576,7 @@ async def test_instructions_may_depend_on_the_occasion() -> None:
 
 
 async def test_a_complaint_stands_while_the_repair_uses_tools() -> None:
-    model = Listener("no", ToolCall("double", {"number": 1}), "[1]")
+    model = ScriptedSpy("no", ToolCall("double", {"number": 1}), "[1]")
     turn = Turn(model, double)
     turn.agent = Agent("lister", model=model, output=list[int])
 
@@ -593,7 +588,7 @@ async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
     """Its neighbours are run and answered first; nobody here answers it."""
     theirs = attrs.evolve(double, name="theirs", runs_at_caller=True)
     calls = [ToolCall("theirs", {"number": 1}), ToolCall("double", {"number": 21})]
-    turn = Turn(Listener(calls), double, theirs)
+    turn = Turn(ScriptedSpy(calls), double, theirs)
 
     assert await turn.take() == ""
 
@@ -605,7 +600,7 @@ async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
 
 async def test_what_holds_for_one_turn_stands_behind_the_instructions() -> None:
     for own, told in (("Edit.", "Edit.\n\nBe brief."), ("", "Be brief.")):
-        model = Listener("42")
+        model = ScriptedSpy("42")
         await take_turn(
             Agent("editor", instructions=own, model=model),
             [GO],

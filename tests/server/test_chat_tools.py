@@ -80,7 +80,7 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
     assert shown["weather"].parameters == weather["function"]["parameters"]
     assert second.choices[0].finish_reason == "stop"
     assert second.choices[0].message.content == "it is sunny"
-    assert model.requests[1].transcript == [
+    assert [*model.requests[1].transcript] == [
         UserMessage("hello"),
         AssistantMessage(
             "", (ToolCall("weather", {"city": "Köln"}, id=CallId("call_a")),)
