@@ -15,7 +15,7 @@ from orchestrator.server.transport import listener, sse
 from orchestrator.testing import GatedModel, StreamingModel
 from tests.kit import worker
 from tests.server.kit import Served, serving
-from tests.server.raw import asking
+from tests.server.raw_http import asking
 from tests.server.runs_kit import (
     boss,
     ended,

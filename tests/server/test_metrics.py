@@ -10,7 +10,7 @@ from agents import Agent, ScriptedModel
 from tests.kit import worker
 from tests.server.chat_kit import HELLO
 from tests.server.kit import Served, serving
-from tests.server.raw import asking, exchanged
+from tests.server.raw_http import asking, exchanged
 from tests.server.runs_kit import ended, started
 
 pytestmark = pytest.mark.realtime

@@ -12,7 +12,7 @@ from delegation import Mode
 from delegation.events import TaskRequested
 from tests.kit import hand_on, worker
 from tests.server.kit import Served, serving
-from tests.server.speaker import speaker
+from tests.server.streaming_kit import speaker
 
 pytestmark = pytest.mark.realtime
 

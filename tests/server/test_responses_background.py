@@ -12,7 +12,7 @@ from delegation.events import Event, TaskRequested, TurnStarted
 from orchestrator.testing import SpyModel
 from tests.kit import hand_on, worker
 from tests.server.kit import Served, serving
-from tests.server.speaker import Lingering, speaker
+from tests.server.streaming_kit import Lingering, speaker
 
 pytestmark = pytest.mark.realtime
 

@@ -8,7 +8,7 @@ from openai.types.responses import FunctionToolParam
 from agents import Agent, Part, UserMessage
 from tests.kit import worker
 from tests.server.kit import serving
-from tests.server.speaker import speaker
+from tests.server.streaming_kit import speaker
 
 pytestmark = pytest.mark.realtime
 

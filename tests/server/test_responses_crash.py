@@ -21,7 +21,7 @@ from orchestrator.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.kit import facts, hand_on, worker
 from tests.server.kit import serving
-from tests.server.processes import server_process
+from tests.server.server_process import server_process
 
 pytestmark = pytest.mark.realtime
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from agents import Agent, Failure, ModelError, ToolCall
 from tests.kit import hand_on, worker
 from tests.server.kit import serving
-from tests.server.speaker import speaker
+from tests.server.streaming_kit import speaker
 
 pytestmark = pytest.mark.realtime
 

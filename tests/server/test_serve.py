@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.server.processes import server_process
+from tests.server.server_process import server_process
 
 pytestmark = pytest.mark.realtime
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import trio
 
-from tests.server.processes import ServerProcess, server_process
+from tests.server.server_process import ServerProcess, server_process
 
 pytestmark = pytest.mark.realtime
 

@@ -9,7 +9,7 @@ from orchestrator.server.state import Settings
 from orchestrator.server.transport.access import accepted_hosts
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
-from tests.server.raw import Answered, exchanged
+from tests.server.raw_http import Answered, exchanged
 
 pytestmark = pytest.mark.realtime
 

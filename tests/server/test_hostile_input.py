@@ -14,8 +14,8 @@ from orchestrator.server.app import OPERATIONS
 from orchestrator.server.state import Settings
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
-from tests.server.processes import server_process
-from tests.server.raw import connected, exchanged, read_answers, until_closed
+from tests.server.raw_http import connected, exchanged, read_answers, until_closed
+from tests.server.server_process import server_process
 
 pytestmark = pytest.mark.realtime
 

@@ -11,7 +11,7 @@ from orchestrator.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal
 from tests.kit import hand_on, worker
 from tests.server.kit import serving
-from tests.server.speaker import speaker
+from tests.server.streaming_kit import speaker
 
 pytestmark = pytest.mark.realtime
 

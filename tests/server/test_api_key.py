@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import ServerSetupError
 from orchestrator.server.transport.api_key import is_loopback, token_for
-from tests.server.processes import AGENTS, ROOT
+from tests.server.server_process import AGENTS, ROOT
 
 GOOD = "0123456789abcdef"
 

@@ -9,7 +9,7 @@ import trio.testing
 from agents import Agent
 from tests.server.chat_kit import HELLO
 from tests.server.kit import Served, serving
-from tests.server.speaker import speaker
+from tests.server.streaming_kit import speaker
 
 pytestmark = pytest.mark.realtime
 
