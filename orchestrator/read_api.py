@@ -16,8 +16,9 @@ from typing import Final
 import attrs
 import trio
 
-from agents import Message
-from delegation import Ledger, SessionId, SessionRecord, TaskId, TaskRecord
+from agents import Message, ToolCall, unanswered_calls
+from agents.redaction.redactor import Redactor
+from delegation import Ledger, SessionId, SessionRecord, TaskId, TaskRecord, Tree
 from delegation.events import Entry, Event, TaskRequested
 from delegation.events.approvals import ApprovalQuestion
 from orchestrator.engine.approvals import open_questions
@@ -26,6 +27,7 @@ from orchestrator.engine.model_events import (
     ReceiveModelEvent,
     TaskModelEvent,
 )
+from orchestrator.engine.shutdown import count_running
 from orchestrator.errors import UnknownIdError
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_feed import FactFeed, FactFeeds
@@ -89,6 +91,36 @@ class ReadApi:
         """Whether no more facts will come."""
         return self._book.closed
 
+    @property
+    def running_count(self) -> int:
+        """The number of tasks that run now, the turns of sessions included."""
+        return count_running(self._book)
+
+    @property
+    def redactor(self) -> Redactor:
+        """Removes known secrets from text that is no fact yet; facts are redacted when posted."""
+        return self._book.redactor
+
+    def tree(self, session: str) -> Tree:
+        """Return the tree of a session that is in memory; it grows while the session runs.
+
+        Raises:
+            UnknownIdError: there is no such session, or it is in the journal only.
+        """
+        ledger = self._book.ledger
+        if ledger.is_evicted(SessionId(session)):
+            raise UnknownIdError(
+                f"run {session!r} is not in memory any more: await read_tree(...) reads it"
+            )
+        if session not in ledger.sessions:
+            raise UnknownIdError(f"there is no run {session!r}")
+        return ledger.sessions[SessionId(session)].tree
+
+    def calls(self, task: str) -> list[ToolCall]:
+        """Return the tool calls of a task in memory that are not answered yet."""
+        record = self._book.ledger.tasks.get(TaskId(task))
+        return [] if record is None else unanswered_calls(record.transcript)
+
     def now(self) -> float:
         """Return the time by which facts are dated."""
         return self._book.clock()
@@ -142,6 +174,12 @@ class ReadApi:
             if isinstance(event, TaskRequested) and event.request.id == task:
                 return entry.session
         return None
+
+    async def read_tree(self, session: str) -> Tree:
+        """Return the tree of a session, from memory or from the journal."""
+        id_ = SessionId(session)
+        past = await self._book.cache.read_evicted(id_)
+        return self.tree(session) if past is None else past.sessions[id_].tree
 
     async def entries(self, session: str) -> Sequence[Entry]:
         """Return the entries of a session, and those of no session among them."""

@@ -54,7 +54,7 @@ async def open_server(
         push: sends replies to a webhook.
     """
     require_certificate(listening)
-    log = redacted_logger(orchestrator.services.book.redactor)
+    log = redacted_logger(orchestrator.read.redactor)
     config = _configured(listening, log)
     with bind(listening) as listener:
         address = _address_of(listener, listening)
@@ -89,9 +89,7 @@ async def open_server_state(
                 orchestrator=orchestrator,
                 agents=agents,
                 door=HttpDoor(orchestrator.services, agents, nursery, push),
-                live_text=LiveText(
-                    orchestrator.read, orchestrator.services.book.redactor
-                ),
+                live_text=LiveText(orchestrator.read, orchestrator.read.redactor),
                 metrics=metrics,
                 settings=settings,
             )

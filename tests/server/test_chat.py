@@ -26,9 +26,7 @@ pytestmark = pytest.mark.realtime
 
 
 def outcome_of(served: Served, run: str) -> Any:
-    return served.orchestrator.services.book.ledger.sessions[
-        SessionId(run)
-    ].last_outcome
+    return served.orchestrator.read.ledger.sessions[SessionId(run)].last_outcome
 
 
 async def test_the_official_client_gets_the_answer_of_an_agent() -> None:
@@ -324,7 +322,7 @@ async def test_the_same_key_while_the_first_is_under_way_waits_for_its_answer() 
             goes_on.set()
         opened = [
             entry
-            for entry in await served.orchestrator.services.book.read_entries(
+            for entry in await served.orchestrator.read.entries(
                 SessionId(answers[0].run_id)
             )
             if isinstance(entry.event, SessionOpened)

@@ -282,7 +282,7 @@ async def test_what_cannot_be_had_is_refused_by_name() -> None:
             assert words in error["message"], body
             assert error["type"] == "invalid_request_error"
         # Nothing was begun for any of them.
-        assert not served.orchestrator.services.book.ledger.sessions
+        assert not served.orchestrator.read.ledger.sessions
 
 
 NO_SUCH_JSON = (

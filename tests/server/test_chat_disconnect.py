@@ -39,7 +39,7 @@ class Busy:
 
     @property
     def session(self) -> SessionRecord:
-        (session,) = self.served.orchestrator.services.book.ledger.sessions.values()
+        (session,) = self.served.orchestrator.read.ledger.sessions.values()
         return session
 
 

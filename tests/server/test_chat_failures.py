@@ -55,9 +55,7 @@ async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
             assert (caught.value.status_code, caught.value.code) == FAILURES[kind]
             assert "it said no" in caught.value.message
             run = SessionId(caught.value.response.headers["x-run-id"])
-            outcome = served.orchestrator.services.book.ledger.sessions[
-                run
-            ].last_outcome
+            outcome = served.orchestrator.read.ledger.sessions[run].last_outcome
             assert outcome is not None
             assert outcome.ending is Ending.FAILED
 
@@ -74,7 +72,7 @@ async def test_a_rate_limit_says_when_to_come_back_and_nobody_asks_again_by_itse
             await patient.chat.completions.create(
                 model="helper", messages=HELLO, stream=stream
             )
-        assert len(served.orchestrator.services.book.ledger.sessions) == 1
+        assert len(served.orchestrator.read.ledger.sessions) == 1
 
     assert caught.value.response.headers["retry-after"] == "3"
     assert caught.value.type == "rate_limit_error"
@@ -114,7 +112,7 @@ async def test_a_run_that_somebody_cancels_has_no_answer() -> None:
 
         async def cancel() -> None:
             await model.wait_called()
-            (session,) = served.orchestrator.services.book.ledger.sessions.values()
+            (session,) = served.orchestrator.read.ledger.sessions.values()
             await served.server.state.door.close(session)
 
         async with trio.open_nursery() as nursery:

@@ -78,7 +78,7 @@ async def test_a_reader_that_takes_nothing_any_more_is_let_go_with_its_tree() ->
         client = Client(served.server.state, BODY, reads=False)
         await client.ask()
 
-        (session,) = served.orchestrator.services.book.ledger.sessions.values()
+        (session,) = served.orchestrator.read.ledger.sessions.values()
         assert session.last_outcome is not None
         assert session.last_outcome.ending is Ending.CANCELLED
     assert trio.current_time() - began == pytest.approx(WRITE_SECONDS)

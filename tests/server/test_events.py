@@ -35,7 +35,7 @@ async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
     async with serving(boss()) as served:
         run = (await started(served, "boss"))["id"]
         events = await events_of(served, run)
-        kept = await served.orchestrator.services.book.read_entries(run)
+        kept = await served.orchestrator.read.entries(run)
 
     facts, end = events[:-1], events[-1]
     assert {it.name for it in facts} == {"fact"}
@@ -116,7 +116,7 @@ async def test_whoever_comes_back_misses_nothing_and_gets_nothing_twice(
     journal = tmp_path / "journal.db"
 
     async def resume_everywhere(served: Served, whole: list[Any]) -> None:
-        last = served.orchestrator.services.book.ledger.last_seq
+        last = served.orchestrator.read.ledger.last_seq
         for after in range(last + 1):
             rest = [it for it in whole if it.id is None or it.id > after]
             assert await events_of(served, run, f"?after={after}") == rest

@@ -258,7 +258,7 @@ async def test_the_session_of_a_request_can_be_told_again_behind_another_door() 
         async with served.orchestrator.open_session(agent, session=run) as session:
             await session.ask("again")
             await session.wait_idle()
-        entries = await served.orchestrator.services.book.read_entries(run)
+        entries = await served.orchestrator.read.entries(run)
 
     capabilities = [turn.capability for turn in facts(entries, TurnStarted)]
     assert capabilities[0] is DeliveryCapability.NONE

@@ -285,7 +285,7 @@ def assert_all_own(
     assert not found["is_told_later"]
     # Two calls each of the agent and of its child.
     assert answered.tokens == 4 * (number + 1)
-    session = served.orchestrator.services.book.ledger.sessions[SessionId(run)]
+    session = served.orchestrator.read.ledger.sessions[SessionId(run)]
     assert session.root.context["chat_id"] == f"x-session-chat-id-{number}"
     assert session.tree.total.tokens == 4 * (number + 1)
 

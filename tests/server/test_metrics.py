@@ -41,7 +41,7 @@ async def test_requests_runs_and_what_they_used_are_counted() -> None:
             served.url, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
         )
         got = await scraped(served)
-        last = served.orchestrator.services.book.ledger.last_seq
+        last = served.orchestrator.read.ledger.last_seq
 
     posted = {"method": "POST", "path": "/v1/runs"}
     assert got["http_requests_total", labels(**posted, status="202")] == 2

@@ -176,7 +176,7 @@ async def test_whoever_hangs_up_ends_only_what_is_not_kept() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), (gate, "kept"))
     async with serving(Agent("agent", model=model)) as served:
-        ledger = served.orchestrator.services.book.ledger
+        ledger = served.orchestrator.read.ledger
         for store in (False, True):
             async with trio.open_nursery() as nursery:
                 body = {"model": "agent", "input": "?", "store": store}

@@ -21,14 +21,14 @@ async def wait_over(served: Served, response: Response) -> Response:
     """Poll, but only when there is something to see."""
     run = SessionId(response.id.replace("resp_", "r_"))
     await served.server.state.door.wait_over(
-        served.orchestrator.services.book.ledger.sessions[run]
+        served.orchestrator.read.ledger.sessions[run]
     )
     return await served.openai.responses.retrieve(response.id)
 
 
 async def facts_of(served: Served, response: Response) -> list[Event]:
     run = SessionId(response.id.replace("resp_", "r_"))
-    entries = await served.orchestrator.services.book.read_entries(run)
+    entries = await served.orchestrator.read.entries(run)
     return [entry.event for entry in entries]
 
 
@@ -196,7 +196,7 @@ async def test_what_is_deleted_has_ended_and_is_gone() -> None:
         begun = await responses.create(model="agent", input="?", background=True)
         await model.wait_called(1)
         await responses.delete(begun.id)
-        (session,) = served.orchestrator.services.book.ledger.sessions.values()
+        (session,) = served.orchestrator.read.ledger.sessions.values()
         assert session.turn is None
         for ask in (responses.retrieve, responses.cancel, responses.delete):
             with pytest.raises(openai.NotFoundError):

@@ -239,7 +239,7 @@ async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), ("kept", gate))
     async with serving(Agent("agent", model=model)) as served:
-        ledger = served.orchestrator.services.book.ledger
+        ledger = served.orchestrator.read.ledger
         for store in (False, True):
             async with trio.open_nursery() as nursery:
                 stream = await served.openai.responses.create(

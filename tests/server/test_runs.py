@@ -47,7 +47,7 @@ async def test_children_of_a_run_detach_and_wake_it() -> None:
     """Whoever began it can come back, so nothing has to be waited for inside a turn."""
     async with serving(boss()) as served:
         run = await ended(served, (await started(served, "boss"))["id"])
-        kept = await served.orchestrator.services.book.read_entries(run["id"])
+        kept = await served.orchestrator.read.entries(run["id"])
 
     requested = [it.event for it in kept if isinstance(it.event, TaskRequested)]
     opened = [it.event for it in kept if isinstance(it.event, DoorOpened)]
@@ -69,7 +69,7 @@ async def test_a_webhook_makes_a_run_push() -> None:
 
     async with serving(worker(), push=push) as served:
         run = await ended(served, (await started(served, "worker"))["id"])
-        kept = await served.orchestrator.services.book.read_entries(run["id"])
+        kept = await served.orchestrator.read.entries(run["id"])
 
     assert pushed == ["done"]
     opened = [it.event for it in kept if isinstance(it.event, DoorOpened)]

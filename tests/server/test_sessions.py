@@ -66,7 +66,7 @@ async def test_a_reply_waits_in_the_inbox_until_somebody_takes_it() -> None:
         shown = (await served.http.get(f"/v1/sessions/{session}")).json()
         taken = [await take(served, session, 1), await take(served, session, 1)]
         after = await inbox(served, session, wait=0)
-        kept = await served.orchestrator.services.book.read_entries(shown["id"])
+        kept = await served.orchestrator.read.entries(shown["id"])
 
     assert before == after == []
     assert first == again

@@ -87,7 +87,7 @@ async def wait_forever(outlet: EventWriter) -> None:
 
 
 def opened(office: ServerState) -> list[Any]:
-    return list(office.orchestrator.services.book.ledger.sessions.values())
+    return list(office.orchestrator.read.ledger.sessions.values())
 
 
 async def test_whoever_leaves_before_the_first_byte_leaves_nothing_behind() -> None:

@@ -270,7 +270,7 @@ async def test_a_receipt_is_waited_for() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(steer)
                 seq = 0
-                while not served.orchestrator.services.book.ledger.tasks[run].steering:
+                while not served.orchestrator.read.ledger.tasks[run].steering:
                     seq = await served.orchestrator.wait_changed(after=seq)
                 (waiting,) = (await served.http.get("/v1/approvals")).json()["data"]
                 await served.http.post(
@@ -300,7 +300,7 @@ async def test_an_approval_lets_a_waiting_command_go_on() -> None:
         over = await ended(served, run)
         afterwards = await served.http.post(path, json={"answer": "once"})
         left = (await served.http.get("/v1/approvals")).json()["data"]
-        kept = await served.orchestrator.services.book.read_entries(over["id"])
+        kept = await served.orchestrator.read.entries(over["id"])
 
     assert shown["status"] == "waiting"
     assert [it["id"] for it in listed] == [run]
