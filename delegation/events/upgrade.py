@@ -82,7 +82,7 @@ def _upgrade_outcome(outcome: Outcome) -> Outcome:
     return replace(outcome, cause=cause, account=account)
 
 
-def _cause_of(outcome: Outcome) -> Cause:
+def _cause_of(outcome: Outcome) -> Cause:  # noqa: PLR0911 (one for each)
     error = outcome.error
     match outcome.ending:
         case Ending.SUCCEEDED:

@@ -1,22 +1,34 @@
 """The glyph of each status: the one table for text, charts and terminals."""
 
-from typing import Final
+from typing import Final, assert_never
 
 from delegation.task import Ending, Mode, Status
 
+
+def _glyph_of(status: Status | Ending) -> str:  # noqa: PLR0911 (one for each)
+    match status:
+        case Status.QUEUED:
+            return "·"
+        case Status.RUNNING:
+            return "◐"
+        case Status.QUIET:
+            return "◔"
+        case Status.WAITING:
+            return "!"
+        case Status.INTERRUPTED:
+            return "◌"
+        case Ending.SUCCEEDED:
+            return "✓"
+        case Ending.CANCELLED | Ending.REFUSED:
+            return "⊘"
+        case Ending.FAILED | Ending.TIMED_OUT | Ending.OVER_BUDGET | Ending.LOST:
+            return "✗"
+        case _:
+            assert_never(status)
+
+
 STATUS_GLYPHS: Final[dict[str, str]] = {
-    Status.QUEUED: "·",
-    Status.RUNNING: "◐",
-    Status.QUIET: "◔",
-    Status.WAITING: "!",
-    Status.INTERRUPTED: "◌",
-    Ending.SUCCEEDED: "✓",
-    Ending.FAILED: "✗",
-    Ending.CANCELLED: "⊘",
-    Ending.TIMED_OUT: "✗",
-    Ending.OVER_BUDGET: "✗",
-    Ending.REFUSED: "⊘",
-    Ending.LOST: "✗",
+    status: _glyph_of(status) for status in (*Status, *Ending)
 }
 
 

@@ -1,7 +1,7 @@
 """What some tasks add up to: how many stand how, and what they have used together."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, assert_never
 
 import attrs
 
@@ -11,23 +11,39 @@ from delegation.task import Ending, Status
 STATUSES: Final[tuple[str, ...]] = (*Status, *Ending)
 STATUS_INDEX: Final[dict[str, int]] = {status: at for at, status in enumerate(STATUSES)}
 """Where the number of each status stands among the counts."""
-ACTIVE: Final[frozenset[str]] = frozenset(
-    {Status.RUNNING, Status.QUIET, Status.INTERRUPTED}
+
+
+def _group_glyph(status: Status | Ending) -> str:
+    """Return the glyph under which a status is counted."""
+    match status:
+        case Status.WAITING:
+            return "!"
+        case Status.RUNNING | Status.QUIET | Status.INTERRUPTED:
+            return "◐"
+        case Status.QUEUED:
+            return "·"
+        case Ending.FAILED | Ending.TIMED_OUT | Ending.OVER_BUDGET | Ending.LOST:
+            return "✗"
+        case Ending.CANCELLED | Ending.REFUSED:
+            return "⊘"
+        case Ending.SUCCEEDED:
+            return "✓"
+        case _:
+            assert_never(status)
+
+
+def _group(glyph: str) -> frozenset[str]:
+    return frozenset(it for it in (*Status, *Ending) if _group_glyph(it) == glyph)
+
+
+ACTIVE: Final = _group("◐")
+"""The task runs, or ran when its process died."""
+FAILURES: Final = _group("✗")
+"""The task should have succeeded. One that was cancelled or refused should not go on."""
+GLYPH_GROUPS: Final[tuple[tuple[str, frozenset[str]], ...]] = tuple(
+    (glyph, _group(glyph)) for glyph in "!◐·✗⊘✓"
 )
-"""Somebody works on it, or did when its process died."""
-FAILURES: Final[frozenset[str]] = frozenset(
-    {Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST}
-)
-"""It should have succeeded. What was cancelled or refused was not to go on."""
-GLYPH_GROUPS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
-    ("!", frozenset({Status.WAITING})),
-    ("◐", ACTIVE),
-    ("·", frozenset({Status.QUEUED})),
-    ("✗", FAILURES),
-    ("⊘", frozenset({Ending.CANCELLED, Ending.REFUSED})),
-    ("✓", frozenset({Ending.SUCCEEDED})),
-)
-"""How counts are told in short, the most urgent first."""
+"""The groups of statuses that are counted together, the most urgent first."""
 
 _FAILED: Final = tuple(STATUS_INDEX[status] for status in FAILURES)
 _OPEN: Final = tuple(STATUS_INDEX[status] for status in Status)

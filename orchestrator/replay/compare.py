@@ -7,7 +7,7 @@ difference.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Final, cast
+from typing import Any, Final, assert_never, cast
 
 import attrs
 import msgspec
@@ -15,13 +15,32 @@ import msgspec
 from agents import AssistantMessage, CallId, ToolMessage
 from delegation import Cause, Ledger, Outcome, SessionId, Status, TaskId, root_of
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
     Entry,
+    JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    QuietChanged,
+    ReplyDelivered,
+    SessionClosed,
+    SessionOpened,
+    Steered,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
+    TaskStarted,
     ToolAnswered,
     TurnEnded,
+    TurnResumed,
     TurnStarted,
 )
 from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun
@@ -283,8 +302,30 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 add(task, _end_step("it ends", outcome, place))
             case TurnEnded(session, turn, outcome):
                 add(root_of(session), _end_step(f"turn {turn} ends", outcome, place))
-            case _:
+            case (
+                JournalOpened()
+                | SessionOpened()
+                | DoorOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | TurnResumed()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | TaskStarted()
+                | ModelFailed()
+                | CancelRequested()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+            ):
                 pass
+            case _:
+                assert_never(entry.event)
     for task, left in answers.items():
         steps.setdefault(task, []).extend(step for _, step in sorted(left, key=_call))
     return steps

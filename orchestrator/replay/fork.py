@@ -6,7 +6,7 @@ there, as it does after a crash. So nothing is asked again, and there is no seco
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
 
 import attrs
 import trio
@@ -24,14 +24,23 @@ from delegation import (
     encode,
 )
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
     Event,
+    JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelFailed,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    QuietChanged,
     ReplyDelivered,
+    SessionClosed,
     SessionOpened,
     Steered,
     SteeringSeen,
@@ -40,6 +49,7 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
     TurnEnded,
+    TurnResumed,
     TurnStarted,
 )
 from orchestrator.budget_scope import current_grants
@@ -52,27 +62,48 @@ from orchestrator.services import Services, random_task_id
 OutputT = TypeVar("OutputT")
 
 ID_PATTERN: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")
-COPIED_FACTS: Final = (
-    MessageReceived,
-    TurnStarted,
-    TurnEnded,
-    ReplyDelivered,
-    TaskRequested,
-    TaskStarted,
-    ModelAnswered,
-    ToolAnswered,
-    ProcessStarted,
-    ProcessMatched,
-    ProcessEnded,
-    Steered,
-    SteeringSeen,
-    CancelRequested,
-    TaskSettled,
+CopiedFact: TypeAlias = (
+    MessageReceived
+    | TurnStarted
+    | TurnEnded
+    | ReplyDelivered
+    | TaskRequested
+    | TaskStarted
+    | ModelAnswered
+    | ToolAnswered
+    | ProcessStarted
+    | ProcessMatched
+    | ProcessEnded
+    | Steered
+    | SteeringSeen
+    | CancelRequested
+    | TaskSettled
 )
-"""What is true of the fork, too. Doors, approvals and broken calls were the other run's own."""
+"""Facts that are true of the fork, too."""
+OwnFact: TypeAlias = (
+    JournalOpened
+    | SessionOpened
+    | SessionClosed
+    | DoorOpened
+    | DoorClosed
+    | TurnResumed
+    | DeliveryFailed
+    | ModelFailed
+    | QuietChanged
+    | ApprovalAsked
+    | ApprovalAnswered
+)
+"""Facts that are true of the recorded run alone."""
+COPIED_FACTS: Final = get_args(CopiedFact)
 PROCESS_NOT_COPIED: Final = (
     "it belongs to the run that this one goes on from, and does not run here"
 )
+
+
+if TYPE_CHECKING:
+
+    def _every_fact_is_listed(event: Event) -> CopiedFact | OwnFact:
+        return event  # a new fact is a type error here until it is listed above
 
 
 async def fork_run(

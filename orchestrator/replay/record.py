@@ -4,7 +4,7 @@ A pure index of its facts: which answer came to which question, and in which ord
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import attrs
 
@@ -22,7 +22,12 @@ from delegation import (
     root_of,
 )
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
     Entry,
     Event,
     JournalOpened,
@@ -32,8 +37,13 @@ from delegation.events import (
     ModelFailure,
     ProcessEnded,
     ProcessMatched,
+    ProcessStarted,
+    QuietChanged,
+    ReplyDelivered,
+    SessionClosed,
     SessionOpened,
     Steered,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
@@ -192,8 +202,25 @@ class RecordedRun:
                 self._add_outcome(
                     (self.root, event.turn), RecordedOutcome(entry.seq, event.outcome)
                 )
-            case _:
+            case (
+                JournalOpened()
+                | SessionOpened()
+                | DoorOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | MessageReceived()
+                | TurnResumed()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | SteeringSeen()
+                | QuietChanged()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+            ):
                 pass
+            case _:
+                assert_never(event)
 
     def _answers_before_a_crash(self) -> Iterator[tuple[int, int]]:
         crashes = [it.seq for it in self.entries if isinstance(it.event, JournalOpened)]
@@ -353,5 +380,27 @@ def _key(event: Event) -> Hashable | None:
             return ModelAnswered, message.id
         case TurnStarted() | TurnEnded():
             return type(event), event.turn
-        case _:
+        case (
+            JournalOpened()
+            | SessionOpened()
+            | DoorOpened()
+            | DoorClosed()
+            | SessionClosed()
+            | MessageReceived()
+            | TurnResumed()
+            | ReplyDelivered()
+            | DeliveryFailed()
+            | ModelFailed()
+            | CancelRequested()
+            | Steered()
+            | SteeringSeen()
+            | QuietChanged()
+            | ApprovalAsked()
+            | ApprovalAnswered()
+            | ProcessStarted()
+            | ProcessMatched()
+            | ProcessEnded()
+        ):
             return None
+        case _:
+            assert_never(event)

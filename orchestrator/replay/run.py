@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import attrs
 import trio
@@ -38,6 +38,7 @@ from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CancelRequested,
+    DeliveryFailed,
     DoorClosed,
     DoorOpened,
     Entry,
@@ -45,17 +46,23 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelFailed,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    QuietChanged,
+    ReplyDelivered,
     SessionClosed,
     SessionOpened,
     Steered,
     SteeringOrigin,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
+    TaskStarted,
     ToolAnswered,
     TurnEnded,
+    TurnResumed,
     TurnStarted,
 )
 from orchestrator.engine.deliveries import Deliveries
@@ -366,8 +373,30 @@ class _Replayer:
                 if event.task in self._book.ledger.tasks:
                     with suppress(ImpossibleEventError):
                         self._book.post(event)
-            case _:
+            case (
+                JournalOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | MessageReceived()
+                | TurnStarted()
+                | TurnResumed()
+                | TurnEnded()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | TaskRequested()
+                | ModelAnswered()
+                | ToolAnswered()
+                | TaskStarted()
+                | TaskSettled()
+                | ModelFailed()
+                | CancelRequested()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+            ):
                 pass
+            case _:
+                assert_never(entry.event)
 
     async def _take_turn(self, services: Services) -> None:
         self._turn_scope = trio.CancelScope()

@@ -5,14 +5,14 @@ Every text of the run is escaped here. Rows that are left out are counted.
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Final, assert_never
 
 import attrs
 
 from agents import Usage
-from delegation import TaskId, one_line, printable
+from delegation import Ending, Status, TaskId, one_line, printable
 from delegation.tree.critical_path import SegmentKind
 from delegation.tree.tally import FAILURES
 from orchestrator.report.run_history import RunHistory
@@ -22,19 +22,32 @@ SUBTREES_SHOWN: Final = 15
 STEPS_SHOWN: Final = 30
 ERROR_CHARACTERS: Final = 400
 PATH_CHARACTERS: Final = 300
-STATUS_DISPLAY: Final = {
-    "succeeded": ("✓", "done", "done"),
-    "failed": ("✗", "failed", "failed"),
-    "timed_out": ("✗", "timed out", "failed"),
-    "over_budget": ("✗", "over budget", "failed"),
-    "lost": ("✗", "lost", "failed"),
-    "cancelled": ("⊘", "cancelled", "cancelled"),
-    "refused": ("⊘", "refused", "cancelled"),
-    "queued": ("·", "queued", "queued"),
-    "running": ("◐", "running", "running"),
-    "quiet": ("◔", "quiet", "running"),
-    "waiting": ("!", "waiting", "waiting"),
-    "interrupted": ("!", "interrupted", "interrupted"),
+
+
+def _display_of(status: Status | Ending) -> tuple[str, str, str]:  # noqa: PLR0911 (one each)
+    match status:
+        case Ending.SUCCEEDED:
+            return "✓", "done", "done"
+        case Ending.FAILED | Ending.TIMED_OUT | Ending.OVER_BUDGET | Ending.LOST:
+            return "✗", status.replace("_", " "), "failed"
+        case Ending.CANCELLED | Ending.REFUSED:
+            return "⊘", status.value, "cancelled"
+        case Status.QUEUED:
+            return "·", "queued", "queued"
+        case Status.RUNNING:
+            return "◐", "running", "running"
+        case Status.QUIET:
+            return "◔", "quiet", "running"
+        case Status.WAITING:
+            return "!", "waiting", "waiting"
+        case Status.INTERRUPTED:
+            return "!", "interrupted", "interrupted"
+        case _:
+            assert_never(status)
+
+
+STATUS_DISPLAY: Final[Mapping[str, tuple[str, str, str]]] = {
+    status: _display_of(status) for status in (*Status, *Ending)
 }
 """The glyph, the word and the colour group of each status, as in `viewer/status.js`."""
 _MARKS: Final = re.compile(r"[\u200e\u200f]")

@@ -21,16 +21,11 @@ REPORT_CHARACTERS: Final = 10_000_000
 """How many characters all transcripts of a report have at most."""
 PACKET_CHARACTERS: Final = 200_000
 """The size of a full packet: the page unpacks one whole packet to show one task."""
-NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(
-    {
-        Ending.FAILED,
-        Ending.TIMED_OUT,
-        Ending.OVER_BUDGET,
-        Ending.LOST,
-        Ending.CANCELLED,
-        Status.INTERRUPTED,
-    }
-)
+NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(Ending) - {
+    Ending.SUCCEEDED,
+    # A task that was refused has no transcript.
+    Ending.REFUSED,
+} | {Status.INTERRUPTED}
 
 
 class Transcripts(enum.StrEnum):

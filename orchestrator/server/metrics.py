@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -10,14 +10,33 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from agents import Usage
 from delegation import Encoded, SessionId
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
     Entry,
+    JournalOpened,
+    MessageReceived,
     ModelAnswered,
     ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    QuietChanged,
+    ReplyDelivered,
     SessionClosed,
     SessionOpened,
+    Steered,
+    SteeringSeen,
+    TaskRequested,
     TaskSettled,
     TaskStarted,
+    ToolAnswered,
     TurnEnded,
+    TurnResumed,
+    TurnStarted,
 )
 from orchestrator.doors.http import CONVERSATION, KIND, is_over
 from orchestrator.runtime import Orchestrator
@@ -141,8 +160,32 @@ class Metrics:
                 self._count_usage(message.usage)
             case ModelFailed(usage=usage):
                 self._count_usage(usage)
-            case _:
+            case (
+                JournalOpened()
+                | SessionOpened()
+                | DoorOpened()
+                | DoorClosed()
+                | MessageReceived()
+                | TurnStarted()
+                | TurnResumed()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | TaskRequested()
+                | ModelAnswered()
+                | ToolAnswered()
+                | CancelRequested()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+            ):
                 pass
+            case _:
+                assert_never(entry.event)
 
     def _end(self, session: SessionId, ending: str) -> None:
         if session in self._under_way and is_over(self._ledger.sessions[session]):

@@ -5,7 +5,7 @@ with a heartbeat in between. Lines that are left out are counted.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, assert_never
 
 import trio
 from rich.console import Console
@@ -15,11 +15,28 @@ from delegation import Ending, SessionId, Status, TaskId, Tree, one_line, printa
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
     Entry,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
     QuietChanged,
+    ReplyDelivered,
+    SessionClosed,
+    SessionOpened,
+    Steered,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
+    ToolAnswered,
     TurnEnded,
     TurnResumed,
     TurnStarted,
@@ -110,8 +127,28 @@ class ProgressLog:
             case TurnEnded(session, _, outcome):
                 task = TaskId(session)
                 self._write_change(entry, task, outcome.ending, outcome.error)
-            case _:
+            case (
+                JournalOpened()
+                | SessionOpened()
+                | DoorOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | MessageReceived()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | ModelAnswered()
+                | ToolAnswered()
+                | ModelFailed()
+                | CancelRequested()
+                | Steered()
+                | SteeringSeen()
+                | ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+            ):
                 pass
+            case _:
+                assert_never(entry.event)
 
     def _write_settled(
         self, entry: Entry, task: TaskId, ending: Ending, error: str

@@ -4,7 +4,7 @@ Colour is never the only carrier of a meaning: a glyph or a word has it too.
 """
 
 from collections.abc import Mapping
-from typing import IO, Final, Literal, TypeAlias
+from typing import IO, Final, Literal, TypeAlias, assert_never
 
 from rich.console import Console
 
@@ -13,19 +13,27 @@ from delegation import Ending, Status, usd
 
 Progress: TypeAlias = Literal["auto", "live", "plain", "json", "none"]
 
+
+def _colour_of(status: Status | Ending) -> str:
+    match status:
+        case Status.QUEUED:
+            return "dim"
+        case Status.RUNNING:
+            return "cyan"
+        case Status.WAITING:
+            return "bold yellow"
+        case Status.QUIET | Status.INTERRUPTED | Ending.CANCELLED | Ending.REFUSED:
+            return "yellow"
+        case Ending.SUCCEEDED:
+            return "green"
+        case Ending.FAILED | Ending.TIMED_OUT | Ending.OVER_BUDGET | Ending.LOST:
+            return "red"
+        case _:
+            assert_never(status)
+
+
 STATUS_COLOURS: Final[dict[str, str]] = {
-    Status.QUEUED: "dim",
-    Status.RUNNING: "cyan",
-    Status.QUIET: "yellow",
-    Status.WAITING: "bold yellow",
-    Status.INTERRUPTED: "yellow",
-    Ending.SUCCEEDED: "green",
-    Ending.FAILED: "red",
-    Ending.CANCELLED: "yellow",
-    Ending.TIMED_OUT: "red",
-    Ending.OVER_BUDGET: "red",
-    Ending.REFUSED: "yellow",
-    Ending.LOST: "red",
+    status: _colour_of(status) for status in (*Status, *Ending)
 }
 SPINNER: Final = "◐◓◑◒"
 ASCII_FALLBACK: Final = str.maketrans(

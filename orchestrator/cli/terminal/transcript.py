@@ -1,7 +1,7 @@
 """The transcript of a task as terminal lines."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, assert_never
 
 from rich.text import Text
 
@@ -11,13 +11,22 @@ from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
     Entry,
     Event,
+    JournalOpened,
     MessageReceived,
     ModelAnswered,
     ModelFailed,
     ProcessEnded,
+    ProcessMatched,
     ProcessStarted,
+    QuietChanged,
+    ReplyDelivered,
+    SessionClosed,
+    SessionOpened,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -93,8 +102,20 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
             yield Text(outcome.ending, style)
             yield from _body(outcome.error, "red")
             yield from _body(outcome.output, "green")
-        case _:
+        case (
+            JournalOpened()
+            | SessionOpened()
+            | DoorOpened()
+            | DoorClosed()
+            | SessionClosed()
+            | ReplyDelivered()
+            | DeliveryFailed()
+            | QuietChanged()
+            | ProcessMatched()
+        ):
             pass
+        case _:
+            assert_never(event)
 
 
 def _answer(message: AssistantMessage) -> Iterator[Text]:
