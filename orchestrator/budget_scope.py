@@ -1,4 +1,4 @@
-"""`with budget(...)`: whatever is asked for inside shares what it allows."""
+"""`with budget(...)`: the runs, sessions and messages begun inside share one budget."""
 
 import secrets
 from collections.abc import Callable, Generator, Iterable
@@ -10,7 +10,7 @@ from agents import Budget
 from delegation import SHARED_BUDGET_PREFIX, Account, Grant
 
 _GRANTS: Final[ContextVar[tuple[Grant, ...]]] = ContextVar("budgets", default=())
-_AS_BEFORE: Final = nullcontext()
+_UNCHANGED: Final = nullcontext()
 
 
 def _new_name(_: Budget) -> str:
@@ -35,18 +35,18 @@ def budget(
 ) -> Generator[None]:
     """Bound what the runs, sessions and messages that are begun inside may use together.
 
-    Budgets nest, and an inner one only tightens: every one around must have room. A task that
-    would go beyond one ends as `OVER_BUDGET`, or as `TIMED_OUT` when its seconds are over, and
-    says which; tasks or levels too many are refused, and the model reads why.
+    Budgets nest, and an inner one only tightens: a call has to fit all of them. A task that would
+    exceed one ends as `OVER_BUDGET`, or as `TIMED_OUT` when its seconds are over, and its error
+    names the budget; tasks or levels too many are refused, and the model reads why.
 
     Args:
         usd: what all model calls may cost.
-        tokens: what all model calls may read and write.
-        calls: how often models may be asked.
-        seconds: how long all of it may take, from the first that is asked for.
-        tasks: how many tasks may be handed on.
-        depth: how many levels of tasks there may be below what is asked for.
-        name: what the budget is called where it runs out.
+        tokens: the input and output tokens of all model calls.
+        calls: the number of model calls.
+        seconds: how long all of it may take, from the first request on.
+        tasks: how many tasks may be delegated.
+        depth: how many levels of tasks may be below a run or session.
+        name: what errors call the budget.
     """
     allowed = Budget(
         usd=usd,
@@ -63,10 +63,10 @@ def budget(
 
 
 def charge_to(accounts: Iterable[Account]) -> AbstractContextManager[None]:
-    """Let whatever a task begins be paid for by the budgets that pay for the task."""
+    """Charge what a task begins to the budgets that pay for the task."""
     grants = [Grant(it.id, it.budget) for it in accounts if it.is_shared]
-    # Whoever works for another mostly begins under the same budgets, or under none.
-    return _AS_BEFORE if (*grants,) == _GRANTS.get() else _use_grants((*grants,))
+    # A child mostly begins under the budgets of its parent, or under none.
+    return _UNCHANGED if (*grants,) == _GRANTS.get() else _use_grants((*grants,))
 
 
 @contextmanager
@@ -80,10 +80,10 @@ def _use_grants(grants: tuple[Grant, ...]) -> Generator[None]:
 
 @contextmanager
 def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[None]:
-    """Let budgets be called by names that are the same when a program runs again.
+    """Name the budgets that are opened inside, so that a resumed program finds them again.
 
     Args:
-        name: gives a budget its name; by default one that nobody has.
+        name: names a budget; by default at random.
     """
     token = _NAME_BUDGET.set(name)
     try:
@@ -93,5 +93,5 @@ def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[Non
 
 
 def current_grants() -> tuple[Grant, ...]:
-    """Return the budgets around whoever asks, the outermost first."""
+    """Return the budgets around the caller, the outermost first."""
     return _GRANTS.get()

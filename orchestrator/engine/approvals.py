@@ -1,7 +1,8 @@
-"""One policy for a whole tree: before a tool runs, the rules of everybody above are asked.
+"""Approval of tool calls: the rules of the agent and of all agents above it decide.
 
-Where they want a person to decide, the question is a fact with a deadline, and the answer, too. So
-both survive a crash, and a question is answered once. Where nobody can be asked, the answer is no.
+Where they want a person to decide, the question is a fact with a deadline, and so is the answer:
+both survive a crash, and a question is answered once. Where no person can be asked, the call is
+refused.
 """
 
 import hashlib
@@ -38,23 +39,23 @@ COMMAND_ARGUMENTS: Final = frozenset(
         *("notify_on_complete", "watch_patterns"),
     ]
 )
-"""What a call may say besides its command, and is still about that very command."""
+"""The arguments that do not change which command a call is about."""
 FILE_ARGUMENTS: Final = frozenset(
     [
         *("path", "content", "old", "new", "all", "offset", "limit"),
         *("pattern", "glob", "ignore_case", "hidden"),
     ]
 )
-"""What a call may say besides its file, and is still about that very file."""
+"""The arguments that do not change which file a call is about."""
 
 
-def _tell_nobody(task: TaskId) -> None:
-    """Tell nobody that a task goes on."""
+def _ignore(task: TaskId) -> None:
+    """Ignore that a task goes on."""
 
 
 @attrs.frozen
 class _Question:
-    """What people are asked about a call. It is kept, so there are no secrets in it."""
+    """What people are asked about a call. It is recorded, so it is redacted."""
 
     subject: str
     """What is approved: this very command, file, or call."""
@@ -62,14 +63,14 @@ class _Question:
 
 
 class TaskApprovalCheck:
-    """Where the calls of one task wait until they may be run.
+    """Holds the calls of one task until they are approved.
 
     Args:
-        book: who writes the journal.
-        record: whose calls they are.
+        book: posts questions and answers.
+        record: the task.
         policies: the rules of its agent, and of all above it.
-        workspace: says in which folder its tools work.
-        tools: what its agent may use; they know what a call means that leaves something out.
+        workspace: returns the folder that its tools work in.
+        tools: the tools of its agent, whose parameters have defaults.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class TaskApprovalCheck:
             )
         ask = await self._wait_answered(call)
         _require_approved(call, ask)
-        # A link may lead elsewhere by now: nobody has approved that.
+        # A link may lead elsewhere by now, which was not approved.
         if self._question(call, self._subject_of(call)).subject != ask.subject:
             raise _refusal(
                 f"{call.name} was approved for {ask.subject!r}, and is about something else by"
@@ -126,29 +127,29 @@ class TaskApprovalCheck:
             )
 
     def _subject_of(self, call: ToolCall) -> Subject:
-        said = {**self._defaults.get(call.name, {}), **call.arguments}
-        return subject_of(attrs.evolve(call, arguments=said), self._workspace())
+        arguments = {**self._defaults.get(call.name, {}), **call.arguments}
+        return subject_of(attrs.evolve(call, arguments=arguments), self._workspace())
 
     def _question(self, call: ToolCall, subject: Subject) -> _Question:
         redactor = self._book.redactor
         words = redactor.redact(self._subject_text(call, subject, redactor))
         details = redactor.redact(_as_text(redactor.redact_tree(call.arguments)))
-        # What is cut may look like a secret only now.
+        # A text that is cut may look like a secret only now.
         return _Question(redactor.redact(_shortened(words)), details[:SHOWN])
 
     def _subject_text(
         self, call: ToolCall, subject: Subject, redactor: Redactor
     ) -> str:
-        said = call.arguments.keys()
+        arguments = call.arguments.keys()
         if subject.command is not None:
             command = redactor.redact(subject.command)
             _require_visible(call, subject.command, command)
-            if said <= COMMAND_ARGUMENTS:
+            if arguments <= COMMAND_ARGUMENTS:
                 workdir = str(call.arguments.get("workdir", "."))
                 return _in_folder(
                     _relative_and_real(workdir, self._workspace())[0], command
                 )
-        if subject.path is not None and said <= FILE_ARGUMENTS:
+        if subject.path is not None and arguments <= FILE_ARGUMENTS:
             return subject.path
         return _as_text(redactor.redact_tree(call.arguments))
 
@@ -160,7 +161,7 @@ class TaskApprovalCheck:
             )
 
     def _is_approved(self, tool: str, subject: str) -> bool:
-        """Tell whether the same was approved before, for the session or for a task above."""
+        """Return whether the same was approved before, for the session or for a task above."""
         if (tool, subject) in self._book.ledger.sessions[self._record.session].approved:
             return True
         record: TaskRecord | None = self._record
@@ -171,9 +172,9 @@ class TaskApprovalCheck:
         return False
 
     async def _wait_answered(self, call: ToolCall) -> ApprovalQuestion:
-        """Wait until somebody has answered, or the time for it is over."""
+        """Wait until the question is answered, or its time is over."""
         book, record = self._book, self._record
-        # Whoever is asked has to find the question, also after a crash.
+        # People have to find the question, also after a crash.
         await book.wait_durable()
         deadline = record.questions[call.id].deadline
         with trio.move_on_after(max(0, deadline - book.clock())):
@@ -204,21 +205,21 @@ def _refusal(sentence: str) -> ToolError:
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call means by leaving something out."""
+    """Return the values of the arguments that a call leaves out."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {name: it["default"] for name, it in properties.items() if "default" in it}
 
 
 def _in_folder(folder: str, command: str) -> str:
-    """Return a command as a shell would be told where to run it.
+    """Return a command with the folder it runs in, as one line of shell.
 
-    So it is the same only as what does the same: nobody can write a command that passes for it.
+    No other command can be written that reads the same.
     """
     return command if folder == "." else f"cd {shlex.quote(folder)} && ({command})"
 
 
 def _require_visible(call: ToolCall, command: str, shown: str) -> None:
-    """Refuse a command of which more is hidden from people than what is secret."""
+    """Refuse a command of which redaction hides more than a secret."""
     if OPERATORS.findall(command) != OPERATORS.findall(shown):
         raise _refusal(
             f"{call.name} needs an approval, and nobody can see all of it: a part looks like a"
@@ -228,7 +229,7 @@ def _require_visible(call: ToolCall, command: str, shown: str) -> None:
 
 
 def _shortened(words: str) -> str:
-    """Return what names a subject and no other, as short as people can read it."""
+    """Return a text that names one subject only, short enough for people to read."""
     if len(words) <= SHOWN:
         return words
     digest = hashlib.sha256(words.encode()).hexdigest()
@@ -243,7 +244,7 @@ def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:
 
 
 def subject_of(call: ToolCall, workspace: Path) -> Subject:
-    """Return what a call is about, as rules look at it."""
+    """Return what a call is about, as rules match it."""
     command, path = call.arguments.get("command"), call.arguments.get("path")
     relative, real = (
         _relative_and_real(path, workspace) if isinstance(path, str) else (None, None)
@@ -257,14 +258,11 @@ def subject_of(call: ToolCall, workspace: Path) -> Subject:
 
 
 def _relative_and_real(path: str, workspace: Path) -> tuple[str, str]:
-    """Return a file by the one name that it has in the workspace, and by its whole name.
-
-    That is its own, whatever links lead to it.
-    """
+    """Return the path of a file in the workspace, and its real path, all links resolved."""
     if "\0" in path:
         return path, path
     root = os.path.realpath(workspace)
-    real = os.path.realpath(os.path.join(root, path))  # noqa: PTH118 (keeps what `path` says)
+    real = os.path.realpath(os.path.join(root, path))  # noqa: PTH118 (keeps `path` as it is)
     is_inside = os.path.commonpath([root, real]) == root
     return os.path.relpath(real, root) if is_inside else real, real
 
@@ -276,13 +274,8 @@ def _as_text(arguments: Mapping[str, Any]) -> str:
 def open_questions(
     book: Bookkeeper, session: SessionId | None = None
 ) -> list[ApprovalQuestion]:
-    """Return what somebody may still answer, oldest first.
-
-    Args:
-        book: who writes the journal.
-        session: whose questions, if not all.
-    """
-    # Nobody may be there to say that the time of a question is over.
+    """Return the questions that may still be answered, oldest first, of one session or of all."""
+    # The task that posts the end of a question's time may be interrupted.
     now, tasks = book.clock(), book.ledger.tasks
     return [
         ask
@@ -300,18 +293,18 @@ def answer_question(
     reason: str,
     by: str,
     session: SessionId | None = None,
-    on_answered: Callable[[TaskId], None] = _tell_nobody,
+    on_answered: Callable[[TaskId], None] = _ignore,
 ) -> None:
-    """Post what somebody says to a question, once.
+    """Post the answer to a question, once.
 
     Args:
-        book: who writes the journal.
-        id_: which question.
+        book: posts it.
+        id_: the question.
         answer: `once`, `task`, `session` or `deny`.
         reason: why, for the agent to read.
-        by: who says so.
-        session: whose questions may be answered, if not all.
-        tell: is told which task goes on: it has not been silent.
+        by: the name of the person.
+        session: the session that the question must belong to, if it matters.
+        on_answered: called with the task that goes on: it has not been silent.
     """
     try:
         verdict = ApprovalVerdict(answer)

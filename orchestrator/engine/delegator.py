@@ -1,7 +1,7 @@
-"""Handing work on: where joined and detached part ways.
+"""Delegates tasks, joined or detached, and controls them afterwards.
 
-They differ in nothing but who owns the task: the caller, or `dispatch_forever`. Both are run by
-`run_child`.
+A joined and a detached task differ only in their owner: the nursery of the call, or that of
+`dispatch_forever`. Both are run by `run_child`, and both waits end by the fact `TaskSettled`.
 """
 
 import math
@@ -47,7 +47,7 @@ NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
 
 
 class OrchestratorDelegator:
-    """Takes the requests of all agents, runs their children, and looks after them."""
+    """Delegates for all agents and pipelines (`delegation.Delegator`, `ChildRunner`)."""
 
     def __init__(
         self,
@@ -84,7 +84,6 @@ class OrchestratorDelegator:
         call: CallId,
         background: bool | None,
     ) -> str:
-        """Hand work on, and return what the model reads."""
         ledger = self._book.ledger
         caller = ledger.tasks[parent]
         agent = self._registry.agent_of(caller)
@@ -96,9 +95,9 @@ class OrchestratorDelegator:
             call=call,
             background=background,
         )
-        # Some may have been asked for before a crash, and be still there.
-        asked = caller.children.by_call
-        new = [request for request in requests if request.call not in asked]
+        # Some may have been requested before a crash.
+        known = caller.children.by_call
+        new = [request for request in requests if request.call not in known]
         if new and self._book.admission.is_stopping:
             await self._book.admission.wait_running(parent)
         if new and (refused := self._book.admission.admit(new)) is not None:
@@ -136,9 +135,9 @@ class OrchestratorDelegator:
         call: CallId,
         background: bool | None,
     ) -> list[TaskRequest]:
-        asked = caller.children.by_call
+        children = caller.children.by_call
         calls = [call_key(call, index) for index in range(len(assignments))]
-        ids = [asked.get(key) or self._new_task_id(caller.id, key) for key in calls]
+        ids = [children.get(key) or self._new_task_id(caller.id, key) for key in calls]
         labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
         budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
         known = {account.id for account in caller.accounts}
@@ -164,7 +163,7 @@ class OrchestratorDelegator:
         ]
 
     async def run_joined(self, task: TaskRecord) -> None:
-        """Run a task that its caller waits for, once there is room."""
+        """Run a joined task as soon as it has a slot, until it is settled."""
         if not task.is_running:
             await self._book.wakeups.wait_slot(task.id)
             if task.outcome is not None or not self.start(task):
@@ -172,7 +171,7 @@ class OrchestratorDelegator:
         await self.run_child(task.id)
 
     def start(self, task: TaskRecord) -> bool:
-        """Post that a task starts; after a crash, tell whether it does at all."""
+        """Post that a task starts; after a crash, return whether it does at all."""
         node = self._book.ledger.sessions[task.session].tree[task.id]
         was_begun = node["started"] is not None
         on_restart = self._registry.on_restart(task) if was_begun else "resume"
@@ -191,7 +190,7 @@ class OrchestratorDelegator:
         assert record.request is not None, "a session's root is run by its turns"
         origin = record.request.origin
         if origin.capability is not DeliveryCapability.NONE:
-            # A child ends with its one turn, so nobody can tell it anything later.
+            # A child ends with its one turn, so it cannot be notified later.
             origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
         if self.timing is not None:
             await self.timing.before_run(record)
@@ -200,7 +199,6 @@ class OrchestratorDelegator:
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None
     ) -> None:
-        """Wait until tasks have ended, or until it has taken too long."""
         records = [self._book.ledger.tasks[task] for task in tasks]
         with trio.move_on_after(math.inf if seconds is None else seconds):
             await trio.lowlevel.checkpoint()
@@ -227,8 +225,7 @@ class OrchestratorDelegator:
         origin: SteeringOrigin,
         seconds: float,
     ) -> Mapping[TaskId, Receipt]:
-        """Say something to tasks, and wait for the receipts."""
-        # Looked up once: those that have ended may be forgotten while others are waited for.
+        # Looked up once: settled tasks may be evicted while others are waited for.
         records = {task: self._book.ledger.tasks[task] for task in messages}
         gone: set[TaskId] = set()
         for task, id_ in messages.items():
@@ -252,16 +249,15 @@ class OrchestratorDelegator:
         return {task: receipt(task) for task in messages}
 
     def _receipt(self, record: TaskRecord, message: MessageId) -> Receipt:
-        said = record.steering[message]
-        if said.seen_at is not None:
-            return Receipt("seen", said.seen_at)
-        is_late = said.too_late or self._has_ended(record)
+        steering = record.steering[message]
+        if steering.seen_at is not None:
+            return Receipt("seen", steering.seen_at)
+        is_late = steering.too_late or self._has_ended(record)
         return Receipt("too_late" if is_late else "waiting")
 
     async def cancel(self, tasks: Sequence[TaskId]) -> None:
-        """End tasks and all below them, and return when every one of them has ended."""
         records = [self._book.ledger.tasks[task] for task in tasks]
-        # Of a session it is this very turn that ends: the next one may begin at once.
+        # Of a root it is this very turn that ends: the next one may begin at once.
         turns = [self._turn_of(record) for record in records]
         for record in records:
             self._stop(record)
@@ -282,7 +278,7 @@ class OrchestratorDelegator:
             self._book.post(CancelRequested(record.id))
             self._runner.stop(record.id)
             return
-        # There is no agent to tell, so there is nobody but us to say that it has ended.
+        # No runner will settle it.
         self._settlement.settle(
             record,
             Outcome(

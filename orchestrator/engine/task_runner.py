@@ -1,6 +1,6 @@
 """Runs a task from its start to its outcome, whatever goes wrong inside.
 
-A bulkhead: every error inside an agent becomes the outcome of its task. The scope that was cancelled
+A bulkhead: every error inside an agent becomes the outcome of its task. Which scope was cancelled
 decides whether the task has ended or was merely interrupted.
 """
 
@@ -138,20 +138,7 @@ class TaskRunner:
                 record, Ending.FAILED, Cause.ERROR, describe_error(exc)
             )
         except EXPECTED_ERRORS as exc:
-            self._book_lost_answer(task)
-            if isinstance(exc, ModelError):
-                usage = exc.usage or Usage(calls=1)
-                failed = ModelFailed(task, error_text(exc), usage, ModelFailure.FAILED)
-                self._book.post(failed)
-            outcome = outcome_of(exc, record)
-            if self._book.ledger.is_cancelled(task):
-                outcome = replace(
-                    outcome,
-                    ending=Ending.CANCELLED,
-                    cause=cancel_cause(record),
-                    error=f"{STOPPED}, and then {outcome.error}",
-                )
-            return outcome  # noqa: ASYNC910
+            return self._expected_outcome(record, exc)  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
             self._book_lost_answer(task)
             ending, cause = Ending.FAILED, Cause.ERROR
@@ -169,6 +156,23 @@ class TaskRunner:
         # No checkpoint: a task that could not even begin has nothing to wait for.
         outcome = unfinished_outcome(record, ending, cause, error)
         return replace(outcome, kind=kind, account=account)  # noqa: ASYNC910
+
+    def _expected_outcome(self, record: TaskRecord, exc: Exception) -> Outcome:
+        """Book what failed, and return the outcome of a task that ends by a known error."""
+        self._book_lost_answer(record.id)
+        if isinstance(exc, ModelError):
+            usage = exc.usage or Usage(calls=1)
+            failed = ModelFailed(record.id, error_text(exc), usage, ModelFailure.FAILED)
+            self._book.post(failed)
+        outcome = outcome_of(exc, record)
+        if not self._book.ledger.is_cancelled(record.id):
+            return outcome
+        return replace(
+            outcome,
+            ending=Ending.CANCELLED,
+            cause=cancel_cause(record),
+            error=f"{STOPPED}, and then {outcome.error}",
+        )
 
     def _book_lost_answer(self, task: TaskId) -> None:
         """Book the answer of a model that could not be recorded, if there is one."""

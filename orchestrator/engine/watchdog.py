@@ -1,8 +1,7 @@
-"""Who has shown no sign of life for too long.
+"""Watches tasks that have been silent for too long: quiet ones are shown, stalled ones stopped.
 
-A word that a model streams is a sign of life, and so is an answer of a tool. Whoever waits for
-its own children, for an approval, or in line for a limiter or a budget, is not silent. A quiet task
-is only shown as such; a stalled one is stopped.
+Every model event and every step is activity. A task that waits for its joined children, for an
+approval, for a limiter or for a budget is not silent.
 """
 
 import heapq
@@ -26,7 +25,7 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 
 
 class TaskActivity:
-    """The last sign of life of one task."""
+    """The last activity of one task."""
 
     __slots__ = (
         "_watchdog",
@@ -49,24 +48,24 @@ class TaskActivity:
         self.patience = patience
         self.last_active = watchdog.now()
         self.next_check = math.inf
-        """When it is looked at next."""
+        """When it is checked next."""
         self.pending_calls = len(unanswered_calls(task.transcript))
-        """How many of its tools have not answered."""
+        """How many of its calls are unanswered."""
         self.is_queued = False
-        """It waits for its turn, which is no silence."""
+        """It waits for a limiter or a budget, which is no silence."""
         self.is_quiet = False
         self.is_over = False
         self.where = "in a tool"
 
     def enter_program(self) -> None:
-        """Say that it runs a program of its own, which is a tool in all but name."""
+        """Note that it runs the program of a pipeline, which counts as a tool."""
         self.pending_calls = 1
         self.where = "in its function"
 
     def touch(self) -> None:
-        """Show a sign of life."""
+        """Note activity."""
         if self.is_over:
-            return  # it came too late
+            return  # the task has ended meanwhile
         self.last_active = self._watchdog.now()
         if self.is_quiet:
             self.is_quiet = False
@@ -76,13 +75,13 @@ class TaskActivity:
         self._watchdog.schedule_check(self, self.last_active)
 
     def on_model_event(self, event: ModelEvent) -> None:
-        """Show a sign of life: its model does something."""
+        """Note activity of its model."""
         if isinstance(event, Queued):
             self.is_queued = event.waiting
         self.touch()
 
     def on_step(self, step: Step) -> None:
-        """Show a sign of life: a model or a tool has answered."""
+        """Note an answer of its model or of a tool."""
         if isinstance(step, AssistantMessage):
             self.pending_calls = len(step.calls)
         else:
@@ -95,7 +94,7 @@ class TaskActivity:
 
 
 class Watchdog:
-    """Everybody who acts for another, and when to look at each of them next."""
+    """Checks each running child when it may have become quiet or stalled."""
 
     def __init__(
         self, book: Bookkeeper, stop: Callable[[TaskRecord, str], None]
@@ -105,14 +104,14 @@ class Watchdog:
         self._stop = stop
         self._activities: dict[TaskId, TaskActivity] = {}
         self._checks: list[tuple[float, int, TaskActivity]] = []
-        """A heap: when, in which order, at whom."""
+        """A heap of when, in which order, and whose activity."""
         self._count = 0
         self._over = 0
         self._wakes_at = math.inf
-        self._is_early = trio.Event()
+        self._next_changed = trio.Event()
 
     def watch(self, task: TaskRecord, patience: Patience) -> TaskActivity:
-        """Watch a task from now on."""
+        """Watch a task from now on, until `unwatch`."""
         activity = self._activities[task.id] = TaskActivity(self, task, patience)
         self.schedule_check(activity, activity.last_active)
         return activity
@@ -123,13 +122,13 @@ class Watchdog:
             self._activities[task].touch()
 
     def unwatch(self, activity: TaskActivity) -> None:
-        """Watch a task no more."""
+        """Stop watching a task."""
         del self._activities[activity.task.id]
         activity.is_over = True
         self._over += 1
-        # Those that are over stay until their time has come, unless they are too many.
+        # Those that are over stay until their check is due, unless they are too many.
         if self._over > 1_000 and self._over * 2 > len(self._checks):
-            self._checks = [look for look in self._checks if not look[2].is_over]
+            self._checks = [check for check in self._checks if not check[2].is_over]
             heapq.heapify(self._checks)
             self._over = 0
 
@@ -138,20 +137,20 @@ class Watchdog:
             self._book.post(QuietChanged(activity.task.id, activity.is_quiet))
 
     async def watch_forever(self) -> NoReturn:
-        """Look at each task when it may have become quiet or stalled."""
+        """Check each task when it may have become quiet or stalled."""
         while True:
             now = self.now()
             while self._checks and self._checks[0][0] <= now:
-                due, _, sign = heapq.heappop(self._checks)
-                if sign.is_over:
+                due, _, activity = heapq.heappop(self._checks)
+                if activity.is_over:
                     self._over -= 1
-                elif due == sign.next_check:
-                    sign.next_check = math.inf
-                    self._check(sign, now)
+                elif due == activity.next_check:
+                    activity.next_check = math.inf
+                    self._check(activity, now)
             self._wakes_at = self._checks[0][0] if self._checks else math.inf
-            self._is_early = trio.Event()
+            self._next_changed = trio.Event()
             with trio.move_on_at(self._wakes_at):
-                await self._is_early.wait()
+                await self._next_changed.wait()
 
     def _check(self, activity: TaskActivity, now: float) -> None:
         children = activity.task.children.unsettled.values()
@@ -176,7 +175,7 @@ class Watchdog:
         self.schedule_check(activity, now)
 
     def schedule_check(self, activity: TaskActivity, now: float) -> None:
-        """Look at a task again when it could next have become quiet or stalled."""
+        """Schedule the next check of a task: when it could become quiet or stalled."""
         patience = activity.patience
         due = math.inf
         for seconds in (patience.quiet, patience.stalled, patience.stalled_in_tool):
@@ -191,7 +190,7 @@ class Watchdog:
         self._count += 1
         heapq.heappush(self._checks, (due, self._count, activity))
         if due < self._wakes_at:
-            self._is_early.set()
+            self._next_changed.set()
 
 
 def _plain(seconds: float) -> str:

@@ -1,7 +1,7 @@
-"""Simulation in virtual time: the real orchestrator with models that only pretend.
+"""Simulation in virtual time: the real orchestrator with simulated models and tools.
 
-`simulate` runs an agent many times on a clock that jumps, and tells how long it takes, what it
-costs and what limits it. `estimate` tells what a run may use before a cent is spent.
+`simulate` runs an agent many times on a clock that jumps, and reports how long it takes, what it
+costs and what limits it. `estimate` returns what a run may use, before it is made.
 """
 
 from orchestrator.simulation.estimate import Bounds, Estimate, estimate

@@ -1,4 +1,4 @@
-"""A simulation as pictures: of characters for a terminal, and as SVG."""
+"""Charts of a simulation: of characters for a terminal, and as SVG."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -23,14 +23,14 @@ MARGIN: Final = 50
 
 @attrs.frozen(kw_only=True)
 class Timeline:
-    """What happened when, in one run."""
+    """The load over the time of one run."""
 
     seed: int
     seconds: float
     in_flight: Sequence[float]
     """How many calls were with a provider, in equal parts of the time."""
     queue_length: Sequence[float]
-    """How many tasks waited for room."""
+    """How many tasks waited for a slot."""
 
     @classmethod
     def of(cls, run: SimulatedRun) -> "Timeline":
@@ -45,7 +45,7 @@ class Timeline:
 
 def text(report: "SimulationReport") -> str:
     """Return a report as lines of text, with a plot of its typical run."""
-    course = report.typical
+    timeline = report.typical
     seeds = report.settings.seeds
     lines = [
         f"{report.agent}: {seeds} simulated run{'s' * (seeds != 1)}",
@@ -57,7 +57,7 @@ def text(report: "SimulationReport") -> str:
         _row("tasks", report.tasks, "{:,.0f}"),
         _row("calls in flight, peak", report.peak, "{:,.0f}"),
         _row("calls in flight, mean", report.mean, "{:,.1f}"),
-        _row("places held, peak", report.places, "{:,.0f}"),
+        _row("slots held, peak", report.places, "{:,.0f}"),
         "",
         f"runs        {_listed(report.runs)}",
         f"tasks       {_listed(report.endings)}",
@@ -68,11 +68,11 @@ def text(report: "SimulationReport") -> str:
         lines.append(f"price       unknown: {', '.join(report.unpriced)}")
     lines += [
         "",
-        f"calls in flight, seed {course.seed} ({course.seconds:,.1f} s)",
-        *_bars(course.in_flight),
+        f"calls in flight, seed {timeline.seed} ({timeline.seconds:,.1f} s)",
+        *_bars(timeline.in_flight),
     ]
-    if any(course.queue_length):
-        lines += ["tasks in line for a place", *_bars(course.queue_length)]
+    if any(timeline.queue_length):
+        lines += ["tasks waiting for a slot", *_bars(timeline.queue_length)]
     if seeds > 1:
         bins = _bins(report)
         lines += [
@@ -91,7 +91,7 @@ def _row(name: str, found: "Quantiles", form: str) -> str:
 def _cost(report: "SimulationReport") -> str:
     if report.cost is None:
         return f"{'cost':<24}{'unknown':>12}"
-    # What nobody knows the price of comes on top.
+    # Models without a known price come on top.
     return _row("cost", report.cost, "≥ ${:,.4f}" if report.unpriced else "${:,.4f}")
 
 
@@ -103,7 +103,7 @@ def _bars(values: Sequence[float]) -> list[str]:
     """Return columns of blocks, the highest with its number."""
     top = max(values) or 1.0
     heights = [round(value / top * ROWS * 8) for value in values]
-    # What is there at all is seen.
+    # A value above zero is visible.
     heights = [
         height or int(value > 0) for height, value in zip(heights, values, strict=True)
     ]
@@ -120,24 +120,24 @@ def _bins(report: "SimulationReport") -> list[int]:
     low, high = report.makespan.min, report.makespan.max
     counts = [0] * BINS
     for seed in report.seeds:
-        place = (seed.makespan - low) / (high - low) if high > low else 0
-        counts[min(BINS - 1, int(place * BINS))] += 1
+        share = (seed.makespan - low) / (high - low) if high > low else 0
+        counts[min(BINS - 1, int(share * BINS))] += 1
     return counts
 
 
 def svg(report: "SimulationReport") -> str:
-    """Return the same pictures as an SVG file."""
-    course = report.typical
-    most = max([*course.in_flight, *course.queue_length, 1])
+    """Return the same charts as an SVG file."""
+    timeline = report.typical
+    most = max([*timeline.in_flight, *timeline.queue_length, 1])
     title = f"{report.agent}: {report.settings.seeds} simulated runs"
-    flight = f"calls in flight (filled) and tasks in line, seed {course.seed}"
+    flight = f"calls in flight (filled) and waiting tasks, seed {timeline.seed}"
     parts = [
         _caption(20, title, size=16),
         _caption(40, f"limited by {report.sentence}"),
         _caption(70, flight),
-        _area(80, course.in_flight, most),
-        _line(80, course.queue_length, most),
-        _axis(80, most, 0, course.seconds),
+        _area(80, timeline.in_flight, most),
+        _line(80, timeline.queue_length, most),
+        _axis(80, most, 0, timeline.seconds),
         _caption(330, "makespan of all runs"),
         _columns(340, _bins(report)),
         _axis(340, max(_bins(report)), report.makespan.min, report.makespan.max),
@@ -158,8 +158,8 @@ def _caption(y: int, words: str, *, size: int = 12) -> str:
 def _points(top: int, values: Sequence[float], most: float) -> list[str]:
     step = WIDTH / len(values)
     return [
-        f"{MARGIN + step * (place + 0.5):.1f},{top + HEIGHT * (1 - value / most):.1f}"
-        for place, value in enumerate(values)
+        f"{MARGIN + step * (index + 0.5):.1f},{top + HEIGHT * (1 - value / most):.1f}"
+        for index, value in enumerate(values)
     ]
 
 
@@ -181,10 +181,10 @@ def _line(top: int, values: Sequence[float], most: float) -> str:
 def _columns(top: int, counts: Sequence[int]) -> str:
     step, most = WIDTH / len(counts), max(counts)
     return "\n".join(
-        f'<rect x="{MARGIN + step * place + 1:.1f}" width="{step - 2:.1f}"'
+        f'<rect x="{MARGIN + step * index + 1:.1f}" width="{step - 2:.1f}"'
         f' y="{top + HEIGHT * (1 - count / most):.1f}"'
         f' height="{HEIGHT * count / most:.1f}" fill="#9ecae1"/>'
-        for place, count in enumerate(counts)
+        for index, count in enumerate(counts)
     )
 
 

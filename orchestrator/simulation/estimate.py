@@ -1,7 +1,7 @@
-"""What a run may use, told before a cent is spent.
+"""Estimates what a run may use before it is made.
 
-What is expected is simulated, with the prices of the models that the agents name. What is possible
-at most follows from limits and budgets alone, and is unbounded where nothing bounds it.
+The expected use is simulated, with the prices of the models that the agents name. The upper bound
+follows from limits and budgets alone, and is unbounded where nothing bounds it.
 """
 
 import math
@@ -23,8 +23,8 @@ SEEDS: Final = 20
 class Bounds:
     """What a run may use at most, by its limits and budgets. None is without bound.
 
-    A limit of an agent is looked at before each call, so its last call may go beyond it; a budget
-    is never passed.
+    A limit of an agent is checked before each call, so its last call may exceed it; a budget is
+    never exceeded.
     """
 
     calls: int | None
@@ -46,7 +46,7 @@ class Estimate:
     seconds: Quantiles
     worst: Bounds
     unpriced: tuple[str, ...]
-    """The models of which nobody knows what they cost: it is more than `cost` says."""
+    """The models whose price is unknown: they come on top of `cost`."""
 
     def to_text(self) -> str:
         """Return it as lines of text."""
@@ -82,11 +82,11 @@ def estimate(
     goal: str | None = None,
     settings: SimulationSettings | None = None,
 ) -> Estimate:
-    """Tell what a run of an agent may use.
+    """Return what a run of an agent may use.
 
     Args:
-        agent: who would act, with its whole team.
-        goal: what it would be asked; left out: something that fits what it takes.
+        agent: the agent, with all that it may delegate to.
+        goal: its goal; left out: a sample of what it takes.
         settings: what is assumed of models and providers; by default the usual, with 20 seeds.
     """
     settings = SimulationSettings(seeds=SEEDS) if settings is None else settings
@@ -122,7 +122,7 @@ class _UpperBound:
 
     def of(self, agent: Agent[Any], levels: int) -> _Amounts:
         if isinstance(agent, Pipeline):
-            # A program asks as often as it likes.
+            # Nothing bounds how often a program delegates.
             boundless = _Amounts(math.inf, math.inf, math.inf)
             return _capped(boundless, agent.budget)
         own = self._own(agent)

@@ -1,9 +1,8 @@
-"""Who speaks in a simulation: models that draw from a seed what they say, and how long they take.
+"""Simulated models: each answer, and how long it takes, is drawn from a seed.
 
-What a task draws depends on the seed and on what the task is: whose, asked by whom, for what. It
-does not depend on who came first. Whatever happens at the same time would happen in an order that
-trio shuffles; so each step of each task begins with a moment of its own, which it draws too, and
-the clock brings them into the same order every time.
+What a task draws depends on the seed, its agent, its goal and its parent, not on the order in which
+tasks come. Steps at the same time would run in an order that trio shuffles; so each step of each
+task is delayed by a moment that it draws too, and the clock gives the same order every time.
 """
 
 import random
@@ -36,7 +35,7 @@ from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import Wait, WaitInterval
 
 JITTER_SECONDS: Final = 0.01
-"""How many seconds somebody takes at most to begin a step."""
+"""How many seconds the start of a step is delayed at most."""
 SMALL_JITTER_SECONDS: Final = 1e-4
 DELEGATE_TASK: Final = "delegate_task"
 DELEGATION_TOOLS: Final = frozenset({DELEGATE_TASK, "task"})
@@ -49,7 +48,7 @@ TIMEOUT_FACTOR: Final = 3.0
 
 
 def seeded_random(*words: str) -> random.Random:
-    """Return dice that fall the same way for the same words."""
+    """Return a random number generator that is the same for the same words."""
     return random.Random("/".join(words))  # noqa: S311 (a simulation is repeated)
 
 
@@ -63,18 +62,18 @@ class SimulatedTask:
         self.waits: list[WaitInterval] = []
         self.failures: Counter[str] = Counter()
         self.requested_at = 0.0
-        """When it asked for the call that is under way."""
+        """When its current model call was requested."""
         self.queued_since = 0.0
         self.failed_at: float | None = None
 
     async def sleep_jitter(self, rng: random.Random | None = None) -> None:
-        """Begin a step when nobody else does."""
+        """Delay a step to a moment of its own."""
         await trio.sleep(JITTER_SECONDS * (rng or self.rng).random())
 
     async def sleep_small_jitter(self, *about: str) -> None:
-        """Begin what a program asks for when nobody else does.
+        """Delay a request of a program to a moment of its own.
 
-        A program may ask for thousands one after the other, so it takes next to no time.
+        A program may request thousands one after the other, so it is a short one.
         """
         await trio.sleep(
             SMALL_JITTER_SECONDS * seeded_random(self.key, *about).random()
@@ -86,7 +85,7 @@ class SimulatedTask:
 
 
 class TaskModelWrapper(ModelWrapper):
-    """A model in front of another."""
+    """A model in front of another, for one simulated task."""
 
     def __init__(self, task: SimulatedTask, model: Model) -> None:
         super().__init__(model)
@@ -97,29 +96,29 @@ class TaskModelWrapper(ModelWrapper):
 
 
 class BeforeBudget(TaskModelWrapper):
-    """Asks for a call to be paid for."""
+    """Notes when a call waits for its budget."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         if self._task.record.accounts:
-            # Whoever comes first is the first to be paid for.
+            # The first call is the first to reserve.
             await self._task.sleep_jitter()
         self._task.requested_at = trio.current_time()
         return await self._model.answer(request)
 
 
 class AfterBudget(TaskModelWrapper):
-    """Is paid for."""
+    """Notes when a call has its reservation."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         self._task.add_wait(Wait.BUDGET, self._task.requested_at)
         self._task.failed_at = None
-        # A refund may let several go on at once.
+        # One booked call may let several go on at once.
         await self._task.sleep_jitter()
         return await self._model.answer(request)
 
 
 class BeforeLimiter(TaskModelWrapper):
-    """Stands in line for a provider, for the first time or again."""
+    """Notes when an attempt queues for a provider."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         if self._task.failed_at is not None:
@@ -129,7 +128,7 @@ class BeforeLimiter(TaskModelWrapper):
 
 
 class RandomModel:
-    """Answers in the place of a model."""
+    """Draws its answers: tool calls first, then delegations, then text."""
 
     def __init__(
         self,
@@ -149,39 +148,39 @@ class RandomModel:
         return _input_tokens(request)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        part, settings = self._task, self._settings
-        part.add_wait(Wait.PROVIDER, part.queued_since)
+        task, settings = self._task, self._settings
+        task.add_wait(Wait.PROVIDER, task.queued_since)
         began = trio.current_time()
-        seconds = settings.draw(settings.model_seconds, part.rng)
-        if part.rng.random() < settings.failure_rate:
+        seconds = settings.draw(settings.model_seconds, task.rng)
+        if task.rng.random() < settings.failure_rate:
             await self._fail(began, seconds)
         try:
             await trio.sleep(seconds)
         finally:
-            part.add_wait(Wait.MODEL, began)
+            task.add_wait(Wait.MODEL, began)
         return self._message(request)
 
     async def _fail(self, began: float, seconds: float) -> None:
-        part = self._task
-        kind = part.rng.choice(FAILURES)
+        task = self._task
+        kind = task.rng.choice(FAILURES)
         retry_after = None
         if kind is Failure.RATE_LIMIT:
-            retry_after = part.rng.uniform(0, LONGEST_RETRY_AFTER)
-        part.failures[kind.value] += 1
+            retry_after = task.rng.uniform(0, LONGEST_RETRY_AFTER)
+        task.failures[kind.value] += 1
         # A refusal comes at once, and a timeout late.
-        late = TIMEOUT_FACTOR if kind is Failure.TIMEOUT else part.rng.random()
+        late = TIMEOUT_FACTOR if kind is Failure.TIMEOUT else task.rng.random()
         try:
             await trio.sleep(seconds * late)
         finally:
-            part.failed_at = trio.current_time()
-            part.add_wait(Wait.FAILURES, began)
+            task.failed_at = trio.current_time()
+            task.add_wait(Wait.FAILURES, began)
         raise ModelError(
             f"{self.name} was simulated to fail", kind=kind, retry_after=retry_after
         )
 
     def _message(self, request: ModelRequest) -> AssistantMessage:
-        dice, settings = self._task.rng, self._settings
-        tokens = max(1, round(settings.draw(settings.output_tokens, dice)))
+        rng, settings = self._task.rng, self._settings
+        tokens = max(1, round(settings.draw(settings.output_tokens, rng)))
         calls = self._calls(request)
         if calls:
             text = ""
@@ -218,13 +217,13 @@ class RandomModel:
         )
 
     def _calls(self, request: ModelRequest) -> tuple[ToolCall, ...]:
-        """Return what it calls now: some of its tools first, then all it hands work to."""
-        # By its own transcript: what it is shown may be shortened.
+        """Return the calls of the next answer: some of its own tools first, then delegations."""
+        # By its whole transcript: the request may have a compacted one.
         made = {
             call.name
-            for said in self._task.record.transcript
-            if isinstance(said, AssistantMessage)
-            for call in said.calls
+            for message in self._task.record.transcript
+            if isinstance(message, AssistantMessage)
+            for call in message.calls
         }
         position = len(self._task.record.transcript)
         own = [it for it in request.tools if it.name not in DELEGATION_TOOLS]
@@ -233,9 +232,9 @@ class RandomModel:
                 ToolCall(
                     tool.name,
                     sample_value(tool.parameters, length=1),
-                    id=CallId(f"call_{position}_{place}"),
+                    id=CallId(f"call_{position}_{index}"),
                 )
-                for place, tool in enumerate(self._chosen_tools(own))
+                for index, tool in enumerate(self._chosen_tools(own))
             )
         if DELEGATE_TASK in made or all(
             it.name != DELEGATE_TASK for it in request.tools
@@ -243,9 +242,9 @@ class RandomModel:
             return ()
         return tuple(
             ToolCall(
-                DELEGATE_TASK, {"tasks": tasks}, id=CallId(f"call_{position}_{place}")
+                DELEGATE_TASK, {"tasks": tasks}, id=CallId(f"call_{position}_{index}")
             )
-            for place, tasks in enumerate(self._batches())
+            for index, tasks in enumerate(self._batches())
         )
 
     def _chosen_tools(self, tools: list[Tool]) -> list[Tool]:
@@ -256,30 +255,30 @@ class RandomModel:
         return self._task.rng.choices(tools, k=count)
 
     def _batches(self) -> Iterator[list[dict[str, str]]]:
-        """Yield what it hands on, as many at once as one call may ask for."""
+        """Yield the tasks that it delegates, in batches of what one call may have."""
         task, team = self._task.record, self._agent.delegates
         if not team and task.is_copy:
             return  # a copy does the work itself
         count = self._settings.fan_out.draw(task.depth, self._task.rng)
         first = self._task.rng.randrange(len(team)) if team else 0
         tasks: list[dict[str, str]] = []
-        for place in range(count):
-            about = f"part {place + 1} of {count}"
+        for index in range(count):
+            about = f"part {index + 1} of {count}"
             if not team:
                 tasks.append({"goal": about})
                 continue
-            agent = team[(first + place) % len(team)]
+            agent = team[(first + index) % len(team)]
             goal = goal_for(agent, self._settings)
-            # What is told apart by nothing else is told apart by its context.
-            said = {"goal": goal, "context": about} if goal else {"goal": about}
-            tasks.append({**said, "agent": agent.name})
+            # Tasks with the same goal differ by their context.
+            work = {"goal": goal, "context": about} if goal else {"goal": about}
+            tasks.append({**work, "agent": agent.name})
         most = max(1, self._settings.rules.children_per_call)
         for begin in range(0, count, most):
             yield tasks[begin : begin + most]
 
 
 def goal_for(agent: Agent[Any], settings: SimulationSettings) -> str:
-    """Return a goal for an agent that takes a value of some type; none if it takes any text."""
+    """Return a goal for an agent that takes a typed value; empty if it takes any text."""
     if not isinstance(agent, Pipeline) or agent.takes_text:
         return ""
     try:

@@ -42,7 +42,7 @@ IN_FLIGHT = frozenset({Wait.MODEL, Wait.FAILURES})
 
 @attrs.frozen(kw_only=True)
 class SimulatedRun:
-    """What came of one seed. Times are seconds since the run began."""
+    """The result of one seed. Times are seconds since the run began."""
 
     seed: int
     outcome: Outcome
@@ -52,7 +52,7 @@ class SimulatedRun:
     makespan: float
     usage: Usage
     chain: dict[Wait, float]
-    """What the end of the run waited for, one after the other: it adds up to the makespan."""
+    """What the end of the run waited for, one after the other; adds up to the makespan."""
     waited: dict[Wait, float]
     """What all tasks waited for, together."""
     failures: dict[str, int]
@@ -62,11 +62,11 @@ class SimulatedRun:
     in_flight: Sequence[OverlapCount]
     """How many calls were with a provider, from each moment on."""
     in_line: Sequence[OverlapCount]
-    """How many tasks waited for room, from each moment on."""
+    """How many tasks waited for a slot, from each moment on."""
     peak_places: int
-    """How many tasks held a place at most: what `Rules.live_tasks` bounds."""
+    """How many tasks held a slot at most: what `Rules.live_tasks` bounds."""
     unpriced: tuple[str, ...]
-    """The models of which nobody knows what they cost."""
+    """The models whose price is unknown."""
 
     @property
     def tasks(self) -> int:
@@ -91,7 +91,7 @@ def simulate_once(
     agent: Agent[Any], goal: str, settings: SimulationSettings, *, seed: int
 ) -> SimulatedRun:
     """Simulate one run."""
-    # Imported late: nobody but simulation and replay needs a clock that jumps.
+    # Imported late: only simulation and replay need a clock that jumps.
     from trio.testing import MockClock
 
     if trio.lowlevel.in_trio_run():
@@ -99,10 +99,10 @@ def simulate_once(
             "a simulation has an event loop of its own; from inside another, await"
             " trio.to_thread.run_sync(simulate, agent, goal, settings)"
         )
-    stage = _Simulation(agent, goal, settings, seed)
+    simulation = _Simulation(agent, goal, settings, seed)
     clock = MockClock(autojump_threshold=0)
-    # Budgets around whoever simulates are not those around the run.
-    return contextvars.Context().run(partial(trio.run, stage.run, clock=clock))
+    # Budgets around the caller are not those around the run.
+    return contextvars.Context().run(partial(trio.run, simulation.run, clock=clock))
 
 
 class _PeakSlots:
@@ -134,7 +134,7 @@ class _Simulation:
         ledger = Ledger(self._settings.rules)
         book = Bookkeeper(self._journal, ledger, clock=trio.current_time)
         peak = _PeakSlots(ledger)
-        # As long as those of a real run: models read them.
+        # As long as the ids of a real run: models read them.
         ids = map(TaskId, map("t_{:016x}".format, itertools.count(1)))
         registry = AgentRegistry(self._models)
         async with open_services(
@@ -154,8 +154,8 @@ class _Simulation:
         return nullcontext() if allowed is None else budget(**attrs.asdict(allowed))
 
     def _result(self, outcome: Outcome, tree: Tree, peak_places: int) -> SimulatedRun:
-        parts = self._tasks.by_id
-        stretches = {task: part.waits for task, part in parts.items()}
+        tasks = self._tasks.by_id
+        waits = {id_: task.waits for id_, task in tasks.items()}
         began = float(tree[tree.root]["requested"])
         nodes = [tree[task] for task in tree.graph]
         queued = [
@@ -163,8 +163,8 @@ class _Simulation:
             for node in nodes
             if (start := _started(node)) > node["requested"]
         ]
-        everything = [it for part in stretches.values() for it in part] + queued
-        failures = sum((part.failures for part in parts.values()), Counter[str]())
+        intervals = [it for own in waits.values() for it in own] + queued
+        failures = sum((task.failures for task in tasks.values()), Counter[str]())
         return SimulatedRun(
             seed=self._seed,
             outcome=outcome,
@@ -172,15 +172,15 @@ class _Simulation:
             entries=self._journal.entries,
             makespan=float(tree[tree.root]["ended"]) - began,
             usage=tree.total,
-            chain=longest_chain(tree, stretches),
+            chain=longest_chain(tree, waits),
             waited={
-                wait: math.fsum(it.seconds for it in everything if it.wait is wait)
+                wait: math.fsum(it.seconds for it in intervals if it.wait is wait)
                 for wait in Wait
             },
             failures=dict(sorted(failures.items())),
             endings=dict(sorted(tree.counts().items())),
             in_flight=overlap_counts(
-                (it.begin, it.end) for it in everything if it.wait in IN_FLIGHT
+                (it.begin, it.end) for it in intervals if it.wait in IN_FLIGHT
             ),
             in_line=overlap_counts((it.begin, it.end) for it in queued),
             peak_places=peak_places,
@@ -189,5 +189,5 @@ class _Simulation:
 
 
 def _started(node: Mapping[str, Any]) -> float:
-    # Who never started waited for room until its end.
+    # A task that never started waited for a slot until its end.
     return float(node["ended"] if node["started"] is None else node["started"])

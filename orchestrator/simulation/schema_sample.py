@@ -38,9 +38,9 @@ class _SampleBuilder:
         self._length = length
         self._numbers = itertools.count(1)
         self._depth = 0
-        """How many lists what is made now is in."""
+        """How many lists are around the value that is being made."""
         self._open_refs: list[str] = []
-        """The definitions that are being made: one in itself is left out where it can be."""
+        """The definitions that are being made: a recursive one is left out where it can be."""
         self._keywords: dict[str, Callable[[Any], Any]] = {
             "$ref": self._from_ref,
             "const": _unchanged,
@@ -49,7 +49,7 @@ class _SampleBuilder:
             "oneOf": self._from_any_of,
             "allOf": self._from_all_of,
         }
-        """What says more than the type does."""
+        """Keywords that override the type."""
         self._types: dict[str, Callable[[dict[str, Any]], Any]] = {
             "object": self._object,
             "array": self._array,
@@ -96,7 +96,7 @@ class _SampleBuilder:
         return cast("dict[str, Any]", found)
 
     def _from_any_of(self, choices: list[Any]) -> Any:
-        """Make the first of several that says something and does not go round in a circle."""
+        """Make the first choice that is not null and not recursive."""
         best = [
             choice
             for choice in choices
@@ -109,7 +109,7 @@ class _SampleBuilder:
     def _object(self, schema: dict[str, Any]) -> dict[str, Any]:
         properties: dict[str, Any] = schema.get("properties", {})
         required = schema.get("required", ())
-        # A list that may be left out is there all the same: somebody may map over it.
+        # An optional list is there all the same: a pipeline may map over it.
         return {
             name: self.make(part)
             for name, part in properties.items()
@@ -121,8 +121,8 @@ class _SampleBuilder:
         least: int = schema.get("minItems", 0)
         most: int | None = schema.get("maxItems")
         items = schema.get("items", not first)
-        # In a list of lists, one each: somebody may map over those, too. Further down, types may
-        # go round in a circle.
+        # In a list of lists, one each: a pipeline may map over those, too. Further down, types may
+        # be recursive.
         count = max(least, (self._length, 1, 0)[min(self._depth, 2)])
         count = count if most is None else min(count, most)
         if items is False or count <= len(first):

@@ -17,7 +17,7 @@ MOST_SEEDS: Final = 100_000
 
 @attrs.frozen
 class Breadth:
-    """How many tasks an agent hands on, by the level it is on; the last holds for all below."""
+    """How many tasks an agent delegates, by its level; the last level holds for all below."""
 
     levels: tuple[tuple[int, int], ...]
     """The fewest and the most of each level, from the root downwards."""
@@ -39,7 +39,7 @@ class Breadth:
         return cls(tuple(levels))
 
     def draw(self, level: int, rng: random.Random) -> int:
-        """Return how many tasks somebody on a level hands on."""
+        """Return how many tasks an agent on a level delegates."""
         few, many = self.levels[min(level, len(self.levels) - 1)]
         return few if few == many else rng.randint(few, many)
 
@@ -56,7 +56,7 @@ def _not_negative(_: object, attribute: "attrs.Attribute[Any]", value: float) ->
 
 @attrs.frozen(kw_only=True)
 class ProviderRate:
-    """How much a provider lets through; each provider that agents name has this for itself."""
+    """The rate limits of a provider; each provider that agents name has its own."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -72,7 +72,7 @@ class SimulationSettings:
     """
 
     fan_out: Breadth = attrs.field(default=Breadth(((3, 3),)), converter=_fan_out)
-    """How many tasks an agent with delegates hands on, and how long lists in typed answers are."""
+    """How many tasks an agent with delegates delegates, and how long lists in typed answers are."""
     model_seconds: float = attrs.field(default=8.0, validator=_not_negative)
     """How long a model takes for an answer."""
     output_tokens: float = attrs.field(default=300.0, validator=_not_negative)
@@ -87,9 +87,9 @@ class SimulationSettings:
     """Which share of all attempts fails: a 429 with Retry-After, a 500 or a timeout, in equal
     parts."""
     price: Price | None = None
-    """What all models cost; None is what the price table says of each by its name."""
+    """What all models cost; None: what the price table has for each name."""
     prices: PriceTable | None = None
-    """What models cost, instead of the table that we ship."""
+    """What models cost, instead of the table that is shipped."""
     provider: ProviderRate = ProviderRate()
     rules: Rules = attrs.field(factory=Rules)
     """The limits of delegation, such as `Rules(live_tasks=20)`."""

@@ -1,4 +1,4 @@
-"""Simulating an agent seed by seed."""
+"""`simulate`: runs an agent once for each seed, and reports what that comes to."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,7 +13,7 @@ USUAL_GOAL: Final = "simulate"
 
 
 def _ignore_run(_: SimulatedRun) -> None:
-    """Take a run that nobody wants to look at."""
+    """Ignore a run."""
 
 
 def simulate(
@@ -28,10 +28,10 @@ def simulate(
     The orchestrator is the real one, in memory. Models are simulated, and tools are not run.
 
     Args:
-        agent: who is to act, with its whole team.
-        goal: what it is asked; left out: something that fits what it takes.
+        agent: the agent, with all that it may delegate to.
+        goal: its goal; left out: a sample of what it takes.
         settings: what is assumed of models and providers; by default `SimulationSettings()`.
-        tell: hears of each run when it is over.
+        tell: called with each run when it is over.
     """
     settings = SimulationSettings() if settings is None else settings
     goal = goal_for(agent, settings) or USUAL_GOAL if goal is None else goal

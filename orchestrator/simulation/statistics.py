@@ -1,4 +1,4 @@
-"""What many simulated runs come to, and what limits them.
+"""Statistics of many simulated runs, and what limits them.
 
 The same agent, goal, settings and seeds give the same report, byte for byte.
 """
@@ -18,7 +18,7 @@ from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import WORK, Wait
 
 DIGITS: Final = 3
-"""To how many decimals seconds are told."""
+"""To how many decimals seconds are rounded."""
 LIMITS: Final[Mapping[str, frozenset[Wait]]] = {
     "critical path": WORK,
     "failures": frozenset({Wait.FAILURES, Wait.PAUSE}),
@@ -30,9 +30,9 @@ MENTIONED_SHARE: Final = 0.05
 LIMIT_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "critical path": "models and tools that wait for each other",
     "failures": "attempts that fail, and the pauses after them",
-    "provider rate": "waiting to be let through by a provider",
-    "slots": "waiting for room to start a task",
-    "budget": "waiting for what others have reserved of a budget",
+    "provider rate": "waiting for the rate limit of a provider",
+    "slots": "waiting for a slot to start a task",
+    "budget": "waiting for what other calls have reserved of a budget",
 }
 
 
@@ -60,7 +60,7 @@ class Quantiles:
 
 @attrs.frozen(kw_only=True)
 class SimulationReport:
-    """What many simulated runs of one agent come to."""
+    """The statistics of many simulated runs of one agent."""
 
     agent: str
     goal: str
@@ -71,7 +71,7 @@ class SimulationReport:
     """Dollars, of the models whose price is known; None if none is."""
     tokens: Quantiles
     calls: Quantiles
-    """How often models were asked, attempts that failed included."""
+    """How many model calls there were, failed attempts included."""
     tasks: Quantiles
     """How many tasks there were, the root included."""
     peak: Quantiles
@@ -79,7 +79,7 @@ class SimulationReport:
     mean: Quantiles
     """The same on average over the run."""
     places: Quantiles
-    """How many tasks held a place at most: what `Rules.live_tasks` bounds."""
+    """How many tasks held a slot at most: what `Rules.live_tasks` bounds."""
     shares: Mapping[str, float]
     """Which share of all makespans the longest chain of waits spent on each of `LIMITS`."""
     queued: Mapping[str, float]
@@ -91,10 +91,10 @@ class SimulationReport:
     failures: Mapping[str, int]
     """How attempts failed, in all runs."""
     unpriced: tuple[str, ...]
-    """The models of which nobody knows what they cost."""
+    """The models whose price is unknown."""
     seeds: tuple["SeedResult", ...]
     typical: Timeline
-    """What happened when in the run whose makespan is the p50."""
+    """The timeline of the run whose makespan is the p50."""
 
     @property
     def limited_by(self) -> str:
@@ -120,7 +120,7 @@ class SimulationReport:
 
     def to_json(self) -> str:
         """Return all of it as JSON, the same for the same seeds."""
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "agent": self.agent,
             "goal": self.goal,
             "settings": _plain(self.settings),
@@ -131,12 +131,12 @@ class SimulationReport:
             "unpriced": list(self.unpriced),
             "seeds": [_plain(seed) for seed in self.seeds],
         }
-        return msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
+        return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
 
 
 @attrs.frozen(kw_only=True)
 class SeedResult:
-    """What came of one seed, in numbers."""
+    """The result of one seed, in numbers."""
 
     seed: int
     ending: str
@@ -165,7 +165,7 @@ COUNTS: Final = ("shares", "queued", "runs", "endings", "failures")
 
 
 def result_of(run: SimulatedRun) -> SeedResult:
-    """Return what came of a run, without its tree."""
+    """Return the numbers of a run, without its tree."""
     return SeedResult(
         seed=run.seed,
         ending=run.outcome.ending.value,
@@ -181,7 +181,7 @@ def result_of(run: SimulatedRun) -> SeedResult:
 
 
 class SeedStatistics:
-    """Adds up runs as they come: their trees need not be kept."""
+    """Adds up runs as they come, without keeping their trees."""
 
     def __init__(self) -> None:
         self.results: list[SeedResult] = []
@@ -252,7 +252,7 @@ def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON tells it, with no more digits than are meant."""
+    """Return a value as plain JSON, rounded to what is significant."""
     return _rounded(msgspec.to_builtins(value))
 
 

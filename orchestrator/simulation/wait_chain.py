@@ -16,7 +16,7 @@ from delegation import TaskId, Tree
 
 
 class Wait(enum.StrEnum):
-    """What somebody waits for."""
+    """What a task waits for."""
 
     MODEL = "model"
     """A model that answers."""
@@ -27,17 +27,17 @@ class Wait(enum.StrEnum):
     PAUSE = "pause"
     """The time between an attempt that failed and the next."""
     PROVIDER = "provider"
-    """To be let through by a limiter: the rate of a provider."""
+    """A limiter: the rate of a provider."""
     SLOTS = "slots"
-    """Room to start: `Rules.live_tasks`, `live_children`."""
+    """A slot: `Rules.live_tasks`, `live_children`."""
     BUDGET = "budget"
-    """What others have reserved of a budget."""
+    """What other calls have reserved of a budget."""
     OTHER = "other"
     """A function's own waiting, and the moments between two steps."""
 
 
 WORK: Final = frozenset({Wait.MODEL, Wait.TOOL, Wait.OTHER})
-"""What takes its time however much room there is: the critical path."""
+"""What takes its time with any number of slots: the critical path."""
 
 
 @attrs.frozen
@@ -55,7 +55,7 @@ class WaitInterval:
 
 @attrs.define
 class _TaskHistory:
-    """What is left to look at of a task, on the way back in time."""
+    """The rest of a task's waits, on the way back in time."""
 
     requested: float
     started: float
@@ -68,27 +68,29 @@ def longest_chain(
     tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]
 ) -> dict[Wait, float]:
     """Return how long the end of a run waited for each thing, one after the other."""
-    lives = {task: _history_of(tree, task, waits.get(task, ())) for task in tree.graph}
+    histories = {
+        task: _history_of(tree, task, waits.get(task, ())) for task in tree.graph
+    }
     spent: dict[Wait, list[float]] = {wait: [] for wait in Wait}
     here, now = tree.root, float(tree[tree.root]["ended"])
     while True:
-        life = lives[here]
-        _skip_later(life, now)
-        ended = life.waits[-1].end if life.waits else -math.inf
-        child_ended = life.children[-1][0] if life.children else -math.inf
-        if life.waits and ended >= child_ended:
-            stretch = life.waits.pop()
-            spent[Wait.OTHER].append(now - stretch.end)
-            spent[stretch.wait].append(stretch.seconds)
-            now = stretch.begin
-        elif life.children:
+        history = histories[here]
+        _skip_later(history, now)
+        ended = history.waits[-1].end if history.waits else -math.inf
+        child_ended = history.children[-1][0] if history.children else -math.inf
+        if history.waits and ended >= child_ended:
+            interval = history.waits.pop()
+            spent[Wait.OTHER].append(now - interval.end)
+            spent[interval.wait].append(interval.seconds)
+            now = interval.begin
+        elif history.children:
             spent[Wait.OTHER].append(now - child_ended)
-            now, here = life.children.pop()
+            now, here = history.children.pop()
         else:
-            spent[Wait.OTHER].append(now - life.started)
+            spent[Wait.OTHER].append(now - history.started)
             needed = [(float(tree[it]["ended"]), it) for it in tree.needs(here)]
-            due, cause = max([*needed, (life.requested, tree[here]["parent"])])
-            spent[Wait.SLOTS].append(life.started - due)
+            due, cause = max([*needed, (history.requested, tree[here]["parent"])])
+            spent[Wait.SLOTS].append(history.started - due)
             if cause is None:
                 break
             now, here = due, cause
@@ -101,7 +103,7 @@ def _history_of(
 ) -> _TaskHistory:
     node = tree[task]
     ends = [(tree[child]["ended"], child) for child in tree.children(task)]
-    # Who never started waited for room until its end.
+    # A task that never started waited for a slot until its end.
     started = node["ended"] if node["started"] is None else node["started"]
     return _TaskHistory(
         float(node["requested"]),
@@ -112,7 +114,7 @@ def _history_of(
 
 
 def _skip_later(history: _TaskHistory, now: float) -> None:
-    """Leave out what had not ended by then: nobody waited for it."""
+    """Drop what had not ended by then: no task waited for it."""
     while history.waits and history.waits[-1].end > now:
         history.waits.pop()
     while history.children and history.children[-1][0] > now:

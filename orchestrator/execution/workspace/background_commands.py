@@ -1,8 +1,8 @@
-"""Commands in the background: one owner for all, and a fact for what becomes of each.
+"""Background commands: one nursery owns them all, and facts say what becomes of each.
 
-A command ends with whoever can be told of it: with its task, with a turn after which nobody
-listens, or with the session. None outlives the orchestrator, and what a crash leaves behind is
-found by its id and ended by the next process.
+A command ends with the receiver of its notices: with its task, with a turn that cannot be notified
+later, or with its session. None outlives the orchestrator, and what a crash leaves behind is found
+by its id and ended by the next process.
 """
 
 import math
@@ -35,10 +35,10 @@ TAIL_KEPT: Final = 150_000
 REMEMBERED_COMMANDS: Final = 32
 """How many commands of a task are remembered that have ended."""
 PAUSE: Final = 15.0
-"""How many seconds pass at least between two lines that are told; each time twice as many."""
+"""How many seconds pass at least between two notices of matched lines; each time twice as many."""
 LONGEST_PAUSE: Final = 900.0
 LEAVING_SECONDS: Final = 0.5
-"""How long what was killed may start others, if the process is about to leave."""
+"""How long killed processes may still start others, when this process is about to exit."""
 HOST: Final = socket.gethostname()
 """The machine whose processes this orchestrator starts and ends."""
 CLOSED: Final = "stopped, because the orchestrator was closed"
@@ -50,7 +50,7 @@ LOST: Final = (
 
 
 class Command:
-    """One command, from the moment it is asked for."""
+    """One command, from its request to its end."""
 
     def __init__(
         self,
@@ -74,17 +74,17 @@ class Command:
         self.process: RunningCommand | None = None
         self.error: ToolError | None = None
         self.stopped = ""
-        """Why it is being ended, if it is."""
+        """Why it is being ended; empty if it is not."""
         self.begun = trio.Event()
         self.finished = trio.Event()
         self._scope = trio.CancelScope()
         self._watch = tuple(watch)
         self._began = trio.current_time()
         self._took: float | None = None
-        self._may_tell_at = -math.inf
+        self._next_notice_at = -math.inf
         self._pause = PAUSE
         self.left_out = 0
-        """How many lines that are watched for came too quickly to be told."""
+        """How many matching lines came too quickly for a notice."""
 
     @property
     def pid(self) -> int:
@@ -99,14 +99,14 @@ class Command:
         self._scope.cancel(reason=why)
 
     def should_notify(self, line: str) -> bool:
-        """Tell whether a line is one to be told now; count those that come too quickly."""
+        """Return whether a line is due for a notice; count the matches that come too quickly."""
         if not any(text in line for text in self._watch):
             return False
         now = trio.current_time()
-        if now < self._may_tell_at:
+        if now < self._next_notice_at:
             self.left_out += 1
             return False
-        self._may_tell_at = now + self._pause
+        self._next_notice_at = now + self._pause
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
         return True
 
@@ -154,7 +154,7 @@ def _signal_name(number: int) -> str:
 
 
 class BackgroundRunner:
-    """All commands that run in the background."""
+    """Runs and ends the background commands of all tasks."""
 
     def __init__(self, book: Bookkeeper) -> None:
         self._book = book
@@ -164,7 +164,7 @@ class BackgroundRunner:
         self._commands: dict[TaskId, dict[ProcessId, Command]] = {}
 
     async def run_forever(self) -> NoReturn:
-        """Run commands as they are asked for. This nursery owns every one of them."""
+        """Run commands as they are started. This nursery owns every one of them."""
         async with trio.open_nursery() as commands:
             try:
                 while True:
@@ -172,13 +172,13 @@ class BackgroundRunner:
                         commands.start_soon(self._run_command, self._queued.pop())
                     await self._queue_changed.park()
             finally:
-                # Whoever waits for one of these to begin or to end waits no longer.
+                # The callers that wait for one of these to begin or to end wait no longer.
                 self._is_closing = True
                 while self._queued:
                     self._end_unstarted(self._queued.pop())
 
     async def _run_command(self, command: Command) -> None:
-        def hear(line: str) -> None:
+        def on_line(line: str) -> None:
             if command.should_notify(line) and self._can_post(command):
                 left_out, command.left_out = command.left_out, 0
                 self._book.post(
@@ -186,7 +186,7 @@ class BackgroundRunner:
                 )
 
         try:
-            await command.run(hear)
+            await command.run(on_line)
         finally:
             self._post_ended(command)
 
@@ -213,7 +213,7 @@ class BackgroundRunner:
             command.finished.set()
 
     def _can_post(self, command: Command) -> bool:
-        """Tell whether something can be said of a command: its task may have ended before it."""
+        """Return whether the ledger still knows a command: its task may have ended before it."""
         if self._book.closed or self._book.is_broken:
             return False
         ledger = self._book.ledger
@@ -250,9 +250,11 @@ class BackgroundRunner:
         await command.begun.wait()
 
     def _remember(self, command: Command) -> None:
-        # Of a session that is not remembered, its commands are not either.
+        # The commands of evicted sessions are forgotten with them.
         tasks = self._book.ledger.tasks
-        self._commands = {it: own for it, own in self._commands.items() if it in tasks}
+        self._commands = {
+            task: commands for task, commands in self._commands.items() if task in tasks
+        }
         known = self._commands.setdefault(command.task, {})
         known[command.id] = command
         over = [it.id for it in known.values() if it.ended]
@@ -263,7 +265,7 @@ class BackgroundRunner:
         return list(self._commands.get(task, {}).values())
 
     async def end(self, commands: Iterable[Command], why: str) -> None:
-        """End commands, and return when each has ended with all that it had started."""
+        """End commands, and return when each has ended with all that it started."""
         commands = list(commands)
         for command in commands:
             command.stop(why)
@@ -272,17 +274,17 @@ class BackgroundRunner:
             await command.finished.wait()
 
     async def end_commands_of(self, task: TaskId, why: str) -> None:
-        """End what a task has in the background, and forget it."""
+        """End the background commands of a task, and forget them."""
         await self.end(
             [it for it in self.commands_of(task) if not it.finished.is_set()], why
         )
         self._commands.pop(task, None)
 
     def notices_of(self, command: Command) -> list[int]:
-        """Return the unread news of a command that has ended."""
+        """Return the unread notices of a command."""
         session = self._book.ledger.tasks[command.task].session
-        news = self._book.ledger.sessions[session].process_notices()
-        return [seq for seq, process in news if process == command.id]
+        notices = self._book.ledger.sessions[session].process_notices()
+        return [seq for seq, process in notices if process == command.id]
 
     async def end_leftovers(self) -> None:
         """End the commands of an earlier process, and post that they have ended.
@@ -308,7 +310,7 @@ class BackgroundRunner:
             self._book.post(ProcessEnded(process.task, process.id, how))
 
     def _open_calls(self) -> Iterator[str]:
-        """Yield the tags of what was run and waited for: nobody will ever read its output."""
+        """Yield the tags of foreground commands that a crash interrupted: their output is lost."""
         for task in self._book.ledger.tasks.values():
             for call in unanswered_calls(task.transcript):
                 ask = task.questions.get(call.id)
@@ -317,7 +319,7 @@ class BackgroundRunner:
                     yield tag_of(CallKey(f"{task.call_prefix}/{call.id}"))
 
     def kill_now(self) -> None:
-        """Kill everything at once, for a process that is about to leave."""
+        """Kill all commands at once, for a process that is about to exit."""
         live = [
             command
             for commands in self._commands.values()
@@ -327,7 +329,7 @@ class BackgroundRunner:
         for command in live:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(command.pid, signal.SIGKILL)
-        # What somebody waits for had its grace, and may have ignored that.
+        # A foreground command had its grace, and may have ignored that.
         tags = [*(command.id for command in live), *self._open_calls()]
         if tags:
             kill_tagged(*tags, seconds=LEAVING_SECONDS)
@@ -399,5 +401,5 @@ class TaskCommands:
         return self._background.notices_of(self._own(command))
 
     def _own(self, command: BackgroundCommand) -> Command:
-        assert isinstance(command, Command), "it is one of those that were started here"
+        assert isinstance(command, Command), "it was started here"
         return command

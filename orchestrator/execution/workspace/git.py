@@ -1,8 +1,8 @@
-"""Git, for the house: run as a program, for a bounded time, and what it knows of worktrees.
+"""The program git: run for a bounded time, and what it knows of worktrees.
 
-A task may write what it likes in its working tree, also over the file `.git` there, which tells git
-where its settings are, and settings name commands that git runs. So git is told where the
-repository is, and never asks a working tree. No hook runs, and the environment leads nowhere else.
+A task may write anything in its working tree, also over the file `.git` there, which names the
+settings of git, and settings name commands that git runs. So every call passes the repository, and
+git never asks a working tree. No hook runs, and no variable of the environment leads elsewhere.
 """
 
 import os
@@ -21,11 +21,13 @@ from agents import AgentError
 GIT_SECONDS: Final = 30
 """How long git may take for what is quick."""
 GRACE_SECONDS: Final = 2
-"""How long git may tidy up after itself when it is to stop."""
+"""How long git may clean up when it is stopped."""
 HALF_MADE: Final = "being made by the orchestrator"
-"""Why a worktree is locked that was never handed out: there can be no work in it."""
-_MARKS: Final = frozenset({HALF_MADE, "initializing"})  # the latter is what git says
-_KEPT: Final = frozenset(
+"""The lock reason of a worktree that no task has had: there can be no work in it."""
+_HALF_MADE_REASONS: Final = frozenset(
+    {HALF_MADE, "initializing"}
+)  # the latter is git's own
+_ALLOWED_VARIABLES: Final = frozenset(
     {
         "GIT_CEILING_DIRECTORIES",
         "GIT_CONFIG_GLOBAL",
@@ -37,16 +39,16 @@ _KEPT: Final = frozenset(
         "GIT_SSH_COMMAND",
     }
 )
-"""What may be said to git by the environment. Anything else could lead it elsewhere."""
+"""The variables that git may have. Any other could lead it elsewhere."""
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
-    # Whether a file has changed is looked at, not remembered or guessed.
+    # Whether a file has changed is checked, not cached or guessed.
     "core.untrackedCache=false",
     "core.ignoreStat=false",
     "core.trustctime=true",
     "core.checkStat=default",
-    # Others may work in the same repository, and hold its locks for a moment.
+    # Other programs may work in the same repository, and hold its locks for a moment.
     "core.filesRefLockTimeout=5000",
     "core.packedRefsTimeout=5000",
     "worktree.useRelativePaths=false",
@@ -58,14 +60,14 @@ class GitError(AgentError):
 
 
 class Git:
-    """The program, in an environment in which nothing leads it astray."""
+    """The program, in an environment that names no other repository."""
 
     def __init__(self, environ: Mapping[str, str], holds: Sequence[int] = ()) -> None:
         self._environ = {
             **{
                 key: value
                 for key, value in environ.items()
-                if key in _KEPT or not key.startswith("GIT_")
+                if key in _ALLOWED_VARIABLES or not key.startswith("GIT_")
             },
             "LC_ALL": "C",
             "GIT_OPTIONAL_LOCKS": "0",
@@ -74,25 +76,25 @@ class Git:
         self._holds = holds
 
     def with_descriptor(self, descriptor: int) -> "Git":
-        """Return one that keeps something open for as long as it runs, also without us."""
+        """Return one that inherits a descriptor: it holds its lock even if this process dies."""
         return Git(self._environ, (descriptor,))
 
     async def run_in_repository(
         self, repository: Path, *args: str, stdin: str = ""
     ) -> str:
-        """Return what git answers about a repository, wherever its files are."""
+        """Run git on a repository, and return its output."""
         at = ("-C", str(repository), f"--git-dir={repository}")
         return _checked(args[0], await self.run(*at, *args, stdin=stdin))
 
     async def run_in_worktree(
         self, path: Path, git_folder: Path, *args: str, seconds: float = GIT_SECONDS
     ) -> str:
-        """Return what git answers about the files of a worktree.
+        """Run git on the files of a worktree, and return its output.
 
         Args:
-            path: where they are.
-            git_folder: what git keeps of them, whatever they say themselves.
-            args: what it is asked.
+            path: the worktree.
+            git_folder: its folder in the repository; the file `.git` in it is not trusted.
+            args: the command.
             seconds: how long it may take.
         """
         at = ("-C", str(path), f"--git-dir={git_folder}", f"--work-tree={path}")
@@ -101,7 +103,7 @@ class Git:
     async def run(
         self, *args: str, stdin: str = "", seconds: float = GIT_SECONDS
     ) -> tuple[int, str, str]:
-        """Return how git ended, what it answered, and what it said besides."""
+        """Return the exit code of git, its output, and its errors."""
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         try:
             with trio.fail_after(seconds):
@@ -122,12 +124,12 @@ class Git:
             ) from exc
         except trio.TooSlowError as exc:
             raise GitError(f"git has not answered within {seconds:g} seconds") from exc
-        said = " ".join(os.fsdecode(done.stderr).split())
-        return done.returncode, os.fsdecode(done.stdout), said[-500:]
+        errors = " ".join(os.fsdecode(done.stderr).split())
+        return done.returncode, os.fsdecode(done.stdout), errors[-500:]
 
 
 async def _stop_group(process: trio.Process) -> None:
-    """Stop git, and when it has ended or will not, whatever it has started."""
+    """Terminate git, then kill all that it has started."""
     try:
         _signal_group(process, signal.SIGTERM)
         await trio.sleep(GRACE_SECONDS)
@@ -141,9 +143,9 @@ def _signal_group(process: trio.Process, number: signal.Signals) -> None:
 
 
 def _checked(command: str, done: tuple[int, str, str]) -> str:
-    code, out, said = done
+    code, out, errors = done
     if code:
-        raise GitError(f"git {command}: {said or f'it ended with {code}'}")
+        raise GitError(f"git {command}: {errors or f'it ended with {code}'}")
     return out
 
 
@@ -153,13 +155,13 @@ class RegisteredWorktree:
 
     path: Path
     branch: str
-    """As a whole ref, and nothing if it has none checked out."""
+    """A full ref; empty if none is checked out."""
     locked: str
-    """Why nobody may remove it, and nothing if anybody may."""
+    """The reason of its lock; empty if it is not locked."""
 
 
 async def git_folder_of(path: Path, repository: Path) -> Path:
-    """Return what git keeps of a worktree, without asking the worktree."""
+    """Return the folder of a worktree in its repository, without asking the worktree."""
     found = await trio.to_thread.run_sync(_find_git_folder, path, repository)
     if found is None:
         raise GitError(
@@ -170,15 +172,17 @@ async def git_folder_of(path: Path, repository: Path) -> Path:
 
 
 def remove_worktree(path: Path, repository: Path, *, only_half_made: bool) -> None:
-    """Remove a worktree and what git keeps of it, whatever is in it.
+    """Remove a worktree and its folder in the repository, whatever is in it.
 
-    Git does that too, but not if it was stopped while it wrote what it keeps.
+    Git does that too, but not if it was stopped while it wrote that folder.
     """
     folder = _find_git_folder(path, repository)
-    if folder is not None and not (only_half_made and _locked(folder) not in _MARKS):
+    if folder is not None and not (
+        only_half_made and _locked(folder) not in _HALF_MADE_REASONS
+    ):
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
-        # Last: until then, the mark says that this is not finished.
+        # Last: until then, the lock says that this is not finished.
         shutil.rmtree(folder)
 
 
@@ -198,13 +202,13 @@ def _locked(git_folder: Path) -> str:
 
 
 def parse_worktrees(listed: str) -> list[RegisteredWorktree]:
-    """Read what `git worktree list --porcelain` says."""
+    """Parse the output of `git worktree list --porcelain`."""
     found: list[RegisteredWorktree] = []
     for block in listed.split("\n\n"):
         lines = block.split("\n")
         if path := _after("worktree ", lines):
             # Locked without a reason is locked.
-            locked = _after("locked ", lines) or ("locked" in lines) * "somebody"
+            locked = _after("locked ", lines) or ("locked" in lines) * "no reason given"
             found.append(
                 RegisteredWorktree(Path(path), _after("branch ", lines), locked)
             )
@@ -218,7 +222,7 @@ def _after(start: str, lines: Sequence[str]) -> str:
 async def unsaved_work(
     git: Git, path: Path, git_folder: Path, *, branch: str, base: str
 ) -> Sequence[str]:
-    """Return what there is to lose, or nothing if there is proof that nothing is."""
+    """Describe the work in a worktree; empty only if there is proof that there is none."""
     look = "status --porcelain=v2 --branch -z --no-renames"
     all_of_it = (
         "--untracked-files=all",
@@ -243,7 +247,7 @@ async def unsaved_work(
     if new:
         work.append(_count(new, "new file"))
     if not work:
-        # Git does not look at files of which it was told that they never change.
+        # Git does not look at files that are marked as never changing.
         out = await git.run_in_worktree(path, git_folder, "ls-files", "-v", "-z")
         unseen = await trio.to_thread.run_sync(_unseen, path, out)
         if unseen:
@@ -252,7 +256,7 @@ async def unsaved_work(
 
 
 def _unseen(path: Path, listed: str) -> int:
-    """Return how many files git takes for unchanged without looking."""
+    """Count the files that git takes for unchanged without looking."""
     count = 0
     for line in listed.split("\0"):
         tag, _, file = line.partition(" ")

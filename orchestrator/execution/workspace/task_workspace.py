@@ -1,7 +1,7 @@
-"""Setting the scene for the tools of a task: its workspace, its environment, what it starts.
+"""The workspace of a task, and the context of its tools: folder, environment, background commands.
 
-What a task opens here is closed before the task has ended: the commands that it has in the
-background, and its git worktree if there is no work in it.
+What a task opens here is closed before the task is settled: its background commands, and its git
+worktree if there is no work in it.
 """
 
 import os
@@ -28,30 +28,30 @@ from orchestrator.execution.workspace.worktrees import Worktree, Worktrees
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 CLOSE_SECONDS: Final = 30
-"""How long all that a task has opened may take to close. Each part of it takes far less."""
+"""How long all that a task has opened may take to close; each part takes far less."""
 TASK_ENDED: Final = "stopped, because its task has ended"
 TASK_VARIABLE: Final = "ORCHESTRATOR_TASK"
-"""Names who has started a process: the path of its task."""
+"""Has the path of the task that started a process."""
 
 
 @attrs.frozen(kw_only=True)
 class WorkspaceSettings:
-    """Where an orchestrator runs."""
+    """The folders and the environment of an orchestrator."""
 
     workspace: Path
-    """The folder of all agents that say nothing else."""
+    """The folder of all agents that name no other."""
     environ: Mapping[str, str]
-    """The environment of what they start, without secrets."""
+    """The environment of their commands, without secrets."""
     state: Path
-    """The folder for what is kept of them."""
+    """The folder of the worktrees."""
 
 
 NO_WORKSPACE: Final = WorkspaceSettings(workspace=Path(), environ={}, state=Path())
-"""Where no tool is really run."""
+"""For a run whose tools have no effect."""
 
 
 class TaskWorkspaces:
-    """The scenes of all tasks that are under way."""
+    """Opens and closes the workspaces of tasks."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TaskWorkspaces:
         self._registry = registry
         self._background = background
         self._settings = settings
-        self._shelf = FileRegistry()
+        self._files = FileRegistry()
         self._worktrees = Worktrees(settings.state / "worktrees", settings.environ)
         self._worktree_by_task: dict[TaskId, Worktree] = {}
         self._notes: dict[TaskId, str] = {}
@@ -81,7 +81,7 @@ class TaskWorkspaces:
                 **session_environ(),
                 TASK_VARIABLE: record.path,
             },
-            seen_files=SeenFiles(self._shelf, record.path),
+            seen_files=SeenFiles(self._files, record.path),
             processes=TaskCommands(
                 self._background,
                 record,
@@ -109,17 +109,17 @@ class TaskWorkspaces:
                 await self._close_worktree(record, is_over=is_over)
 
     def _ends_with_turn(self, record: TaskRecord, origin: Origin) -> bool:
-        # A task never has another turn; a session has, if it can be told of anything.
+        # A task never has another turn; a session has, if it can be notified.
         return not record.is_root or origin.capability is DeliveryCapability.NONE
 
     async def _close_worktree(self, record: TaskRecord, *, is_over: bool) -> None:
         await trio.lowlevel.checkpoint()
-        # Whoever is only interrupted goes on in it.
+        # A task that is only interrupted goes on in it.
         if record.id not in self._worktree_by_task or not is_over:
             return
         path = self._worktree_by_task[record.id].path
-        # Some go on in it without the turn that began them; the turn that is told of their end
-        # looks again.
+        # Detached tasks go on in it after the turn that began them; the turn that is notified of
+        # their end looks again.
         if record.children.unsettled:
             self._notes[record.id] = f"Its tasks still work in {path}"
         elif not all(
@@ -130,21 +130,21 @@ class TaskWorkspaces:
             self._notes[record.id] = f"{note[0].upper()}{note[1:]}"
 
     def tasks_with_worktree_below(self, task: TaskId) -> list[TaskRecord]:
-        """Return who was torn down with a task, will end with it, and has a worktree."""
+        """Return the unsettled tasks below a task that have a worktree."""
         if not self._worktree_by_task:
             return []
         below = self._book.ledger.unsettled_below(task)
         return [record for record in below if record.id in self._worktree_by_task]
 
     async def close_worktrees(self, records: Iterable[TaskRecord]) -> None:
-        """Close the worktrees of tasks that will not go on."""
+        """Close the worktrees of tasks that will not be resumed."""
         with trio.move_on_after(CLOSE_SECONDS, shield=True):
             await trio.lowlevel.checkpoint()
             for record in records:
                 await self._close_worktree(record, is_over=True)
 
     def pop_note(self, task: TaskId) -> str:
-        """Return what is left of a task that has ended, once."""
+        """Return once what is left in the workspace of a settled task."""
         return self._notes.pop(task, "")
 
     def workspace_of(self, record: TaskRecord) -> Path:
@@ -159,38 +159,38 @@ class TaskWorkspaces:
         await trio.lowlevel.checkpoint()
         folder = self._base_folder(record)
         for each in _lineage(record):
-            its = agent if each is record else self._registry.agent_of(each)
-            # Whoever is above may have no turn now, or none yet since a restart.
+            owner = agent if each is record else self._registry.agent_of(each)
+            # A task above may have no turn now, or none yet since a restart.
             is_due = each is record or each.id not in self._worktree_by_task
-            if its.workspace == "worktree" and is_due:
+            if owner.workspace == "worktree" and is_due:
                 opened = await self._worktrees.open(folder, name=each.id)
                 self._worktree_by_task[each.id] = opened
             folder = self._folder_below(folder, each)
 
     def _base_folder(self, record: TaskRecord) -> Path:
-        # What was said with the message that it works for: the session may have got another.
+        # Of the message that it works for: the session may have received another since.
         return self._settings.workspace / record.context.get("cwd", "")
 
     def _folder_below(self, above: Path, record: TaskRecord) -> Path:
         if record.id in self._worktree_by_task:
             return self._worktree_by_task[record.id].workspace
         own = self._registry.agent_of(record).workspace
-        # A copy of somebody works where that one does.
+        # A copy of an agent works where that agent does.
         return above / own if isinstance(own, Path) and not record.is_copy else above
 
 
 def _lineage(record: TaskRecord) -> list[TaskRecord]:
-    """Return who asked whom for a task: the session first, the task last."""
-    line = [record]
-    while (above := line[-1].parent) is not None:
-        line.append(above)
-    return line[::-1]
+    """Return a task and all above it: the root first, the task last."""
+    lineage = [record]
+    while (parent := lineage[-1].parent) is not None:
+        lineage.append(parent)
+    return lineage[::-1]
 
 
 def resolve_workspace_settings(
     environ: Mapping[str, str], workspace: str | os.PathLike[str] | None, state: Path
 ) -> WorkspaceSettings:
-    """Return where an orchestrator runs, with absolute names: a process may change its folder."""
+    """Return the settings with absolute paths: a process may change its folder."""
     return WorkspaceSettings(
         workspace=Path.cwd() if workspace is None else Path(workspace).absolute(),
         environ=environ,

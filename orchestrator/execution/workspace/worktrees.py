@@ -1,9 +1,9 @@
-"""A git worktree for a task of its own: made from HEAD, removed only when proven clean.
+"""Git worktrees of tasks: made from HEAD, removed only when proven clean.
 
-What is half made says so from its first moment on: git calls it locked, for our reason. So whoever
-opens it after a crash begins again, when no git of the earlier process works in it any more. What
-was handed out once is never made anew, and a ref says where it began, even if its folder is gone.
-Whatever cannot be inspected is kept: no work of a task is lost for tidiness.
+A half-made worktree is locked with our reason from its first moment on. After a crash it is made
+again, when no git of the earlier process works in it any more. A worktree that a task has had is
+never made anew, and a ref has its base commit, even if its folder is gone. What cannot be inspected
+is kept: no work of a task is lost for tidiness.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ CHECKOUT_SECONDS: Final = 600
 LOCK_ATTEMPTS: Final = 600
 LOCK_RETRY_SECONDS: Final = 0.05
 CLOSE_SECONDS: Final = 15
-"""How long it may take to inspect a worktree and to remove it, or to undo what was half made."""
+"""How long it may take to inspect and remove a worktree, or to undo a half-made one."""
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock$|$))*")
 
 
@@ -43,7 +43,7 @@ class WorktreeError(AgentError):
 
 @attrs.frozen(kw_only=True)
 class Worktree:
-    """A working tree that one task has for itself."""
+    """The worktree of one task."""
 
     path: Path
     workspace: Path
@@ -72,12 +72,12 @@ class Worktrees:
         self._folder = folder
         self._git = Git(environ)
         self._locks: dict[Path, trio.Lock] = {}
-        """Of each repository, for one git at a time may change what all share; and of each path."""
+        """One for each repository, which one git at a time may change, and for each path."""
 
     async def open(self, workspace: Path, *, name: str) -> Worktree:
         """Return the worktree of that name, made from HEAD unless it is there already.
 
-        It has what is committed, and nothing else of what lies in the workspace.
+        It has what is committed, and nothing else of the workspace.
 
         Raises:
             WorktreeError: there can be none.
@@ -93,14 +93,14 @@ class Worktrees:
         ref, note = _refs_of(path)
         async with self._lock_folder(path) as git:
             async with self._lock(source.repository):
-                is_there = await _find(git, source.repository, path)
+                exists = await _find(git, source.repository, path)
                 refs = await _read_refs(git, source.repository, ref, note)
-            if is_there and note not in refs:
+            if exists and note not in refs:
                 raise WorktreeError(
-                    f"nobody knows where the worktree {path} began, for the ref {note} is gone;"
+                    f"the base of the worktree {path} is not known, for the ref {note} is gone;"
                     f" look whether there is work in it, and remove it: git worktree remove {path}"
                 )
-            if is_there:
+            if exists:
                 found = await _described(source, path, refs[note])
                 await _make_folder(path, found.workspace)
                 return found
@@ -142,7 +142,7 @@ class Worktrees:
 
     async def _look_at(self, workspace: Path) -> _Source:
         asked = "--is-inside-work-tree --git-common-dir --show-toplevel --show-prefix"
-        code, out, said = await self._git.run(
+        code, out, errors = await self._git.run(
             *("-C", str(workspace), "rev-parse", "--path-format=absolute"),
             *(*asked.split(), "HEAD^{commit}", "--"),
         )
@@ -160,19 +160,19 @@ class Worktrees:
                     f"{workspace} has no files of a repository: {repository} is bare, or that is"
                     f" the inside of a .git folder; work in a clone of it, {otherwise}"
                 )
-            case _ if "not a git repository" in said:
+            case _ if "not a git repository" in errors:
                 raise WorktreeError(
                     f"{workspace} is in no git repository, so no worktree can be made of it;"
                     f" run `git init` there and commit, {otherwise}"
                 )
             case _:
-                raise WorktreeError(f"git cannot look at {workspace}: {said or out}")
+                raise WorktreeError(f"git cannot look at {workspace}: {errors or out}")
 
     async def _prepare(self, source: _Source, name: str) -> Path:
         def prepare() -> Path:
             self._folder.mkdir(parents=True, exist_ok=True)
             folder = self._folder.resolve()
-            # In the working tree of somebody, it must not look like work of theirs.
+            # Inside a working tree of the user, it must not look like a change.
             if folder.is_relative_to(source.top) and not any(folder.iterdir()):
                 (folder / ".gitignore").write_text("*\n")
             return folder / name
@@ -223,7 +223,7 @@ class Worktrees:
         return made
 
     async def _undo(self, git: Git, repository: Path, path: Path, base: str) -> None:
-        """Take back what was half made, as far as that goes: the next to open it does the rest."""
+        """Remove a half-made worktree as far as possible: the next `open` does the rest."""
         async with self._lock(repository):
             with suppress(GitError, OSError):
                 await _remove_worktree(path, repository, only_half_made=False)
@@ -236,7 +236,7 @@ class Worktrees:
     async def _lock_folder(
         self, path: Path, *, make: bool = False
     ) -> AsyncGenerator[Git]:
-        """Keep all others off a folder, and give a git that does so itself if we die."""
+        """Lock a folder, and yield a git that holds the lock itself if this process dies."""
         async with self._lock(path):
             descriptor = _open_folder(path, make=make)
             if descriptor is None:
@@ -269,7 +269,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 async def _wait_for_lock(descriptor: int, path: Path) -> None:
-    """Wait until no git works in a folder that an earlier process has started there."""
+    """Wait until no git of an earlier process works in a folder."""
     await trio.lowlevel.checkpoint()
     for _ in range(LOCK_ATTEMPTS):
         try:
@@ -277,7 +277,7 @@ async def _wait_for_lock(descriptor: int, path: Path) -> None:
         except BlockingIOError:
             await trio.sleep(
                 LOCK_RETRY_SECONDS
-            )  # nobody tells when another process lets go
+            )  # no event says when another process unlocks
         else:
             return
     raise WorktreeError(
@@ -286,11 +286,11 @@ async def _wait_for_lock(descriptor: int, path: Path) -> None:
 
 
 async def _find(git: Git, repository: Path, path: Path) -> bool:
-    """Tell whether a worktree is there, and forget what is half made or gone."""
+    """Return whether a worktree exists, and remove one that is half made or gone."""
     await _remove_worktree(path, repository, only_half_made=True)
     ref = _refs_of(path)[0]
     listed = await git.run_in_repository(repository, "worktree", "list", "--porcelain")
-    is_there = False
+    exists = False
     for one in parse_worktrees(listed):
         if one.path != path and one.branch != ref:
             continue
@@ -310,8 +310,8 @@ async def _find(git: Git, repository: Path, path: Path) -> bool:
                 f" worktree (git worktree remove {one.path}), or switch it to another branch"
             )
         else:
-            is_there = True
-    return is_there
+            exists = True
+    return exists
 
 
 async def _read_refs(git: Git, repository: Path, *names: str) -> dict[str, str]:
@@ -330,13 +330,13 @@ async def _remove_worktree(
 
 
 async def _drop(git: Git, repository: Path, path: Path, base: str) -> None:
-    """Delete the branch and the note of where it began, if it is still there."""
+    """Delete the branch and the ref of its base, if it is still there."""
     update = "".join(f"delete {ref} {base}\n" for ref in _refs_of(path))
     await git.run_in_repository(repository, "update-ref", "--stdin", stdin=update)
 
 
 def _refs_of(path: Path) -> tuple[str, str]:
-    """Return the branch of a worktree, and the note of where it began."""
+    """Return the ref of a worktree's branch, and that of its base."""
     return f"refs/heads/orchestrator/{path.name}", f"refs/orchestrator/base/{path.name}"
 
 
