@@ -1,4 +1,4 @@
-"""The port behind which every model stands."""
+"""The port `Model`: what a model is asked, what it answers, and the events while it does."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -12,14 +12,14 @@ from agents.tools.tool import Tool
 
 @attrs.frozen
 class TextDelta:
-    """A piece of the answer."""
+    """A piece of the text of an answer."""
 
     text: str
 
 
 @attrs.frozen
 class ReasoningDelta:
-    """A piece of what the model thinks before it answers."""
+    """A piece of the reasoning before an answer."""
 
     text: str
 
@@ -35,30 +35,30 @@ class CallDelta:
 
 @attrs.frozen
 class Retrying:
-    """The provider failed, and will be asked again."""
+    """The provider failed, and the request will be retried."""
 
     kind: Failure
     error: str
     seconds: float
-    """How long we wait before that."""
+    """The wait before that."""
 
 
 @attrs.frozen
 class Switched:
-    """The provider failed, and another model will be asked."""
+    """The provider failed, and another model gets the request."""
 
     kind: Failure
     error: str
     model: str
-    """Who is asked next."""
+    """The name of the other model."""
 
 
 @attrs.frozen
 class Compacted:
-    """The request was too long for the model's window, and a shorter one is asked instead."""
+    """The request was too long for the model's window, and a shorter one was sent."""
 
     messages: int
-    """How many were shortened or summarized; the transcript itself keeps them whole."""
+    """How many were shortened or summarized. The transcript itself is unchanged."""
     characters: int
     """By how many characters the request is shorter."""
     summarized: bool
@@ -67,7 +67,7 @@ class Compacted:
 
 @attrs.frozen
 class Queued:
-    """The call waits for its turn, or has come to it: for a limiter, or for a budget."""
+    """The call waits for a rate limiter or a budget, or no longer does."""
 
     waiting: bool
 
@@ -78,12 +78,12 @@ ModelEvent: TypeAlias = (
 
 
 def ignore_event(_: ModelEvent) -> None:
-    """Take an event that nobody wants."""
+    """Drop an event."""
 
 
 @attrs.frozen(kw_only=True)
 class ModelRequest:
-    """All that a model is told for one answer."""
+    """The input of a model for one answer."""
 
     instructions: str
     transcript: Transcript
@@ -91,17 +91,17 @@ class ModelRequest:
     output: Mapping[str, Any] | None = None
     """The JSON schema of the final answer, if it must be JSON."""
     max_output: int | None = None
-    """How many tokens the answer may have at most, where somebody counts them."""
+    """How many tokens the answer may have at most; None leaves it to the model."""
     tell: Callable[[ModelEvent], None] = ignore_event
-    """Hears what happens while the answer is made. It returns at once, so nobody slows a model."""
+    """Emits an event while the answer is made. It returns at once: a subscriber slows no model."""
 
 
 class Model(Protocol):
-    """Gives one answer to one request. It keeps no conversation of its own."""
+    """Gives one answer to one request. It holds no conversation of its own."""
 
     @property
     def name(self) -> str:
-        """How the model is called in reports, such as `openai:gpt-5-mini`."""
+        """The name in reports and prices, such as `openai:gpt-5-mini`."""
         ...
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
@@ -116,14 +116,14 @@ class Price:
     input: float = 0.0
     output: float = 0.0
     cached: float | None = None
-    """Of the input that the provider had cached; without it, that costs what the rest does."""
+    """Of input tokens that the provider had cached; None is the price of all input."""
 
     def cost_of(
         self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0
     ) -> int:
         """Return micro-dollars: exact, and rounded once, half to even."""
         cached = self.input if self.cached is None else self.cached
-        # A part is never more than the whole, whatever a provider says of it.
+        # Some providers report more cached tokens than input tokens.
         from_cache = min(cached_tokens, input_tokens)
         cost = (
             (input_tokens - from_cache) * self.input
@@ -136,28 +136,28 @@ class Price:
 
 @runtime_checkable
 class HasPrice(Protocol):
-    """A model may also know what it costs."""
+    """A model that knows its price."""
 
     @property
     def price(self) -> Price | None:
-        """What it costs; None if nobody knows."""
+        """None if it is unknown."""
         ...
 
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """A model may also know what it will read."""
+    """A model that counts the tokens of a request."""
 
     def count_tokens(self, request: ModelRequest) -> int | None:
-        """Return how many tokens it will read, and never fewer; None if it cannot say."""
+        """Return the most tokens that it will read; None if that is unknown."""
         ...
 
 
 def known_price(model: Model) -> Price | None:
-    """Return what a model says that it costs."""
+    """Return the price of a model, if it knows one."""
     return model.price if isinstance(model, HasPrice) else None
 
 
 def known_count(model: Model, request: ModelRequest) -> int | None:
-    """Return what a model says that it will read."""
+    """Return the tokens of a request by the model's own count, if it has one."""
     return model.count_tokens(request) if isinstance(model, TokenCounter) else None

@@ -1,4 +1,4 @@
-"""From a model's name to the model: `provider:model`."""
+"""The registry of providers: finds a model by its name, `provider:model`."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -26,21 +26,21 @@ class ModelFactory(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Provider:
-    """Who runs models, and what we need to ask them."""
+    """A service that runs models, and what it takes to use it."""
 
     key_variable: str
     """The environment variable with the key."""
     base_url_variable: str
-    """The environment variable with another address that speaks the same protocol."""
+    """The environment variable with the base URL of another server of the same protocol."""
     extra: str
-    """What to install it with."""
+    """The extra of this package that installs its client."""
     load: Callable[[], ModelFactory]
-    """Imports the provider, when somebody names it: its client is an extra."""
+    """Imports the provider on first use, since its client is an extra."""
     default_url: str
-    """Its own address."""
+    """The base URL of the service itself."""
 
     def has_custom_url(self, environ: Mapping[str, str]) -> bool:
-        """Tell whether somebody else answers: another address is named."""
+        """Return whether another server is configured in place of the service."""
         url = environ.get(self.base_url_variable, "").strip().rstrip("/")
         return url not in {"", self.default_url}
 
@@ -93,11 +93,11 @@ def model_named(name: str, environ: Mapping[str, str]) -> CloseableModel:
 
     Args:
         name: the provider, a colon, and the provider's own name of the model.
-        environ: where keys and addresses are looked up, usually `os.environ`.
+        environ: the variables with keys and base URLs, usually `os.environ`.
     """
     prefix, _, model = name.partition(":")
     if prefix == "local" and model:
-        # It needs no key and no client; its engine is imported when it is first asked.
+        # It needs no key and no client, and imports its engine on the first request.
         from agents.models.providers.local import local_model
 
         return local_model(model)
@@ -106,7 +106,7 @@ def model_named(name: str, environ: Mapping[str, str]) -> CloseableModel:
         known = ", ".join(f"'{prefix}:<model>'" for prefix in (*PROVIDERS, "local"))
         raise DefinitionError(f"there is no model {name!r}; a model's name is {known}")
     try:
-        # By itself, since whoever of ours was imported once is not looked at again.
+        # Imported by itself: a module of ours that was imported before would hide that it is gone.
         import_module("httpx2")
         from agents.models.http.url import is_on_loopback
 

@@ -1,7 +1,7 @@
-"""What a call may use at most, said before it is made.
+"""An upper bound of what a model call will use, known before it is made.
 
-Whoever reserves this first, and gives back afterwards what was not used, is not surprised by
-many calls at once. A quote is rather too large: nothing in it is thought to be cached.
+A budget reserves it and releases the unused part afterwards, so many calls at once cannot overdraw.
+The bound is generous: it assumes that nothing is cached.
 """
 
 from typing import Final
@@ -11,20 +11,19 @@ from agents.models.model import Model, ModelRequest, known_count, known_price
 from agents.models.token_estimate import part_length, parts_of, texts_of
 
 MIN_BYTES_PER_TOKEN: Final = 3
-"""English has four and more, other scripts have about three. Only rows of digits and the like
-have fewer, and they are seldom most of what is read."""
+"""English has four and more, other scripts about three. Only rows of digits and the like have
+fewer, and they are seldom most of a request."""
 TOKENS_PER_MESSAGE: Final = 10
-"""What tells a model who speaks, or that here is a tool."""
+"""The tokens that mark the role of a message, or a tool."""
 
 
 def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
     """Return what one call may use at most.
 
-    It is of one call. Whoever asks again, asks another model or has a summary written first
-    uses that as well, and says so afterwards.
+    Retries, fallbacks and summaries use more; their usage is part of the answer.
 
     Args:
-        model: who would be asked.
+        model: the model that would be called.
         request: what it would be asked.
         answer_tokens: how long the answer may be, usually `request.max_output`.
     """
@@ -48,8 +47,8 @@ def max_input_tokens(model: Model, request: ModelRequest) -> int:
 
 
 def max_request_tokens(request: ModelRequest) -> int:
-    """Return how many tokens a model may read at most, whoever counts them."""
-    # Also what stands for no character is sent as something.
+    """Return how many tokens a request has at most, in any tokenizer."""
+    # A lone surrogate is sent as a replacement character.
     length = sum(
         len(text.encode(errors="surrogatepass")) for text in texts_of(request)
     ) + sum(map(part_length, parts_of(request)))

@@ -1,7 +1,7 @@
-"""Where a tool runs: its workspace, what it may start, and what it knows of the files there.
+"""The context of a tool call: workspace, environment, files that were read, background commands.
 
-Whoever runs an agent sets the scene for the length of its turn. A tool asks for it, because the
-same tool is used by many agents at once.
+The executor sets it for the length of a turn. It is no argument of a tool, because one tool serves
+many agents at once.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class ToolContext:
-    """What the tools of one task find around them."""
+    """What the tools of one task work with."""
 
     workspace: Path
     """The folder that file tools stay in, and in which commands start."""
     environ: Mapping[str, str]
-    """The environment of what is started, without secrets."""
+    """The environment of commands, without secrets."""
     seen_files: "SeenFiles"
     """The files that this task has read."""
     processes: "BackgroundCommands"
     """The commands that this task has started in the background."""
     redact: Callable[[str], str]
-    """Takes secrets out of what is about to be written down."""
+    """Removes secrets from a text."""
 
 
-_TOOL_CONTEXT: Final[ContextVar[ToolContext]] = ContextVar("scene")
+_TOOL_CONTEXT: Final[ContextVar[ToolContext]] = ContextVar("tool context")
 
 
 @contextmanager
 def use_tool_context(context: ToolContext) -> Generator[None]:
-    """Set the scene for the length of a `with`."""
+    """Set the context for the length of a `with`."""
     token = _TOOL_CONTEXT.set(context)
     try:
         yield
@@ -49,17 +49,17 @@ def use_tool_context(context: ToolContext) -> Generator[None]:
 
 
 def redact_secrets(text: str) -> str:
-    """Return a text as it may be written down here."""
-    scene = _TOOL_CONTEXT.get(None)
-    return text if scene is None else scene.redact(text)
+    """Return a text without secrets, as far as the task of this call knows them."""
+    context = _TOOL_CONTEXT.get(None)
+    return text if context is None else context.redact(text)
 
 
 def current_tool_context() -> ToolContext:
-    """Return where the tool that asks runs."""
+    """Return the context of the running tool call."""
     try:
         return _TOOL_CONTEXT.get()
     except LookupError:
         raise DefinitionError(
-            "tools that touch the machine run where an orchestrator runs their agent, and"
-            " nobody does here"
+            "tools for files and commands need a ToolContext, which an orchestrator sets"
+            " around a turn"
         ) from None

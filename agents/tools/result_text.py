@@ -1,7 +1,7 @@
-"""What a tool answers becomes text of a length that a model can read, and nothing is lost.
+"""The result of a tool as text that a model can read.
 
-Text stays as it is, anything else becomes JSON. What is too long is saved whole, and the model
-reads its beginning, its end, and where the rest is. An answer comes also when the disk is full.
+Text stays as it is, any other value becomes JSON. A long text is saved whole, and the model reads
+its beginning, its end, and where the rest is. A full disk costs the rest, not the answer.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class ToolResult:
 
 
 def as_text(name: str, result: object) -> str:
-    """Return what a tool answers as text."""
+    """Return the result of a tool as text."""
     if isinstance(result, str):
         return result
     try:
@@ -43,13 +43,13 @@ def as_text(name: str, result: object) -> str:
 
 
 def _in_order(value: object) -> object:
-    # Left to msgspec, the fields of attrs classes come in the order of the alphabet.
+    # msgspec alone would sort the fields of attrs classes by name.
     kind = type(value)
     if attrs.has(kind):
         items = [
             (field.name, getattr(value, field.name, msgspec.UNSET))
             for field in attrs.fields(kind)
-            if not field.name.startswith("_")  # msgspec shows no private ones either
+            if not field.name.startswith("_")  # msgspec omits private ones, too
         ]
         return {
             name: _in_order(item) for name, item in items if item is not msgspec.UNSET
@@ -64,13 +64,13 @@ def _in_order(value: object) -> object:
 
 @attrs.frozen
 class Spill:
-    """Keeps what is too long for a model in files that only this user can read."""
+    """Saves texts that are too long for a model in files that only this user can read."""
 
     folder: Path | None = None
-    """None is a folder of this user's own, among the temporary files."""
+    """None is a private folder among the temporary files."""
 
     def save(self, text: str) -> Path:
-        """Write a text to a file that is named after what it holds, and return where.
+        """Write a text to a file that is named by its hash, and return the path.
 
         Raises:
             OSError: it cannot be written, or others could write in the folder.
@@ -78,7 +78,7 @@ class Spill:
         folder = (self.folder or _default_folder()).absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
-        # Whoever made a folder of that name before us could put other files in place of ours.
+        # Another user who made a folder of that name first could replace our files.
         if (
             not stat.S_ISDIR(found.st_mode)
             or found.st_uid != os.getuid()
@@ -99,7 +99,7 @@ def _default_folder() -> Path:
 
 
 def _write(file: Path, content: bytes) -> None:
-    # Under its own name only when it is whole: the same text may be saved twice at once.
+    # Renamed when it is whole: the same text may be saved twice at once.
     with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
         try:
             part.write(content)
@@ -110,7 +110,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 async def shortened_and_saved(text: str, limit: int, spill: Spill) -> str:
-    """Save a text that is longer than the limit, and return what the model reads of it."""
+    """Save a text that is longer than the limit, and return its beginning and end."""
     text = redact_secrets(well_formed(text))
     saved_as = await trio.to_thread.run_sync(_saved_as, text, spill)
     return shortened(text, limit, saved_as)
@@ -129,12 +129,12 @@ def shortened(text: str, limit: int, saved_as: Path | OSError) -> str:
     Args:
         text: the whole.
         limit: how many characters of it are left, three quarters of them from the beginning.
-        saved_as: where the whole is, or why it is nowhere.
+        saved_as: the file with the whole, or why there is none.
     """
     ending = limit // 4
     begin, end = limit - ending, len(text) - ending
     where = (
-        f"They could not be kept: {saved_as}"
+        f"They could not be saved: {saved_as}"
         if isinstance(saved_as, OSError)
         else f"The whole is in the file {saved_as}; what is left out starts there at"
         f" character {begin} (byte {len(text[:begin].encode())})"

@@ -1,7 +1,7 @@
-"""What an agent may use: a tool, and how a plain function becomes one.
+"""The value `Tool`, and the decorator that makes one of a plain function.
 
-A tool gets the whole call, so that it can tell two equal calls apart by their id. It raises
-`ToolError` for what the model should read; anything else that it raises ends the task.
+A tool gets the whole call, so that it can distinguish two equal calls by their id. It raises
+`ToolError` for what the model should read; any other exception ends the task.
 """
 
 import inspect
@@ -38,29 +38,29 @@ from agents.tools.result_text import (
 
 ArgumentsT = TypeVar("ArgumentsT")
 CallKey = NewType("CallKey", str)
-"""Names one call for ever: the type of a parameter that no model fills in.
+"""The stable name of one call: the type of a parameter that no model fills in.
 
-A call that a crash interrupted is made again under the same key, so a tool that hands the key on to
-whoever does the work (`Idempotency-Key: ...`) has it done once.
+A call that a crash interrupted is repeated under the same key, so a tool that passes the key on to
+a service (`Idempotency-Key: ...`) has the work done once.
 """
 CURRENT_CALL_KEY: Final[ContextVar[CallKey]] = ContextVar("call key")
 AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
 
-# What every provider accepts.
+# All providers accept these names.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-# What is longer would fill a model's window: 50,000 characters are some 12,000 tokens.
+# Longer results would fill a model's window: 50,000 characters are some 12,000 tokens.
 CHARACTERS: Final = 50_000
 THREADS: Final = 40
-# A thread cannot be stopped. So long it may finish what it does when its task is cancelled.
+# A thread cannot be stopped. When its task is cancelled, it has this long to finish.
 GRACE_SECONDS: Final = 5
-# Above this, not every whole number is a float of its own.
+# Above this, floats skip whole numbers.
 EXACT: Final = 2**53
 
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """Something an agent may use, as the model sees it and as we run it."""
+    """A tool: what the model reads of it, and the function that runs a call."""
 
     name: str
     description: str
@@ -70,9 +70,9 @@ class Tool:
     idempotent: bool = False
     """Safe to run again when a crash leaves it unknown whether it ran."""
     takes_call_key: bool = False
-    """It is handed the key of its call, and runs when that is known for ever."""
+    """It gets the key of its call, and runs only when the call is durable."""
     runs_at_caller: bool = False
-    """Whoever asked runs it: a call of it ends the turn, and nobody here answers it."""
+    """The client of the session runs it: a call ends the turn, and the client sends the answer."""
 
 
 @overload
@@ -148,14 +148,14 @@ def _tool_from(
         raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")
     if limit < 0:
         raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
-    description, about = _documentation(function)
-    arguments, keys = _arguments_type(name, function, about)
+    description, parameter_docs = _documentation(function)
+    arguments, keys = _arguments_type(name, function, parameter_docs)
     called = _with_timeout(name, function, timeout)
 
     async def run(call: ToolCall) -> str:
-        given = read_arguments(call, arguments)
+        values = read_arguments(call, arguments)
         keywords = {
-            field: getattr(given, field) for field in arguments.__struct_fields__
+            field: getattr(values, field) for field in arguments.__struct_fields__
         }
         if keys:
             keywords |= dict.fromkeys(keys, CURRENT_CALL_KEY.get(CallKey("")))
@@ -188,7 +188,7 @@ def _with_timeout(
         return function if is_async else _in_a_thread(function, trio.to_thread.run_sync)
 
     async def in_time(called: AsyncFunction, /, *args: Any, **keywords: Any) -> Any:
-        # Not `fail_after`: what the function itself finds too slow is its own error.
+        # Not `fail_after`: a TooSlowError of the function itself is an error of its own.
         with trio.move_on_after(seconds):
             return await called(*args, **keywords)
         raise ToolError(
@@ -202,41 +202,43 @@ def _with_timeout(
 
     if is_async:
         return partial(in_time, function)
-    # Inside, since a thread that is too slow has no grace.
+    # The timeout is inside, since a thread that is too slow has no grace.
     return _in_a_thread(function, partial(in_time, trio.to_thread.run_sync))
 
 
 def _in_a_thread(
     function: Callable[..., Any], run_in_thread: AsyncFunction
 ) -> AsyncFunction:
-    # An abandoned thread keeps its place until it ends. So a tool has places of its own:
+    # An abandoned thread holds its slot until it ends. So each tool has slots of its own:
     # however many of its calls hang, the journal still finds a thread to write in.
-    places: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("places")
+    slots: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar(
+        "thread slots"
+    )
 
     async def call(**keywords: Any) -> Any:
         try:
-            limiter = places.get()
+            limiter = slots.get()
         except LookupError:
             limiter = trio.CapacityLimiter(THREADS)
-            places.set(limiter)
-        place = _ThreadSlot(limiter)
+            slots.set(limiter)
+        slot = _ThreadSlot(limiter)
         try:
             return await run_in_thread(
-                partial(function, **keywords), abandon_on_cancel=True, limiter=place
+                partial(function, **keywords), abandon_on_cancel=True, limiter=slot
             )
         except trio.Cancelled:
-            if place.is_taken:
+            if slot.is_taken:
                 with trio.move_on_after(GRACE_SECONDS, shield=True):
-                    await place.ended.wait()
+                    await slot.ended.wait()
             raise
 
     return call
 
 
 class _ThreadSlot:
-    """Where one thread runs: a limiter, as trio uses it, that knows when the thread has ended.
+    """A limiter for one thread, which knows when that has ended.
 
-    Trio takes a place just before it starts a thread, and gives it back when that has ended,
+    Trio acquires it just before it starts a thread, and releases it when the thread has ended,
     abandoned or not.
     """
 
@@ -255,9 +257,9 @@ class _ThreadSlot:
 
 
 def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """Return the JSON schema of a type of arguments, with its title left to the tool's name."""
+    """Return the JSON schema of a type of arguments, without the title: a tool has a name."""
     schema = msgspec.json.schema(arguments)
-    # It refers to itself by name, since other types may refer to it as well.
+    # msgspec puts the type itself among the definitions.
     name = schema.pop("$ref").rpartition("/")[2]
     own = schema["$defs"].pop(name)
     del own["title"]
@@ -265,12 +267,12 @@ def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 
 def read_arguments(call: ToolCall, arguments: type[ArgumentsT]) -> ArgumentsT:
-    """Return the arguments of a call, or say in a `ToolError` what is wrong with them."""
+    """Return the arguments of a call, or raise a `ToolError` with what is wrong."""
     try:
-        # In JSON every key is text, also where the tool wants a number.
+        # In JSON every key is a string, also where the tool wants a number.
         return msgspec.convert(call.arguments, arguments, str_keys=True)
     except msgspec.ValidationError as exc:
-        # JSON knows one kind of number, and some models write 1.0 for 1.
+        # JSON has one type of numbers, and some models write 1.0 for 1.
         with suppress(msgspec.ValidationError):
             whole = _with_whole_numbers(call.arguments)
             return msgspec.convert(whole, arguments, str_keys=True)
@@ -299,9 +301,9 @@ def _documentation(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]
 
 
 def _arguments_type(
-    name: str, function: Callable[..., Any], about: Mapping[str, str]
+    name: str, function: Callable[..., Any], parameter_docs: Mapping[str, str]
 ) -> tuple[type[msgspec.Struct], list[str]]:
-    """Return what a model fills in, and the parameters that are handed the key of the call."""
+    """Return the type of what a model fills in, and the parameters that get the call key."""
     try:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
@@ -311,12 +313,16 @@ def _arguments_type(
         raise DefinitionError(
             f"tool {name!r} does not say what it takes: {exc}"
         ) from exc
-    keys = [it.name for it in parameters if hints.get(it.name) is CallKey]
+    keys = [
+        parameter.name
+        for parameter in parameters
+        if hints.get(parameter.name) is CallKey
+    ]
     try:
         arguments = msgspec.defstruct(
             name,
             [
-                _field(name, parameter, hints, about)
+                _field(name, parameter, hints, parameter_docs)
                 for parameter in parameters
                 if parameter.name not in keys
             ],
@@ -335,7 +341,7 @@ def _field(
     name: str,
     parameter: inspect.Parameter,
     hints: Mapping[str, Any],
-    about: Mapping[str, str],
+    parameter_docs: Mapping[str, str],
 ) -> Any:
     if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
         raise DefinitionError(
@@ -346,15 +352,15 @@ def _field(
             f"tool {name!r}: parameter {parameter.name!r} has no type hint"
         )
     hint: Any = hints[parameter.name]
-    if description := about.get(parameter.name):
+    if description := parameter_docs.get(parameter.name):
         hint = Annotated[hint, msgspec.Meta(description=description)]
     default = parameter.default
     if default is parameter.empty:
         return parameter.name, hint
     if isinstance(default, Hashable):
         return parameter.name, hint, default
-    # What can be changed is made anew for each call; of a factory, the schema shows nothing.
+    # A mutable default is copied for each call; msgspec's schema omits a default factory.
     shown = {"default": msgspec.to_builtins(default, str_keys=True)}
     hint = Annotated[hint, msgspec.Meta(extra_json_schema=shown)]
-    made = msgspec.field(default_factory=partial(deepcopy, default))
-    return parameter.name, hint, made
+    field = msgspec.field(default_factory=partial(deepcopy, default))
+    return parameter.name, hint, field

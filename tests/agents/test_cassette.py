@@ -28,7 +28,7 @@ from agents import (
     tool,
 )
 from agents.models.wrappers.cassette import (
-    LINES_OF_A_DIFFERENCE,
+    MAX_DIFF_LINES,
     CassetteError,
     RecordingModel,
     ReplayModel,
@@ -292,9 +292,7 @@ async def test_a_changed_request_is_shown_beside_the_nearest_one(file: Path) -> 
         await ReplayModel(file).answer(attrs.evolve(REQUEST, instructions=changed))
 
     head, *difference = str(caught.value).splitlines()
-    assert head == (
-        f"cassette {file}: nobody asked this when it was recorded; record it anew"
-    )
+    assert head == (f"cassette {file}: this request was not recorded; record it anew")
     assert difference == [
         "--- recorded",
         "+++ asked",
@@ -314,7 +312,7 @@ async def test_a_long_difference_is_cut(file: Path) -> None:
         await ReplayModel(file).answer(long)
 
     *lines, last = str(caught.value).splitlines()
-    assert len(lines) == 1 + LINES_OF_A_DIFFERENCE
+    assert len(lines) == 1 + MAX_DIFF_LINES
     assert last.startswith("... and ")
 
 

@@ -213,8 +213,8 @@ async def test_a_summarizer_reads_what_happened_in_pieces_that_fit() -> None:
     assert "The summary so far: (none)" in texts[0]
     assert "The summary so far: so far" in texts[1]
     read = "".join(text.partition("The record:\n\n")[2] for text in texts)
-    assert read.startswith("Told: " + "a" * 90_000)
-    assert "Said: \nCalled: look {'at': 0}\n\nResult: " in read
+    assert read.startswith("User: " + "a" * 90_000)
+    assert "Assistant: \nCalled: look {'at': 0}\n\nResult: " in read
 
 
 async def test_an_image_is_left_out_by_name() -> None:
@@ -229,7 +229,7 @@ async def test_an_image_is_left_out_by_name() -> None:
     )
 
     assert (
-        "Told: , with the file 'cat.png' (image/png)"
+        "User: , with the file 'cat.png' (image/png)"
         in writer.requests[0].transcript[0].text
     )
     assert len(model.requests[0].transcript) == 6
@@ -270,8 +270,8 @@ async def test_a_summary_that_is_outgrown_is_part_of_the_next() -> None:
     text = asked.transcript[0].text
     assert "The summary so far: it looked\n" in text
     # What was new after the first summary, and nothing that is in it.
-    assert text.count("Said: ttt") == 2
-    assert "Said: nnn" in text
+    assert text.count("Assistant: ttt") == 2
+    assert "Assistant: nnn" in text
     assert model.requests[-1].transcript[1].text == SUMMARY + "it looked again"
 
 

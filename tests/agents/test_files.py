@@ -40,7 +40,7 @@ def test_what_only_looks_may_be_run_again() -> None:
 
 
 async def test_tools_of_files_need_somebody_who_runs_an_agent() -> None:
-    with pytest.raises(DefinitionError, match="nobody does here"):
+    with pytest.raises(DefinitionError, match="need a ToolContext"):
         await read_file.run(ToolCall("read_file", {"path": "x"}, id=CallId("1")))
 
 

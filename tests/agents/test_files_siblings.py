@@ -306,7 +306,7 @@ def test_a_shelf_forgets_who_wrote_long_ago() -> None:
     mine.note_read("/0", fingerprint("old"))
     other = SeenFiles(shelf, "/other")
 
-    for number in range(seen_files.WRITERS + 1):
+    for number in range(seen_files.MAX_WRITERS + 1):
         other.note_written(f"/{number}", fingerprint("new"))
 
     assert shelf.last_writer("/0", fingerprint("new")) is None

@@ -375,7 +375,7 @@ async def test_a_cassette_knows_a_file_by_its_fingerprint(tmp_path: Path) -> Non
 
     replay = ReplayModel(file)
 
-    with pytest.raises(ModelError, match="nobody asked this"):
+    with pytest.raises(ModelError, match="this request was not recorded"):
         await replay.answer(request(other, FAR_PNG))
     assert (await replay.answer(request(secret, FAR_PNG))).text == "42"
     text = await trio.Path(file).read_text()

@@ -100,7 +100,7 @@ async def test_an_answer_comes_also_when_it_cannot_be_kept(full_disk: Spill) -> 
     answer = await use(answering(LONG, limit=400, spill=full_disk))
 
     assert answer.startswith(LONG[:300])
-    assert "They could not be kept: [Errno 17] File exists" in answer
+    assert "They could not be saved: [Errno 17] File exists" in answer
     assert answer.endswith(LONG[-100:])
 
 

@@ -263,7 +263,7 @@ async def test_a_retry_is_told_and_the_answer_begins_anew(shell: Shell) -> None:
     assert first.startswith("rate_limit: openai:x answered with HTTP 429")
     assert re.search(r"; asking again in \d+\.\d s$", first)
     assert second.startswith("connection: openai:x broke off")
-    assert "(what it had said so far is taken back); asking again in" in second
+    assert "(its text so far is void); asking again in" in second
     assert summary.startswith("openai:x: ")
 
 

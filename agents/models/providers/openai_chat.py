@@ -36,7 +36,7 @@ BASE_URL: Final = f"https://{HOST}/v1"
 
 
 class OpenAIModel(HttpModel):
-    """A model that speaks OpenAI's chat completions."""
+    """A model behind the chat completions protocol."""
 
     provider = "openai"
     default_url = BASE_URL

@@ -46,7 +46,7 @@ DOCUMENTS: Final = {
 
 
 class ResponsesModel(HttpModel):
-    """A model that speaks OpenAI's responses."""
+    """A model behind the responses protocol."""
 
     provider = "openai-responses"
     default_url = BASE_URL
@@ -251,7 +251,7 @@ class _ResponseBuilder(AnswerBuilder):
         if response.usage is not None:
             self.usage = _usage(response.usage)
         if response.error or response.status == "failed":
-            raise stream_error(response.error or "it does not say why")
+            raise stream_error(response.error or "it gives no reason")
         # A streamed answer was read already.
         if self.is_empty:
             for index, item in enumerate(response.output):

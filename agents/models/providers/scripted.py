@@ -1,4 +1,4 @@
-"""A model that says what its script says: for tests, demonstrations and simulation."""
+"""A model that answers from a script: for tests, demonstrations and simulation."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
@@ -21,13 +21,13 @@ from agents.models.model import ModelRequest, Price, TextDelta
 StepResult: TypeAlias = str | ToolCall | list[ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
 
-# What the usual English text comes to in the tokenizers of today's models.
+# English text in the tokenizers of today's models.
 CHARACTERS_PER_TOKEN: Final = 4
 FREE: Final = Price()
 
 
 class ScriptedModel:
-    """Plays a list of steps, one an answer.
+    """Answers with the steps of a list, one for each request.
 
     A step is a final answer (`str`), a `ToolCall`, a list of them (parallel calls), an
     exception (the provider failed), or a function of the transcript that returns one of these.
@@ -52,7 +52,7 @@ class ScriptedModel:
     def always(
         cls, step: ScriptStep, seconds: float = 0, *, price: Price | None = None
     ) -> "ScriptedModel":
-        """Return a model that gives the same step for ever."""
+        """Return a model that answers every request with the same step."""
         model = cls([step], seconds, price=price)
         model._repeats = True
         return model
@@ -67,22 +67,22 @@ class ScriptedModel:
         )
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        # The step is taken before the wait, so calls are answered in the order they came.
+        # The step is taken before the wait, so requests get steps in the order they came.
         step = self._next_step()
         await trio.sleep(self._seconds)
-        said = step(request.transcript) if callable(step) else step
-        match said:
+        result = step(request.transcript) if callable(step) else step
+        match result:
             case Exception():
-                raise said
+                raise result
             case str():
-                request.tell(TextDelta(_within(said, request.max_output)))
-                return self._message(request, said, ())
+                request.tell(TextDelta(_within(result, request.max_output)))
+                return self._message(request, result, ())
             case ToolCall():
-                return self._message(request, "", (said,))
+                return self._message(request, "", (result,))
             case list():
-                return self._message(request, "", tuple(said))
+                return self._message(request, "", tuple(result))
         raise DefinitionError(
-            f"a step of a script came to {said!r}; it must be a text, a ToolCall, a list"
+            f"a step of a script came to {result!r}; it must be a text, a ToolCall, a list"
             " of them or an exception"
         )
 
@@ -101,13 +101,13 @@ class ScriptedModel:
         if calls:
             written += sum(map(_call_tokens, calls))
             calls = _with_ids(calls, len(request.transcript))
-        most = request.max_output
-        if most is not None and written > most:
+        limit = request.max_output
+        if limit is not None and written > limit:
             raise ModelError(
                 f"{self.name} {CUT_OFF}",
                 kind=Failure.CUT_OFF,
-                partial=_within(text, most),
-                usage=self._usage(request, most),
+                partial=_within(text, limit),
+                usage=self._usage(request, limit),
             )
         return AssistantMessage(text, calls, self._usage(request, written), self.name)
 
@@ -127,9 +127,9 @@ def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...
     )
 
 
-def _within(text: str, most: int | None) -> str:
-    """Return what is said of a text until its tokens are used up."""
-    return text if most is None else text[: most * CHARACTERS_PER_TOKEN]
+def _within(text: str, tokens: int | None) -> str:
+    """Return the beginning of a text, of at most so many tokens."""
+    return text if tokens is None else text[: tokens * CHARACTERS_PER_TOKEN]
 
 
 def _tokens(text: str) -> int:

@@ -1,8 +1,8 @@
-"""What a model said, kept in a file and played back: without a network, and without a key.
+"""Records requests and answers of a model in a file, and replays them: no network, no key.
 
-A cassette has one exchange a line, found by what the model was asked. Secrets are taken out of
-both sides before they are compared or written, so the file may be kept with the code. Of images
-and files only a fingerprint is kept: nobody could read them, nor see a secret in them.
+A cassette has one exchange a line, found by its request. Both sides are redacted before they are
+compared or written, so the file can be committed. Of images and files only a fingerprint is stored:
+a secret in them could not be found.
 """
 
 import difflib
@@ -24,13 +24,13 @@ from agents.models.model import Model, ModelRequest, TextDelta
 from agents.models.wrappers.wrapper import ModelWrapper
 from agents.redaction.redactor import redacted_tree
 
-# What we note about a message, and no provider is shown.
+# Fields of a message that are not part of a request.
 OMITTED_FIELDS: Final = frozenset({"id", "model", "usage"})
-LINES_OF_A_DIFFERENCE: Final = 40
+MAX_DIFF_LINES: Final = 40
 
 
 class CassetteError(ModelError):
-    """A cassette cannot be read or written, or does not know the request."""
+    """A cassette cannot be read or written, or lacks the request."""
 
     def __init__(self, file: Path, problem: str) -> None:
         super().__init__(f"cassette {file}: {problem}", kind=Failure.BAD_REQUEST)
@@ -38,7 +38,7 @@ class CassetteError(ModelError):
 
 
 class RecordingModel(ModelWrapper):
-    """Asks a model, and adds every exchange to a cassette, without `known` secrets."""
+    """Calls a model, and appends every exchange to a cassette, without `known` secrets."""
 
     def __init__(
         self, model: Model, file: Path, *, known: Collection[str] = ()
@@ -49,28 +49,30 @@ class RecordingModel(ModelWrapper):
         self._write_lock = trio.Lock()
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        # Taken down now: a transcript may grow while the model thinks.
-        asked = _request_fields(request)
+        # Copied now: a transcript may grow during the call.
+        fields = _request_fields(request)
         try:
-            outcome = await self._model.answer(request)
+            answer = await self._model.answer(request)
         except ModelError as exc:
             error = exc
         else:
-            said = attrs.asdict(outcome, filter=_is_set)
-            await self._write({"request": asked, "answer": said})
-            return outcome
-        await self._write({"request": asked, "error": _RecordedError.from_error(error)})
+            answer_fields = attrs.asdict(answer, filter=_is_set)
+            await self._write({"request": fields, "answer": answer_fields})
+            return answer
+        await self._write(
+            {"request": fields, "error": _RecordedError.from_error(error)}
+        )
         raise error
 
     async def _write(self, exchange: dict[str, Any]) -> None:
-        line = msgspec.json.encode(_clean(exchange, self._known))
+        line = msgspec.json.encode(_redacted(exchange, self._known))
         line = msgspec.json.format(line, indent=0)
         async with self._write_lock:
             await trio.to_thread.run_sync(_append, self._file, line)
 
 
 class ReplayModel:
-    """Answers as it was recorded; asked the same again, it gives the next answer to that."""
+    """Answers from a cassette; a repeated request gets the next recorded answer to it."""
 
     def __init__(self, file: Path, *, known: Collection[str] = ()) -> None:
         self.name = f"replay:{file.name}"
@@ -81,13 +83,13 @@ class ReplayModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         exchanges = await self._read()
-        asked = _key(_clean(_request_fields(request), self._known))
-        if asked not in exchanges:
-            raise CassetteError(self._file, _unknown(asked, exchanges))
-        if not exchanges[asked]:
+        key = _key(_redacted(_request_fields(request), self._known))
+        if key not in exchanges:
+            raise CassetteError(self._file, _unknown(key, exchanges))
+        if not exchanges[key]:
             problem = "every answer to this request has been given; record more"
             raise CassetteError(self._file, problem)
-        match exchanges[asked].popleft():
+        match exchanges[key].popleft():
             case AssistantMessage() as answer:
                 _emit_text(request, answer.text)
                 return answer
@@ -126,7 +128,7 @@ class _RecordedError(msgspec.Struct, omit_defaults=True):
 
 
 class _Exchange(msgspec.Struct):
-    """A line of a cassette: what was asked, and an answer or an error."""
+    """A line of a cassette: a request, and an answer or an error."""
 
     request: dict[str, Any]
     answer: AssistantMessage | None = None
@@ -147,21 +149,21 @@ def _request_fields(request: ModelRequest) -> dict[str, Any]:
         "transcript": [_message_fields(message) for message in request.transcript],
         "tools": {tool.name: tool.parameters for tool in request.tools},
         "output": request.output,
-        # Only where there is one: cassettes of before know nothing of it.
+        # Only if it is set: older cassettes have no such field.
         **({} if request.max_output is None else {"max_output": request.max_output}),
     }
 
 
 def _message_fields(message: Message) -> dict[str, Any]:
-    who = type(message).__name__.removesuffix("Message").lower()
+    sender = type(message).__name__.removesuffix("Message").lower()
     fields = attrs.asdict(message, filter=_is_set, value_serializer=_fingerprint)
-    return {"from": who} | {
+    return {"from": sender} | {
         name: value for name, value in fields.items() if name not in OMITTED_FIELDS
     }
 
 
 def _is_set(field: "attrs.Attribute[Any]", value: object) -> bool:
-    # The id of a message is no part of what it says, and played back it is another message.
+    # The id of a message is not part of its content, and a replayed message gets a new one.
     return bool(field.eq and value != field.default)
 
 
@@ -171,14 +173,14 @@ def _fingerprint(_message: object, _field: object, value: object) -> object:
     return f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()}"
 
 
-def _clean(exchange: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
-    # As plain JSON first, so that what is compared is what would be written.
-    clean: dict[str, Any] = redacted_tree(msgspec.to_builtins(exchange), known)
-    return clean
+def _redacted(exchange: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+    # Converted to plain JSON first, so that the compared form is the written one.
+    redacted: dict[str, Any] = redacted_tree(msgspec.to_builtins(exchange), known)
+    return redacted
 
 
-def _key(asked: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(asked, order="sorted")
+def _key(request: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(request, order="sorted")
 
 
 def _append(file: Path, line: bytes) -> None:
@@ -211,9 +213,9 @@ def _read(file: Path) -> dict[bytes, deque[_Outcome]]:
     return exchanges
 
 
-def _unknown(asked: bytes, recorded: Iterable[bytes]) -> str:
-    """Say how a request differs from the most similar one that is recorded."""
-    now = _readable(asked)
+def _unknown(request: bytes, recorded: Iterable[bytes]) -> str:
+    """Describe how a request differs from the most similar recorded one."""
+    now = _readable(request)
     matcher = difflib.SequenceMatcher(b=now, autojunk=False)
 
     def likeness(lines: list[str]) -> float:
@@ -224,14 +226,14 @@ def _unknown(asked: bytes, recorded: Iterable[bytes]) -> str:
     if nearest is None:
         return "it is empty"
     lines = [*difflib.unified_diff(nearest, now, "recorded", "asked", lineterm="", n=1)]
-    if (more := len(lines) - LINES_OF_A_DIFFERENCE) > 0:
-        lines[LINES_OF_A_DIFFERENCE:] = [f"... and {more} lines more"]
-    sentence = "nobody asked this when it was recorded; record it anew"
+    if (more := len(lines) - MAX_DIFF_LINES) > 0:
+        lines[MAX_DIFF_LINES:] = [f"... and {more} lines more"]
+    sentence = "this request was not recorded; record it anew"
     return "\n".join([sentence, *lines])
 
 
 def _readable(request: bytes) -> list[str]:
     pretty = msgspec.json.format(request, indent=2).decode()
-    # Texts are written as they are read, so that a line that changed is a line here too.
+    # New lines are unescaped, so that a changed line of a text is a line of the diff.
     lines = pretty.replace(r"\n", "\n").splitlines()
     return [part for line in lines for part in textwrap.wrap(line, 100) or [""]]

@@ -1,6 +1,6 @@
-"""A model that asks the next one when one fails.
+"""Wrapper: uses the next model of a list when one fails.
 
-It moves on by the kind of failure: what is wrong with the request itself is wrong everywhere.
+It moves on by the kind of failure: a request that is wrong is wrong for every model.
 """
 
 from collections.abc import Collection
@@ -30,12 +30,12 @@ FALLBACK_FAILURES: Final = frozenset(Failure) - {
 def fallback(
     model: Model, *others: Model, on: Collection[Failure] | None = None
 ) -> Model:
-    """Return a model that asks these in order until one answers.
+    """Return a model that tries these in order until one answers.
 
     Args:
-        model: who is asked first.
-        others: who is asked next, and next.
-        on: the failures after which it moves on, instead of the usual ones.
+        model: the first.
+        others: the next ones, in order.
+        on: the failures after which it moves on, instead of `FALLBACK_FAILURES`.
     """
     return _FallbackModel(
         (model, *others), FALLBACK_FAILURES if on is None else frozenset(on)
@@ -50,7 +50,7 @@ class _FallbackModel:
 
     @property
     def price(self) -> Price | None:
-        """What the dearest costs, since any of them may be who answers."""
+        """The highest price of all, since any of them may answer."""
         prices = [known_price(model) for model in self._models]
         known = [price for price in prices if price is not None]
         if len(known) < len(prices):
@@ -64,7 +64,7 @@ class _FallbackModel:
         )
 
     def count_tokens(self, request: ModelRequest) -> int:
-        """Return what the one that reads most will read."""
+        """Return the highest count of all, since any of them may answer."""
         return max(max_input_tokens(model, request) for model in self._models)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
@@ -72,9 +72,9 @@ class _FallbackModel:
         lost = Usage()
         *earlier, last = self._models
         for model, following in zip(earlier, self._models[1:], strict=True):
-            listener = PartialAnswerTracker(request)
+            tracker = PartialAnswerTracker(request)
             try:
-                answer = _signed(await model.answer(listener.request), model)
+                answer = _with_model_name(await model.answer(tracker.request), model)
                 return with_failed_usage(answer, lost)
             except ModelError as exc:
                 exc.usage = lost = lost + (exc.usage or Usage(calls=1))
@@ -82,18 +82,20 @@ class _FallbackModel:
                     _note(exc, notes)
                     raise
                 notes.append(f"before that, {model.name} failed: {exc}")
-                complaint = listener.failure_text(exc)
-                request.tell(Switched(exc.kind, complaint, following.name))
+                failure = tracker.failure_text(exc)
+                request.tell(Switched(exc.kind, failure, following.name))
         try:
-            return with_failed_usage(_signed(await last.answer(request), last), lost)
+            return with_failed_usage(
+                _with_model_name(await last.answer(request), last), lost
+            )
         except ModelError as exc:
             exc.usage = lost + (exc.usage or Usage(calls=1))
             _note(exc, notes)
             raise
 
 
-def _signed(answer: AssistantMessage, model: Model) -> AssistantMessage:
-    # A model that asks others knows better than we do who answered.
+def _with_model_name(answer: AssistantMessage, model: Model) -> AssistantMessage:
+    # A wrapper of several models has set the name already.
     return answer if answer.model else attrs.evolve(answer, model=model.name)
 
 

@@ -1,7 +1,7 @@
-"""What models cost: a dated table that ships as data, and can be overridden.
+"""Prices of models: a dated table that ships as data, and a wrapper that applies it.
 
-A price is never guessed. A model has one only under its exact name, and what is not in the
-table stays marked as unpriced.
+A price is never guessed: a model has one only under its exact name, and usage of any other model
+stays marked as unpriced.
 """
 
 import datetime as dt
@@ -19,7 +19,7 @@ from agents.models.wrappers.wrapper import ModelWrapper
 
 @attrs.frozen(kw_only=True)
 class PriceTable:
-    """Prices by the names of models, as of a day."""
+    """Prices by model name, as of a date."""
 
     as_of: dt.date
     source: str
@@ -33,16 +33,16 @@ class PriceTable:
         return msgspec.json.decode(file.read_bytes(), type=cls)
 
     def with_prices(self, prices: Mapping[str, Price]) -> "PriceTable":
-        """Return a table in which these prices hold, and the others as before."""
+        """Return a table in which these prices override the others."""
         return attrs.evolve(self, models={**self.models, **prices})
 
     def price_of(self, name: str) -> Price | None:
-        # The same models at the same price, asked in another protocol.
+        # The same models at the same price, in another protocol.
         return self.models.get(name.replace("openai-responses:", "openai:", 1))
 
 
 def priced(model: Model, table: PriceTable) -> Model:
-    """Return a model whose answers say what they cost, where the table knows."""
+    """Return a model whose answers have a cost, where the table has a price."""
     return _PricedModel(model, table)
 
 
@@ -53,7 +53,7 @@ class _PricedModel(ModelWrapper):
 
     @property
     def price(self) -> Price | None:
-        # As for an answer: where the table knows nothing, what the model says holds.
+        # As for an answer: without a row in the table, the model's own price holds.
         price = self._table.price_of(self.name)
         return super().price if price is None else price
 
@@ -64,7 +64,7 @@ class _PricedModel(ModelWrapper):
             if exc.usage is not None:
                 exc.usage = self._paid(exc.usage, self.name)
             raise
-        # By who answered: behind one name there may be several models.
+        # By the model that answered: a wrapper may stand for several.
         paid = self._paid(answer.usage, answer.model or self.name)
         return answer if paid is answer.usage else attrs.evolve(answer, usage=paid)
 

@@ -1,8 +1,8 @@
-"""How fast a provider may be asked, by all who ask it.
+"""Wrapper: limits requests and tokens per minute, for all models of a provider together.
 
 A bucket for requests and one for tokens hold a minute's worth each and fill steadily: in no
 window does more pass than a full bucket and what flows in meanwhile, which is how providers
-count. Whoever comes first is let through first, and who stops waiting was never there.
+count. Calls pass in the order in which they came; a cancelled wait uses nothing up.
 """
 
 import trio
@@ -15,7 +15,7 @@ from agents.models.wrappers.wrapper import ModelWrapper
 
 
 class Limiter:
-    """Lets calls through. One of these is shared by all models of a provider."""
+    """A rate limit, shared by all models of a provider."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Limiter:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait to be let through."""
+        """How many calls wait for the limit."""
         return self._waiting
 
     @property
@@ -52,27 +52,27 @@ class Limiter:
         return self._in_flight
 
     def must_wait(self, tokens: int) -> bool:
-        """Tell whether a call of about so many tokens could not begin now."""
+        """Return whether a call of about so many tokens would have to wait now."""
         return self._waiting > 0 or self._ready_at(tokens) > trio.current_time()
 
     async def wait_admitted(self, tokens: int) -> None:
         """Wait until a call of about so many tokens may begin, and count it as begun."""
         if self._closed_by is not None:
             await trio.lowlevel.checkpoint()
-            # No waiting heals this, so nobody is made to wait; a fallback can move on.
+            # Waiting would not help; a fallback can move on at once.
             raise ModelError(
                 f"no call is let through: the limiter has {self._closed_by}=0",
                 kind=Failure.QUOTA,
             )
         if (run := trio.lowlevel.current_trio_token()) is not self._run:
-            # Every run of trio has a clock of its own, which says nothing in another.
+            # Every run of trio has its own clock, whose times mean nothing in another run.
             self._run = run
             self._requests.reset()
             self._tokens.reset()
         self._waiting += 1
         try:
             async with self._queue_lock:
-                # Only the first in line is in here.
+                # Only the first of the queue gets here.
                 while (ready_at := self._ready_at(tokens)) > trio.current_time():
                     self._changed = trio.Event()
                     with trio.move_on_at(ready_at):
@@ -89,7 +89,7 @@ class Limiter:
         self._changed.set()
 
     def correct_tokens(self, *, reserved: int, used: int) -> None:
-        """Take from the tokens what a call really used, or give back what it did not."""
+        """Replace the tokens that were reserved for a call by those that it used."""
         self._tokens.take(used - self._tokens.capped(reserved))
         self._changed.set()
 
@@ -100,11 +100,10 @@ class Limiter:
 
 
 class _Bucket:
-    """Holds a minute's worth, or has no bottom.
+    """A token bucket of a minute's worth, or without a limit.
 
-    It remembers only when it will be full. The time at which there is room is then computed
-    once and waited for, where a level that is filled up by small steps would never quite get
-    there.
+    It stores only the time at which it will be full. The time at which enough is there can then
+    be computed exactly, where a level that rises in small steps would suffer from rounding.
     """
 
     def __init__(self, per_minute: int | None) -> None:
@@ -115,7 +114,7 @@ class _Bucket:
         self._full_at = -float("inf")
 
     def capped(self, amount: int) -> int:
-        # What is larger than the bucket waits for a full one, and leaves it in debt later.
+        # A call larger than the bucket waits for a full one; the correction leaves it in debt.
         return amount if self._per_minute is None else min(amount, self._per_minute)
 
     def ready_at(self, amount: int) -> float:
@@ -130,7 +129,7 @@ class _Bucket:
 
 
 def limited(model: Model, limiter: Limiter) -> Model:
-    """Return a model whose every call is let through by a limiter first."""
+    """Return a model whose calls wait for a limiter."""
     return _LimitedModel(model, limiter)
 
 
@@ -141,16 +140,16 @@ class _LimitedModel(ModelWrapper):
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         tokens = estimated_tokens(request)
-        if is_in_line := self._limiter.must_wait(tokens):
+        if is_queued := self._limiter.must_wait(tokens):
             request.tell(Queued(True))
         await self._limiter.wait_admitted(tokens)
-        if is_in_line:
+        if is_queued:
             request.tell(Queued(False))
         try:
             answer = await self._model.answer(request)
         finally:
             self._limiter.end_call()
-        # A call that failed, or does not say, keeps what it reserved: it may have used it.
+        # A call without a count keeps what it reserved: it may have used all of it.
         if used := answer.usage.tokens:
             self._limiter.correct_tokens(reserved=tokens, used=used)
         return answer

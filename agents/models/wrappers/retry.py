@@ -1,7 +1,7 @@
-"""A model that is asked again when it fails in a way that may heal.
+"""Wrapper: repeats a request after a transient failure, with exponential backoff.
 
-Nobody waits for what cannot come in time: a wait that would outlast the deadline around it is
-not begun, and the failure is the answer. What a broken stream had said counts for nothing.
+A wait that would outlast the deadline around it is not begun: the failure is raised at once. Text
+that was streamed before a failure is void.
 """
 
 import random
@@ -24,8 +24,8 @@ from agents.models.model import (
 from agents.models.wrappers.wrapper import ModelWrapper
 
 LONGEST_RETRY_AFTER: Final = 120
-"""Whoever asks for more seconds than this has failed for now: another model may be asked."""
-RETRACTED: Final = " (what it had said so far is taken back)"
+"""A provider that asks for more seconds has failed: a fallback may use another model."""
+RETRACTED: Final = " (its text so far is void)"
 
 
 def retrying(
@@ -36,14 +36,14 @@ def retrying(
     max_seconds: float = 30,
     jitter: random.Random | None = None,
 ) -> Model:
-    """Return a model that asks another one again, after a wait that doubles each time.
+    """Return a model that repeats requests, after a wait that doubles each time.
 
     Args:
-        model: who is asked.
+        model: the model that is called.
         attempts: how often, the first time included.
         base_seconds: the longest first wait; each wait is drawn from zero up to its longest.
         max_seconds: where the doubling ends; what the provider asks for is added to it.
-        jitter: where the draws come from.
+        jitter: the source of the draws.
     """
     if attempts < 1:
         raise DefinitionError(f"{model.name} must be asked at least once: {attempts=}")
@@ -57,23 +57,23 @@ def retrying(
 
 
 class PartialAnswerTracker:
-    """Passes on what a model tells, and remembers whether it had begun to answer."""
+    """Forwards the events of a model, and remembers whether it had begun to answer."""
 
     def __init__(self, request: ModelRequest) -> None:
-        self._tell = request.tell
+        self._emit = request.tell
         self._has_begun = False
         self.request = attrs.evolve(request, tell=self._on_event)
 
     def failure_text(self, error: ModelError) -> str:
-        """Return what went wrong, and whether what was told before it is void."""
+        """Return the error as text, with a note if text was streamed that is void now."""
         void = self._has_begun or error.partial
         return f"{error}{RETRACTED if void else ''}"
 
     def _on_event(self, event: ModelEvent) -> None:
-        # Whoever tells of a failure has taken back what was told before.
+        # These events themselves void what was streamed before them.
         if not isinstance(event, Compacted | Queued):
             self._has_begun = not isinstance(event, Retrying | Switched)
-        self._tell(event)
+        self._emit(event)
 
 
 class _RetryingModel(ModelWrapper):
@@ -94,23 +94,23 @@ class _RetryingModel(ModelWrapper):
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         lost = Usage()
         for failures in range(self._attempts - 1):
-            listener = PartialAnswerTracker(request)
+            tracker = PartialAnswerTracker(request)
             try:
                 return with_failed_usage(
-                    await self._model.answer(listener.request), lost
+                    await self._model.answer(tracker.request), lost
                 )
             except ModelError as exc:
                 exc.usage = lost = lost + (exc.usage or Usage(calls=1))
                 if not exc.kind.is_transient:
                     raise
                 error = exc
-            # Who is cancelled by now was not stopped by this failure.
+            # A task that is cancelled by now was not stopped by this failure.
             await trio.lowlevel.checkpoint_if_cancelled()
             seconds = self._seconds(failures, error)
             is_too_long = (error.retry_after or 0) > LONGEST_RETRY_AFTER
             if is_too_long or seconds >= _seconds_left():
                 raise error
-            request.tell(Retrying(error.kind, listener.failure_text(error), seconds))
+            request.tell(Retrying(error.kind, tracker.failure_text(error), seconds))
             await trio.sleep(seconds)
         try:
             return with_failed_usage(await self._model.answer(request), lost)
@@ -121,12 +121,12 @@ class _RetryingModel(ModelWrapper):
     def _seconds(self, failures: int, error: ModelError) -> float:
         doubled = self._base_seconds * 2 ** min(failures, 32)
         longest = min(self._max_seconds, doubled)
-        # On top of what the provider asks for, since it asks all its callers for the same.
+        # On top of what the provider asks for, since it asks all clients for the same wait.
         return (error.retry_after or 0) + self._jitter.uniform(0, longest)
 
 
 def with_failed_usage(answer: AssistantMessage, lost: Usage) -> AssistantMessage:
-    """Return an answer that also says what was paid for the failures before it."""
+    """Return the answer with the usage of failed attempts added."""
     if not lost.calls:
         return answer
     return attrs.evolve(answer, usage=answer.usage + lost)

@@ -1,7 +1,7 @@
-"""A name in a folder that is held open: what is there is opened, looked at and replaced.
+"""A name in a folder that is held open: opens, inspects and replaces the file of that name.
 
-Nothing here follows a link: one that somebody puts in the way meanwhile is refused, or replaced,
-but leads nowhere. Only plain files on a disk are opened, so nothing hangs and nothing is endless.
+Nothing here follows a link: one that appears meanwhile is refused or replaced, but leads nowhere.
+Only regular files on a disk are opened, so nothing hangs and nothing is endless.
 """
 
 import os
@@ -16,19 +16,19 @@ from typing import Final
 
 from agents.errors import ToolError
 
-# Folders in each other: so many descriptors are held at once.
+# Nested folders: one descriptor each is open at once.
 MAX_DEPTH: Final = 100
-# In a folder with more names, near ones are looked for among so many.
-NAMES: Final = 5_000
+# How many names of a folder are compared for a suggestion.
+MAX_COMPARED: Final = 5_000
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not blocking, since a pipe may have been put where we have just seen a file.
+# Not blocking, since a pipe may have replaced the file that we have just seen.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DirEntry:
-    """Where a path leads: a name in a folder that is held open."""
+    """The target of a path: a name in an open folder."""
 
     def __init__(
         self, workspace: str, folders: tuple[str, ...], folder: int, name: str
@@ -39,29 +39,29 @@ class DirEntry:
         """`.` is the folder itself."""
         names = [*folders[1:], *([name] if name != "." else [])]
         self.path: Final = "/".join(names) or "."
-        """From the top of the workspace, without links: this is what is shown."""
+        """Relative to the workspace, with links resolved: what models read."""
         self.real: Final = str(Path(workspace, *names))
-        """The same file has the same one in every workspace that it is part of."""
+        """The absolute path, which is the same in every workspace that contains the file."""
 
     def status(self) -> os.stat_result | None:
-        """Return what is here now, or None."""
+        """Return the status of what is here now, or None."""
         with suppress(FileNotFoundError):
             return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         return None
 
     def is_writable(self) -> bool:
-        """Tell whether we may write to the file that is here."""
+        """Return whether this process may write to the file."""
         return os.access(self.name, os.W_OK, dir_fd=self.folder, follow_symlinks=False)
 
     @contextmanager
     def open_file(self) -> Generator[tuple[int, os.stat_result]]:
-        """Open the file that is here for reading, and say what it is."""
+        """Open the file for reading, and return its descriptor and status."""
         with open_regular_file(self.name, self.folder, self.path) as opened:
             yield opened
 
     @contextmanager
     def open_folder(self) -> Generator[int]:
-        """Open the folder that is here."""
+        """Open the folder of this name, and return its descriptor."""
         if (found := self.status()) is None:
             raise not_found_error(self.name, self.folder, self.path)
         if not stat.S_ISDIR(found.st_mode):
@@ -75,13 +75,13 @@ class DirEntry:
             os.close(descriptor)
 
     def replace(self, content: bytes, old: os.stat_result | None) -> os.stat_result:
-        """Put a file here, whole or not at all, and say what it is.
+        """Write a file atomically, and return its new status.
 
         Args:
             content: all of it.
-            old: what is replaced, whose permissions stay.
+            old: the file that is replaced, whose permissions stay.
         """
-        # The name of the file could be too long for anything to be added.
+        # Not derived from the name of the file, which may have the maximal length.
         part = f".orchestrator-{secrets.token_hex(8)}.tmp"
         mode = 0o666 if old is None else 0o600
         descriptor = os.open(part, _NEW, mode, dir_fd=self.folder)
@@ -91,7 +91,7 @@ class DirEntry:
                 file.flush()
                 if old is not None:
                     _keep_permissions(descriptor, old)
-                # Else a power cut may leave the new name with nothing in it.
+                # Otherwise a power cut may leave an empty file under the new name.
                 os.fsync(descriptor)
                 found = os.fstat(descriptor)
             os.rename(part, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
@@ -106,13 +106,13 @@ class DirEntry:
 def open_regular_file(
     name: str, folder: int, path: str
 ) -> Generator[tuple[int, os.stat_result]]:
-    """Open a file in a folder for reading, and say what it is.
+    """Open a file in a folder for reading, and return its descriptor and status.
 
     Raises:
-        ToolError: there is none, or it is no plain file.
+        ToolError: there is none, or it is not a regular file.
     """
     try:
-        # Looked at before it is opened: opening alone does something to some devices.
+        # Checked before it is opened: opening alone has effects on some devices.
         require_regular_file(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
     except FileNotFoundError:
         raise not_found_error(name, folder, path) from None
@@ -128,16 +128,18 @@ def open_regular_file(
 
 @contextmanager
 def os_errors_as_tool_errors(path: str) -> Generator[None]:
-    """Tell the model what the system says of a path."""
+    """Translate errors of the system about a path."""
     try:
         yield
     except OSError as exc:
-        why = exc.strerror or type(exc).__name__
-        raise ToolError(f"{escape_unprintable(path)!r} cannot be used: {why}") from exc
+        problem = exc.strerror or type(exc).__name__
+        raise ToolError(
+            f"{escape_unprintable(path)!r} cannot be used: {problem}"
+        ) from exc
 
 
 def escape_unprintable(text: str) -> str:
-    """Return a name on one line: a file may be called anything."""
+    """Return a name on one line, since file names may contain anything."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
@@ -157,19 +159,20 @@ def file_kind(found: os.stat_result) -> str:
 
 
 def require_regular_file(found: os.stat_result, path: str) -> None:
-    """Raise `ToolError` if this is anything but a plain file."""
+    """Raise `ToolError` if this is anything but a regular file."""
     if stat.S_ISDIR(found.st_mode):
         raise ToolError(
             f"{escape_unprintable(path)!r} is a folder: list_files shows what is in it"
         )
     if not stat.S_ISREG(found.st_mode):
         raise ToolError(
-            f"{escape_unprintable(path)!r} is {file_kind(found)}: only plain files are read and written"
+            f"{escape_unprintable(path)!r} is {file_kind(found)}: only plain files are"
+            " read and written"
         )
 
 
 def open_folder_at(name: str, folder: int, path: str) -> int:
-    """Open a folder in another, if it is none that only looks like one, and return it."""
+    """Open a folder in another, and return its descriptor; a link is refused."""
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=folder)
     except NotADirectoryError as exc:
@@ -183,16 +186,18 @@ def open_folder_at(name: str, folder: int, path: str) -> int:
 
 
 def not_found_error(name: str, folder: int, path: str) -> ToolError:
-    """Say that something is not there, and what is there with a name like it."""
+    """Return the error for a missing file, with similar names as a hint."""
     with os.scandir(folder) as entries:
-        names = [entry.name for entry in islice(entries, NAMES)]
+        names = [entry.name for entry in islice(entries, MAX_COMPARED)]
     near = get_close_matches(name, names, n=5, cutoff=0.5)
-    # In another case it may be far away, letter by letter.
-    near += [it for it in names if it.lower() == name.lower() and it not in near]
+    # `get_close_matches` finds no name that differs in case throughout.
+    near += [
+        other for other in names if other.lower() == name.lower() and other not in near
+    ]
     where = path.rpartition("/")[0]
-    begin = f"{where}/" if where else ""
+    prefix = f"{where}/" if where else ""
     hint = (
-        f"there is {', '.join(repr(escape_unprintable(begin + it)) for it in near)}"
+        f"there is {', '.join(repr(escape_unprintable(prefix + other)) for other in near)}"
         if near
         else f"list_files({escape_unprintable(where) or '.'!r}) shows what is there"
     )
@@ -202,12 +207,12 @@ def not_found_error(name: str, folder: int, path: str) -> ToolError:
 
 
 def _require_on_disk(descriptor: int, folder: int, path: str) -> None:
-    """Refuse what the kernel makes up, such as /proc: it may be endless, or never answer."""
-    other = os.fstat(descriptor).st_dev != os.fstat(folder).st_dev
-    if other and os.fstatvfs(descriptor).f_blocks == 0:
+    """Refuse virtual files, such as those of /proc: they may be endless, or block for ever."""
+    is_mount = os.fstat(descriptor).st_dev != os.fstat(folder).st_dev
+    if is_mount and os.fstatvfs(descriptor).f_blocks == 0:
         raise ToolError(
-            f"{escape_unprintable(path)!r} is made up by the system: only files on a disk are read and"
-            " written"
+            f"{escape_unprintable(path)!r} is made up by the system: only files on a"
+            " disk are read and written"
         )
 
 
@@ -216,5 +221,5 @@ def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
         with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
-    # Not the bits that lend the owner's rights: writing to a file takes them away, too.
+    # Without setuid and setgid: writing to a file clears them, too.
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)

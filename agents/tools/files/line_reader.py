@@ -1,4 +1,4 @@
-"""What is in a file, as lines, without ever holding more of it than one asks for."""
+"""Reads a file as lines, in memory bounded by the lines that are asked for."""
 
 import hashlib
 import os
@@ -8,10 +8,10 @@ from typing import Final
 
 from agents.tools.files.seen_files import Fingerprint
 
-# Up to here a file is read to its end: then it is known by its content, and can be edited.
+# A file up to this size is read to its end: it gets a digest, and can be edited.
 MAX_WHOLE_BYTES: Final = 10_000_000
 CHUNK: Final = 256 * 1024
-# Where others look too: what has a NUL in its beginning is no text.
+# As in git and grep: a file with a NUL in its beginning is binary.
 HEAD: Final = 8_192
 BOM: Final = b"\xef\xbb\xbf"
 
@@ -36,7 +36,7 @@ class FileReader:
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self._descriptor = descriptor
         self._status = status
-        # Made for speed; nobody gains by making two files that look the same here.
+        # Chosen for speed; there is nothing to gain by a collision.
         self._digest = hashlib.blake2b(digest_size=16)
         self._newlines = 0
         self._last = b"\n"
@@ -45,7 +45,7 @@ class FileReader:
         """How many bytes are still to be read."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Read on, to the end. Not further: a file may grow faster than it is read."""
+        """Yield the rest, up to the size at opening: a file may grow faster than it is read."""
         while self.bytes_left > 0 and (
             chunk := os.read(self._descriptor, min(self.bytes_left, CHUNK))
         ):
@@ -63,7 +63,7 @@ class FileReader:
         return self._newlines + (self._last != b"\n")
 
     def fingerprint(self) -> Fingerprint:
-        """Return by what this version is known again. A file that is not long is read by then."""
+        """Return the fingerprint of this version. A file that is not long must be read by then."""
         return fingerprint(
             self._status, None if self.is_long else self._digest.digest()
         )
@@ -79,7 +79,7 @@ def fingerprint(status: os.stat_result, digest: bytes | None) -> Fingerprint:
 
 
 def digest_of(content: bytes) -> bytes | None:
-    """Return what `Contents` would find."""
+    """Return the digest that `FileReader` would compute."""
     if len(content) > MAX_WHOLE_BYTES:
         return None
     return hashlib.blake2b(content, digest_size=16).digest()
@@ -92,23 +92,23 @@ _KEY: Final = re.compile(
 
 
 def binary_kind(head: bytes) -> str | None:
-    """Return what a file is that begins like this, if it is no text that we can read."""
+    """Return the kind of a file that begins like this, or None if it is readable text."""
     for magic, kind in _KINDS:
         if head.startswith(magic):
             return kind
     if _KEY.search(head):
-        # Not even a page of it: nobody can tell from its middle what it is.
+        # Not even a page of it: the redactor could not recognize the middle of a key.
         return "a private key"
     return "binary" if b"\0" in head[:HEAD] else None
 
 
 def read_head(descriptor: int) -> bytes:
-    """Return the beginning of a file; reading goes on from where it was."""
+    """Return the beginning of a file, without moving the read position."""
     return os.pread(descriptor, HEAD, 0)
 
 
 def skip_lines(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out so many lines."""
+    """Skip so many lines."""
     for chunk in chunks:
         if not newlines:
             yield chunk
@@ -120,27 +120,26 @@ def skip_lines(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def split_lines(chunks: Iterable[bytes], keep: int) -> Iterator[tuple[str, int]]:
-    """Return lines without their ends, and how many bytes are left out of each.
+    """Yield lines without their ends, and how many bytes are cut from each.
 
     Args:
         chunks: the bytes.
-        keep: so many characters are kept of a line, and no more than that are ever held.
+        keep: the maximal characters of a line; memory stays within four times as many bytes.
     """
-    # So many characters are at least so many bytes, and at most four times.
-    room = 4 * keep
+    # A character has at most four bytes.
+    max_bytes = 4 * keep
     head, length = b"", 0
     for chunk in chunks:
-        if len(head) == room and b"\n" not in chunk:
-            length += len(
-                chunk
-            )  # Only its end matters by now: there are lines of gigabytes.
+        if len(head) == max_bytes and b"\n" not in chunk:
+            # Only the end of the line matters by now: there are lines of gigabytes.
+            length += len(chunk)
             continue
         first, *others = chunk.split(b"\n")
-        head += first[: room - len(head)]
+        head += first[: max_bytes - len(head)]
         length += len(first)
         for other in others:
             yield _line(head, length, keep)
-            head, length = other[:room], len(other)
+            head, length = other[:max_bytes], len(other)
     if length:
         yield _line(head, length, keep)
 

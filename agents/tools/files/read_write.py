@@ -1,8 +1,8 @@
-"""Files, for agents: read, written and edited inside the workspace, and never unseen.
+"""The tools `read_file`, `write_file` and `edit_file`, inside the workspace.
 
-What is written is there whole or not at all. A file is overwritten or edited only if the task has
-read it and it has not changed since: the check and the change are one step among all tasks of the
-house. A program outside that writes in that very moment can still lose its change; it is not ours.
+Writes are atomic. A file is overwritten or edited only if the task has read its current version:
+check and change happen under one lock for all tasks of the process. Another program that writes in
+that moment can still lose its change.
 """
 
 from bisect import bisect_left
@@ -48,21 +48,20 @@ __all__ = [
     "write_file",
 ]
 
-LINES: Final = 1_000
-# Of one answer; what a tool may say at most is more.
-CHARACTERS: Final = 40_000
-LINE: Final = 2_000
-# So many lines, and so many characters of each, are compared with one that was not found.
-LIKE: Final = 2_000
-COMPARED: Final = 200
-# Of one text in a file, that are replaced at once.
-PLACES: Final = 100_000
+DEFAULT_LINES: Final = 1_000
+MAX_CHARACTERS: Final = 40_000
+"""Of one answer: less than what a tool may answer at most."""
+SHOWN_OF_LINE: Final = 2_000
+COMPARED_LINES: Final = 2_000
+COMPARED_CHARACTERS: Final = 200
+"""Of each line, in the search for lines like one that was not found."""
+MAX_REPLACEMENTS: Final = 100_000
 
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 @tool(idempotent=True)
-def read_file(path: str, offset: Positive = 1, limit: Positive = LINES) -> str:
+def read_file(path: str, offset: Positive = 1, limit: Positive = DEFAULT_LINES) -> str:
     """Read a text file in the workspace, with numbers in front of its lines.
 
     A long file comes in pages. You have to read a file before you overwrite or edit it.
@@ -72,17 +71,17 @@ def read_file(path: str, offset: Positive = 1, limit: Positive = LINES) -> str:
         offset: the first line, counted from 1.
         limit: how many lines.
     """
-    scene = current_tool_context()
-    with Workspace(scene.workspace).find(path) as spot:
-        with spot.open_file() as (descriptor, status):
+    context = current_tool_context()
+    with Workspace(context.workspace).find(path) as entry:
+        with entry.open_file() as (descriptor, status):
             if (kind := binary_kind(read_head(descriptor))) is not None:
                 raise ToolError(
-                    f"{escape_unprintable(spot.path)} is no text that can be read here: it is {kind} of"
-                    f" {status.st_size:,} bytes"
+                    f"{escape_unprintable(entry.path)} is no text that can be read here: it"
+                    f" is {kind} of {status.st_size:,} bytes"
                 )
             contents = FileReader(descriptor, status)
-            answer = _page(contents, offset, limit, escape_unprintable(spot.path))
-            scene.seen_files.note_read(spot.real, contents.fingerprint())
+            answer = _page(contents, offset, limit, escape_unprintable(entry.path))
+            context.seen_files.note_read(entry.real, contents.fingerprint())
             return answer
 
 
@@ -90,7 +89,7 @@ def read_file(path: str, offset: Positive = 1, limit: Positive = LINES) -> str:
 def write_file(path: str, content: str) -> str:
     """Write a whole file in the workspace; folders on the way are made.
 
-    A file that is there already is overwritten, if you have read it and nobody has changed it
+    A file that is there already is overwritten, if you have read it and it has not changed
     since. To change a part of a file, use edit_file.
 
     Args:
@@ -98,26 +97,26 @@ def write_file(path: str, content: str) -> str:
         content: all that is to be in the file.
     """
     data = _encoded(content)
-    scene = current_tool_context()
-    with Workspace(scene.workspace).find(path, make_folders=True) as spot:
-        with scene.seen_files.registry.lock_file(spot.real):
-            if is_there := (found := spot.status()) is not None:
-                require_regular_file(found, spot.path)
-                _require_writable(found.st_mode, spot)
-                with spot.open_file() as (descriptor, found):
-                    now = _known_by(FileReader(descriptor, found))
-                    scene.seen_files.require_seen(
-                        spot.real, now, path=escape_unprintable(spot.path)
+    context = current_tool_context()
+    with Workspace(context.workspace).find(path, make_folders=True) as entry:
+        with context.seen_files.registry.lock_file(entry.real):
+            if is_there := (found := entry.status()) is not None:
+                require_regular_file(found, entry.path)
+                _require_writable(found.st_mode, entry)
+                with entry.open_file() as (descriptor, found):
+                    now = _current_version(FileReader(descriptor, found))
+                    context.seen_files.require_seen(
+                        entry.real, now, path=escape_unprintable(entry.path)
                     )
                 if REDACTED in content:
-                    _require_no_secrets(spot, scene.redact)
-            written = spot.replace(data, found)
-            scene.seen_files.note_written(
-                spot.real, fingerprint(written, digest_of(data))
+                    _require_no_secrets(entry, context.redact)
+            written = entry.replace(data, found)
+            context.seen_files.note_written(
+                entry.real, fingerprint(written, digest_of(data))
             )
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
     return (
-        f"{'overwrote' if is_there else 'created'} {escape_unprintable(spot.path)}:"
+        f"{'overwrote' if is_there else 'created'} {escape_unprintable(entry.path)}:"
         f" {_counted(lines, 'line')}, {_counted(len(data), 'byte')}"
     )
 
@@ -135,67 +134,71 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
         new: the text to put there.
         all: replace it wherever it is.
     """
-    before, instead = (_encoded(text).replace(b"\r\n", b"\n") for text in (old, new))
-    if not before:
+    wanted, replacement = (
+        _encoded(text).replace(b"\r\n", b"\n") for text in (old, new)
+    )
+    if not wanted:
         raise ToolError(
             "old is empty: say which text to replace; write_file writes a whole file"
         )
-    if before == instead:
+    if wanted == replacement:
         raise ToolError("old and new are the same: nothing would change")
-    scene = current_tool_context()
-    with Workspace(scene.workspace).find(path) as spot:
-        with scene.seen_files.registry.lock_file(spot.real):
-            with spot.open_file() as (descriptor, status):
-                _require_writable(status.st_mode, spot)
+    context = current_tool_context()
+    with Workspace(context.workspace).find(path) as entry:
+        with context.seen_files.registry.lock_file(entry.real):
+            with entry.open_file() as (descriptor, status):
+                _require_writable(status.st_mode, entry)
                 if status.st_size > MAX_WHOLE_BYTES:
                     raise ToolError(
-                        f"{escape_unprintable(spot.path)} has {status.st_size:,} bytes, and files of more"
-                        f" than {MAX_WHOLE_BYTES:,} are not edited: change it with a command, or write"
-                        " it anew"
+                        f"{escape_unprintable(entry.path)} has {status.st_size:,} bytes, and files"
+                        f" of more than {MAX_WHOLE_BYTES:,} are not edited: change it with a"
+                        " command, or write it anew"
                     )
                 contents = FileReader(descriptor, status)
                 data = b"".join(contents.chunks())
             now = contents.fingerprint()
-            scene.seen_files.require_seen(
-                spot.real, now, path=escape_unprintable(spot.path)
+            context.seen_files.require_seen(
+                entry.real, now, path=escape_unprintable(entry.path)
             )
             if (kind := binary_kind(data)) is not None:
                 raise ToolError(
-                    f"{escape_unprintable(spot.path)} is {kind}: only text is edited"
+                    f"{escape_unprintable(entry.path)} is {kind}: only text is edited"
                 )
             text = _EditableText(data)
-            places = text.places(before, apart=len(before) if all else 1)
-            if not places:
-                raise ToolError(_not_found(data, before, escape_unprintable(spot.path)))
-            if len(places) > 1 and not all:
+            offsets = text.find_all(wanted, apart=len(wanted) if all else 1)
+            if not offsets:
                 raise ToolError(
-                    f"old is in {escape_unprintable(spot.path)} {len(places)} times, in the lines"
-                    f" {_numbers(text, places)}: give more of the lines around the one you"
+                    _not_found(data, wanted, escape_unprintable(entry.path))
+                )
+            if len(offsets) > 1 and not all:
+                raise ToolError(
+                    f"old is in {escape_unprintable(entry.path)} {len(offsets)} times, in the lines"
+                    f" {_numbers(text, offsets)}: give more of the lines around the one you"
                     " mean, or all=true to replace every one"
                 )
-            data = text.replaced(places, len(before), instead)
-            written = spot.replace(data, status)
-            scene.seen_files.note_written(
-                spot.real, fingerprint(written, digest_of(data))
+            data = text.replaced(offsets, len(wanted), replacement)
+            written = entry.replace(data, status)
+            context.seen_files.note_written(
+                entry.real, fingerprint(written, digest_of(data))
             )
     return (
-        f"edited {escape_unprintable(spot.path)}: replaced {_counted(len(places), 'place')}, in line"
-        f" {_numbers(text, places)}"
+        f"edited {escape_unprintable(entry.path)}: replaced {_counted(len(offsets), 'place')},"
+        f" in line {_numbers(text, offsets)}"
     )
 
 
 FILES: Final = (read_file, write_file, edit_file, list_files, search_files)
-"""All that an agent needs to work on the files of its workspace."""
+"""All tools for the files of a workspace."""
 
 
 class _EditableText:
-    """A file in which every line ends with a new line alone, and that knows how it really is."""
+    """A text with plain line ends for the search, and the real line ends for the replacement."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._plain = data.replace(b"\r\n", b"\n")
         self._returns: list[int] = []
-        """Where in the plain text a carriage return is missing."""
+        """The offsets in the plain text at which a carriage return was removed."""
         if len(self._plain) < len(data):
             end = data.find(b"\r\n")
             while end >= 0:
@@ -204,56 +207,60 @@ class _EditableText:
         is_crlf = 2 * len(self._returns) > self._plain.count(b"\n")
         self._ending = b"\r\n" if is_crlf else b"\n"
 
-    def places(self, wanted: bytes, *, apart: int) -> list[int]:
-        """Return where a text is, at least so many bytes apart."""
-        places: list[int] = []
-        place = self._plain.find(wanted)
-        while place >= 0:
-            if len(places) == PLACES:
-                raise ToolError(f"old is in the file more than {PLACES:,} times")
-            places.append(place)
-            place = self._plain.find(wanted, place + apart)
-        return places
+    def find_all(self, wanted: bytes, *, apart: int) -> list[int]:
+        """Return the offsets of a text, at least so many bytes apart."""
+        offsets: list[int] = []
+        offset = self._plain.find(wanted)
+        while offset >= 0:
+            if len(offsets) == MAX_REPLACEMENTS:
+                raise ToolError(
+                    f"old is in the file more than {MAX_REPLACEMENTS:,} times"
+                )
+            offsets.append(offset)
+            offset = self._plain.find(wanted, offset + apart)
+        return offsets
 
-    def line(self, place: int) -> int:
-        return self._plain.count(b"\n", 0, place) + 1
+    def line(self, offset: int) -> int:
+        return self._plain.count(b"\n", 0, offset) + 1
 
-    def replaced(self, places: list[int], length: int, new: bytes) -> bytes:
-        """Return the file with something else in these places."""
+    def replaced(self, offsets: list[int], length: int, new: bytes) -> bytes:
+        """Return the file with this text at these offsets."""
         new = new.replace(b"\n", self._ending)
-        if len(self._data) + len(places) * (len(new) - length) > MAX_WHOLE_BYTES:
+        if len(self._data) + len(offsets) * (len(new) - length) > MAX_WHOLE_BYTES:
             raise ToolError(f"the file would have more than {MAX_WHOLE_BYTES:,} bytes")
         parts: list[bytes] = []
         done = 0
-        for place in places:
-            parts += [self._data[done : self._raw_offset(place)], new]
-            done = self._raw_offset(place + length)
+        for offset in offsets:
+            parts += [self._data[done : self._raw_offset(offset)], new]
+            done = self._raw_offset(offset + length)
         return b"".join([*parts, self._data[done:]])
 
-    def _raw_offset(self, place: int) -> int:
-        return place + bisect_left(self._returns, place)
+    def _raw_offset(self, offset: int) -> int:
+        return offset + bisect_left(self._returns, offset)
 
 
 def _page(contents: FileReader, offset: int, limit: int, path: str) -> str:
     page: list[str] = []
-    room = CHARACTERS
-    lines = split_lines(skip_lines(offset - 1, contents.chunks()), LINE + LONGEST_WORD)
+    characters_left = MAX_CHARACTERS
+    lines = split_lines(
+        skip_lines(offset - 1, contents.chunks()), SHOWN_OF_LINE + LONGEST_WORD
+    )
     for text, cut in islice(lines, limit):
         number = offset + len(page)
         page.append(f"{number:>6}\t{_shown(text.removeprefix(BOM.decode()), cut)}")
-        room -= len(page[-1]) + 1
-        if room < 0:
+        characters_left -= len(page[-1]) + 1
+        if characters_left < 0:
             break
     if not contents.is_long:
         for _ in lines:
-            pass  # The rest is counted, and part of what the file is known by.
+            pass  # The rest counts for the number of lines and the fingerprint.
     if not page and offset > 1:
         raise ToolError(f"{path} has only {_counted(contents.lines, 'line')}")
     notes: list[str] = []
     last = offset + len(page) - 1
     if not page:
         notes.append("the file is empty")
-    # Not by asking for the next line: that may be gigabytes long.
+    # Not tested by reading the next line: it may be gigabytes long.
     elif contents.lines > last or contents.bytes_left:
         of = "" if contents.is_long else f" of {contents.lines}"
         notes.append(f"lines {offset} to {last}{of}: read on with offset={last + 1}")
@@ -266,57 +273,58 @@ def _page(contents: FileReader, offset: int, limit: int, path: str) -> str:
 
 
 def _shown(text: str, cut: int) -> str:
-    if len(text) <= LINE:
+    if len(text) <= SHOWN_OF_LINE:
         return text
-    cut += len(text[LINE:].encode())
-    # First without secrets: nobody would know half of one.
-    return f"{redact_secrets(text)[:LINE]} [{cut:,} more bytes in this line]"
+    cut += len(text[SHOWN_OF_LINE:].encode())
+    # Redacted before it is cut: half a secret is not recognized.
+    return f"{redact_secrets(text)[:SHOWN_OF_LINE]} [{cut:,} more bytes in this line]"
 
 
-def _known_by(contents: FileReader) -> Fingerprint:
+def _current_version(contents: FileReader) -> Fingerprint:
     if not contents.is_long:
         for _ in contents.chunks():
             pass
     return contents.fingerprint()
 
 
-def _require_writable(mode: int, spot: DirEntry) -> None:
-    # Putting another file in its place would need no permission of its own.
-    if not mode & 0o222 or not spot.is_writable():
-        raise ToolError(f"{escape_unprintable(spot.path)} is read-only")
+def _require_writable(mode: int, entry: DirEntry) -> None:
+    # A rename over the file would need no permission on the file itself.
+    if not mode & 0o222 or not entry.is_writable():
+        raise ToolError(f"{escape_unprintable(entry.path)} is read-only")
 
 
 def _not_found(data: bytes, wanted: bytes, path: str) -> str:
-    """Say that a text is not in a file, and which lines come near."""
-    # The longest line says most of what is meant.
-    line = max((it.strip() for it in wanted.decode().split("\n")), key=len)[:COMPARED]
-    there = [text for text, _ in split_lines([data], LINE + LONGEST_WORD)]
-    like = [text.strip()[:COMPARED] for text in there]
-    near = [index for index, text in enumerate(like) if text == line][:3]
+    """Return the error for a text that is not in a file, with the nearest lines."""
+    # The longest line is the most specific.
+    line = max((text.strip() for text in wanted.decode().split("\n")), key=len)
+    line = line[:COMPARED_CHARACTERS]
+    lines = [text for text, _ in split_lines([data], SHOWN_OF_LINE + LONGEST_WORD)]
+    compared = [text.strip()[:COMPARED_CHARACTERS] for text in lines]
+    near = [index for index, text in enumerate(compared) if text == line][:3]
     if not near:
-        matches = get_close_matches(line, like[:LIKE], n=3)
-        near = sorted({like.index(text) for text in matches})
-    says = f"old is not in {path}: it must be there exactly, spaces and all"
+        matches = get_close_matches(line, compared[:COMPARED_LINES], n=3)
+        near = sorted({compared.index(text) for text in matches})
+    problem = f"old is not in {path}: it must be there exactly, spaces and all"
     if not near or not line:
-        return f"{says}; read the file again"
-    nearest = "\n".join(f"{index + 1:>6}\t{_shown(there[index], 0)}" for index in near)
-    return f"{says}. The nearest lines are:\n{nearest}"
+        return f"{problem}; read the file again"
+    nearest = "\n".join(f"{index + 1:>6}\t{_shown(lines[index], 0)}" for index in near)
+    return f"{problem}. The nearest lines are:\n{nearest}"
 
 
-def _numbers(text: _EditableText, places: list[int]) -> str:
-    numbers = ", ".join(str(text.line(place)) for place in places[:10])
-    return f"{numbers}, ..." if len(places) > 10 else numbers
+def _numbers(text: _EditableText, offsets: list[int]) -> str:
+    numbers = ", ".join(str(text.line(offset)) for offset in offsets[:10])
+    return f"{numbers}, ..." if len(offsets) > 10 else numbers
 
 
-def _require_no_secrets(spot: DirEntry, redact: Callable[[str], str]) -> None:
-    """Refuse to put what the model was shown instead of a secret in the place of the secret."""
-    with spot.open_file() as (descriptor, status):
+def _require_no_secrets(entry: DirEntry, redact: Callable[[str], str]) -> None:
+    """Refuse to overwrite a secret with the placeholder that the model was shown."""
+    with entry.open_file() as (descriptor, status):
         whole = b"".join(FileReader(descriptor, status).chunks())
     old = whole.decode(errors="replace")
     if redact(old) != old:
         raise ToolError(
-            f"{escape_unprintable(spot.path)} holds secrets that you were not shown, and what you write has"
-            f" {REDACTED} in it: change other lines of it with edit_file"
+            f"{escape_unprintable(entry.path)} holds secrets that you were not shown,"
+            f" and what you write has {REDACTED} in it: change other lines of it with edit_file"
         )
 
 
@@ -329,5 +337,5 @@ def _encoded(text: str) -> bytes:
         ) from exc
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

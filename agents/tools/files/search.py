@@ -1,8 +1,8 @@
-"""Which files of the workspace have a line that fits.
+"""The tool `search_files`: lines of the workspace that match a regular expression.
 
-A hostile expression cannot make us wait: the engine is one that never goes back, so its time is
-linear in what it reads, and between lines somebody looks at the clock. Python's own engine would
-hold every thread of the process, and nothing could stop it.
+A hostile expression cannot block the process: the engine does not backtrack, so its time is linear
+in the text, and a time limit is checked between lines. Python's own engine would hold every thread,
+and could not be stopped.
 """
 
 import stat
@@ -31,17 +31,16 @@ from agents.tools.files.walk import Walk
 from agents.tools.files.workspace import Workspace
 from agents.tools.tool import tool
 
-MATCHES: Final = 200
-# Of one answer; what a tool may say at most is more.
-CHARACTERS: Final = 40_000
-# Of one call.
-SECONDS: Final = 10.0
-# Characters of a line that are searched, and that are shown.
-SEARCHED: Final = 5_000
-SHOWN: Final = 300
-EXPRESSION: Final = 1_000
-# Bytes of a compiled expression: its size times the length of a line is what it costs.
-COMPILED: Final = 500_000
+MAX_MATCHES: Final = 200
+MAX_CHARACTERS: Final = 40_000
+"""Of one answer: less than what a tool may answer at most."""
+MAX_SECONDS: Final = 10.0
+"""Of one call."""
+SEARCHED_OF_LINE: Final = 5_000
+SHOWN_OF_LINE: Final = 300
+MAX_EXPRESSION: Final = 1_000
+MAX_COMPILED_BYTES: Final = 500_000
+"""The cost of a search is the size of the compiled expression times the length of a line."""
 
 
 @tool(idempotent=True)
@@ -63,37 +62,37 @@ def search_files(
         ignore_case: let a letter stand for itself in either case.
         hidden: search also what begins with a dot.
     """
-    fits = _expression(f"(?i){pattern}" if ignore_case else pattern)
+    matches = _compile(f"(?i){pattern}" if ignore_case else pattern)
     walk = Walk(Glob(glob if "/" in glob else f"**/{glob}", hidden=hidden))
-    with Workspace(current_tool_context().workspace).find(path) as spot:
-        search = Search(fits, seconds=SECONDS)
-        search.run(spot, walk)
+    with Workspace(current_tool_context().workspace).find(path) as top:
+        search = Search(matches, seconds=MAX_SECONDS)
+        search.run(top, walk)
     return "\n".join([*search.report(), *walk.notes()])
 
 
 class Search:
-    """Lines that fit, those that are shown and those that are only counted."""
+    """One search: the lines to show, and counts of the rest."""
 
-    def __init__(self, fits: Callable[[str], bool], *, seconds: float) -> None:
-        self._fits = fits
+    def __init__(self, matches: Callable[[str], bool], *, seconds: float) -> None:
+        self._matches = matches
         self._seconds = seconds
-        self._end = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._found: list[str] = []
-        self._characters_left = CHARACTERS
-        self._left_out = 0
+        self._characters_left = MAX_CHARACTERS
+        self._omitted = 0
         self._files = 0
-        self._binary = 0
-        self._cut = 0
-        self._closed: list[str] = []
-        self._is_over = False
+        self._binary_files = 0
+        self._cut_lines = 0
+        self._unreadable: list[str] = []
+        self._is_out_of_time = False
 
-    def run(self, spot: DirEntry, walk: Walk) -> None:
-        """Search a file, or all in a folder that the walk comes to."""
-        status = spot.status()
+    def run(self, top: DirEntry, walk: Walk) -> None:
+        """Search a file, or all files of a folder that the walk yields."""
+        status = top.status()
         if status is not None and stat.S_ISREG(status.st_mode):
-            self._search_file(spot.name, spot.folder, spot.path)
+            self._search_file(top.name, top.folder, top.path)
             return
-        with closing(walk.entries(spot)) as entries:
+        with closing(walk.entries(top)) as entries:
             for entry in entries:
                 if not self._has_time():
                     return
@@ -108,23 +107,25 @@ class Search:
             ):
                 self._files += 1
                 if binary_kind(read_head(file)) is not None:
-                    self._binary += 1
+                    self._binary_files += 1
                 else:
-                    self._read(FileReader(file, status), path)
+                    self._search_lines(FileReader(file, status), path)
         except ToolError as exc:
-            self._closed.append(str(exc))
+            self._unreadable.append(str(exc))
 
-    def _read(self, contents: FileReader, path: str) -> None:
-        # Between chunks too, since a line may be gigabytes long.
+    def _search_lines(self, contents: FileReader, path: str) -> None:
+        # The time is checked between chunks too, since a line may be gigabytes long.
         chunks = takewhile(lambda _: self._has_time(), contents.chunks())
-        for number, (text, cut) in enumerate(split_lines(chunks, SEARCHED), start=1):
+        for number, (text, cut) in enumerate(
+            split_lines(chunks, SEARCHED_OF_LINE), start=1
+        ):
             if not self._has_time():
                 return
-            self._cut += bool(cut)
-            if not self._fits(text):
+            self._cut_lines += bool(cut)
+            if not self._matches(text):
                 continue
-            if len(self._found) >= MATCHES or self._characters_left < 0:
-                self._left_out += 1
+            if len(self._found) >= MAX_MATCHES or self._characters_left < 0:
+                self._omitted += 1
                 continue
             self._found.append(
                 f"{escape_unprintable(path)}:{number}: {_in_short(text)}"
@@ -132,32 +133,34 @@ class Search:
             self._characters_left -= len(self._found[-1]) + 1
 
     def _has_time(self) -> bool:
-        self._is_over = self._is_over or time.monotonic() >= self._end
-        return not self._is_over
+        self._is_out_of_time = (
+            self._is_out_of_time or time.monotonic() >= self._deadline
+        )
+        return not self._is_out_of_time
 
     def report(self) -> Iterator[str]:
-        """Return what was found, and what was not looked at."""
+        """Yield the lines that were found, and notes of what was not searched."""
         yield from self._found
         if not self._found:
-            yield f"[no line fits; files searched: {self._files - self._binary}]"
-        if self._left_out:
-            least = "at least " if self._is_over else ""
+            yield f"[no line fits; files searched: {self._files - self._binary_files}]"
+        if self._omitted:
+            least = "at least " if self._is_out_of_time else ""
             yield (
-                f"[{least}{self._left_out} more lines fit; ask for less by pattern, path or"
+                f"[{least}{self._omitted} more lines fit; ask for less by pattern, path or"
                 " glob]"
             )
-        for why in self._closed[:5]:
-            yield f"[not searched: {why}]"
-        if more := len(self._closed[5:]):
+        for problem in self._unreadable[:5]:
+            yield f"[not searched: {problem}]"
+        if more := len(self._unreadable[5:]):
             yield f"[not searched: {more} more files]"
-        if self._binary:
-            yield f"[not searched, because they are no text: {self._binary}]"
-        if self._cut:
+        if self._binary_files:
+            yield f"[not searched, because they are no text: {self._binary_files}]"
+        if self._cut_lines:
             yield (
-                f"[lines of more than {SEARCHED} characters, searched only in their"
-                f" beginning: {self._cut}]"
+                f"[lines of more than {SEARCHED_OF_LINE} characters, searched only in their"
+                f" beginning: {self._cut_lines}]"
             )
-        if self._is_over:
+        if self._is_out_of_time:
             yield (
                 f"[stopped after {self._seconds:g} s: not all was searched; ask for a part of"
                 " it, by path or glob]"
@@ -165,27 +168,28 @@ class Search:
 
 
 def _in_short(line: str) -> str:
-    if len(line) <= SHOWN:
+    if len(line) <= SHOWN_OF_LINE:
         return line.strip()
-    # First without secrets: nobody would know half of one.
-    return f"{redact_secrets(line)[:SHOWN].strip()} ..."
+    # Redacted before it is cut: half a secret is not recognized.
+    return f"{redact_secrets(line)[:SHOWN_OF_LINE].strip()} ..."
 
 
-def _expression(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a line fits."""
-    # Imported late: it is for answers that are checked by a schema, and few tasks need either.
+def _compile(pattern: str) -> Callable[[str], bool]:
+    """Return a function that matches a line."""
+    # Imported late: few tasks search files or promise an answer by a schema.
     import jsonschema_rs
 
-    if len(pattern) > EXPRESSION:
-        raise ToolError(f"an expression has at most {EXPRESSION} characters")
+    if len(pattern) > MAX_EXPRESSION:
+        raise ToolError(f"an expression has at most {MAX_EXPRESSION} characters")
     try:
         return jsonschema_rs.validator_for(
             {"pattern": pattern},
-            pattern_options=jsonschema_rs.RegexOptions(size_limit=COMPILED),
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_COMPILED_BYTES),
         ).is_valid
     except (jsonschema_rs.ValidationError, ValueError) as exc:
         raise ToolError(
-            f"{escape_unprintable(pattern)!r} is no regular expression that can be used here: it has no"
-            " look-around and no back-references, is not very long when its repetitions are"
-            " written out, and has a backslash before each ( [ { that stands for itself"
+            f"{escape_unprintable(pattern)!r} is no regular expression that can be used"
+            " here: it has no look-around and no back-references, is not very long when its"
+            " repetitions are written out, and has a backslash before each ( [ {"
+            " that stands for itself"
         ) from exc

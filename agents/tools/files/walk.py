@@ -97,8 +97,8 @@ class Walk:
         """Yield a line for everything that was not looked at."""
         if self._entries_left <= 0:
             yield (
-                f"[there are more than {self._max_entries} names, and the others were not looked at;"
-                " ask for a part of it, by path]"
+                f"[there are more than {self._max_entries} names, and the others were not looked"
+                " at; ask for a part of it, by path]"
             )
         for reason in self._skipped[:5]:
             yield f"[not looked at: {reason}]"

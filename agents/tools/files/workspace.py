@@ -1,8 +1,8 @@
-"""The folder that file tools stay in, and how a path is followed there without ever leaving it.
+"""The folder that file tools stay in: resolves paths of a model without ever leaving it.
 
-A path is the word of a model, and what it leads through may change while we look. So the kernel
-never follows one for us: we go from folder to folder, each held open by a descriptor, read links
-ourselves, and go no higher than where we began.
+A path is untrusted, and folders on the way may change while it is resolved. So the kernel never
+resolves one: we open folder by folder, each relative to the descriptor of its parent, read links
+ourselves, and go no higher than the workspace.
 """
 
 import os
@@ -22,9 +22,9 @@ from agents.tools.files.dir_entry import (
     os_errors_as_tool_errors,
 )
 
-# Links that a path may lead through, as in the kernel.
-LINKS: Final = 40
-CHARACTERS: Final = 4_096
+# As in the kernel.
+MAX_LINKS: Final = 40
+MAX_CHARACTERS: Final = 4_096
 
 RULE: Final = (
     "files are read and written only inside the workspace, whose top is '.'; give a path"
@@ -33,82 +33,89 @@ RULE: Final = (
 
 
 class Workspace:
-    """A folder, and the ways in it."""
+    """A folder, and the resolution of paths in it."""
 
     def __init__(self, folder: Path) -> None:
         self._real = os.path.realpath(folder)
-        # The model may have been told either of them.
+        # A model may have read either of them.
         self._roots = {_parts(self._real), _parts(str(folder.absolute()))}
 
     @contextmanager
     def find(self, path: str, *, make_folders: bool = False) -> Generator["DirEntry"]:
-        """Follow a path as far as its last name, which need not be there.
+        """Resolve a path up to its last name, which need not exist.
 
         Args:
-            path: what a model wrote.
-            make_folders: make those on the way that are missing.
+            path: as the model wrote it.
+            make_folders: create missing folders on the way.
 
         Raises:
             ToolError: it leads out of the workspace, or nowhere.
         """
         with os_errors_as_tool_errors(path):
             _require_valid_path(path)
-            waiting = deque(self._inside(path, path))
-            if len(waiting) > MAX_DEPTH:
+            names = deque(self._names_inside(path, path))
+            if len(names) > MAX_DEPTH:
                 raise _too_deep(path)
-            held = [("", _open_top(self._real))]
+            open_folders = [("", _open_top(self._real))]
             try:
-                name = self._follow(path, waiting, held, make_folders=make_folders)
+                name = self._resolve(
+                    path, names, open_folders, make_folders=make_folders
+                )
                 yield DirEntry(
-                    self._real, tuple(name for name, _ in held), held[-1][1], name
+                    self._real,
+                    tuple(name for name, _ in open_folders),
+                    open_folders[-1][1],
+                    name,
                 )
             finally:
-                for _, descriptor in held:
+                for _, descriptor in open_folders:
                     os.close(descriptor)
 
-    def _inside(self, way: str, path: str) -> tuple[str, ...]:
-        """Return the names below the workspace on a way that a path or one of its links says."""
-        names = _parts(way)
-        if not way.startswith("/"):
+    def _names_inside(self, target: str, path: str) -> tuple[str, ...]:
+        """Return the names of a path, or of the target of a link on it, below the workspace."""
+        names = _parts(target)
+        if not target.startswith("/"):
             return names
         for root in self._roots:
             if names[: len(root)] == root:
                 return names[len(root) :]
         raise _outside(path)
 
-    def _follow(
+    def _resolve(
         self,
         path: str,
-        waiting: deque[str],
-        held: list[tuple[str, int]],
+        names: deque[str],
+        open_folders: list[tuple[str, int]],
         *,
         make_folders: bool,
     ) -> str:
-        """Hold the folders of a path open, and return the last name in the last of them."""
+        """Open the folders of a path, and return the last name in the last of them."""
         links = 0
-        while waiting:
-            name = waiting.popleft()
+        while names:
+            name = names.popleft()
             if name == "..":
-                if len(held) == 1:
+                if len(open_folders) == 1:
                     raise _outside(path)
-                os.close(held.pop()[1])
+                os.close(open_folders.pop()[1])
                 continue
-            if (target := _link_target(name, held[-1][1])) is not None:
+            if (target := _link_target(name, open_folders[-1][1])) is not None:
                 links += 1
-                if links > LINKS:
-                    raise ToolError(f"{path!r} leads through more than {LINKS} links")
+                if links > MAX_LINKS:
+                    raise ToolError(
+                        f"{path!r} leads through more than {MAX_LINKS} links"
+                    )
                 if target.startswith("/"):
-                    while len(held) > 1:
-                        os.close(held.pop()[1])
-                waiting.extendleft(reversed(self._inside(target, path)))
+                    while len(open_folders) > 1:
+                        os.close(open_folders.pop()[1])
+                names.extendleft(reversed(self._names_inside(target, path)))
                 continue
-            if not waiting:
+            if not names:
                 return name
-            if len(held) > MAX_DEPTH:
+            if len(open_folders) > MAX_DEPTH:
                 raise _too_deep(path)
-            # What one only passes on the way back must be there.
-            make = make_folders and ".." not in waiting
-            held.append((name, _enter(name, held, make=make)))
+            # A folder before a `..` is never created.
+            make = make_folders and ".." not in names
+            open_folders.append((name, _enter(name, open_folders, make=make)))
         return "."
 
 
@@ -119,9 +126,9 @@ def _open_top(folder: str) -> int:
         raise ToolError(f"the workspace cannot be opened: {exc.strerror}") from exc
 
 
-def _enter(name: str, held: list[tuple[str, int]], *, make: bool) -> int:
-    folder = held[-1][1]
-    path = "/".join([*(it for it, _ in held[1:]), name])
+def _enter(name: str, open_folders: list[tuple[str, int]], *, make: bool) -> int:
+    folder = open_folders[-1][1]
+    path = "/".join([*(parent for parent, _ in open_folders[1:]), name])
     try:
         return open_folder_at(name, folder, path)
     except FileNotFoundError:
@@ -136,7 +143,7 @@ def _link_target(name: str, folder: int) -> str | None:
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError:
-        # It is no link, or not there, or no name: whatever is done with it says so.
+        # It is no link, or missing, or no valid name: the next operation reports that.
         return None
 
 
@@ -155,15 +162,15 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _require_valid_path(path: str) -> None:
-    if len(path) > CHARACTERS:
-        raise ToolError(f"a path has at most {CHARACTERS} characters")
-    # What stands for no character cannot be encoded.
+    if len(path) > MAX_CHARACTERS:
+        raise ToolError(f"a path has at most {MAX_CHARACTERS} characters")
+    # A lone surrogate cannot be encoded.
     is_text = path.encode(errors="replace").decode() == path
     if not is_text or any(ord(char) < 32 or ord(char) == 127 for char in path):
         raise ToolError(
-            f"'{escape_unprintable(path)}' is refused: there are no control characters in a path, such as"
-            " NUL and new lines, and nothing that is no character"
+            f"'{escape_unprintable(path)}' is refused: there are no control characters in"
+            " a path, such as NUL and new lines, and nothing that is no character"
         )
-    # Whoever writes it means a folder outside, and would be wrong about what they have done.
+    # It would mean a folder outside, and create one of that name inside.
     if _parts(path)[:1] == ("~",):
         raise ToolError(f"{path!r} is refused: '~' is not expanded, and {RULE}")
