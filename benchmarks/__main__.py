@@ -49,7 +49,7 @@ def measure_delegations(report: Report) -> None:
         rounds=7,
     )
     report.compare("one delegation, joined", raw, joined, times=OFTEN, target=12)
-    name = "one delegation, detached, until told"
+    name = "one delegation, detached, until its notice is read"
     report.compare(name, raw, detached, times=OFTEN)
     for children, rounds in ((100, 15), (1_000, 9), (10_000, 3)):
         raw, joined, detached = in_turn(
@@ -62,7 +62,7 @@ def measure_delegations(report: Report) -> None:
         report.compare(
             f"{name}, joined, a child", raw, joined, times=children, target=10
         )
-        name = f"{name}, detached, a child, until told"
+        name = f"{name}, detached, a child, until its notice is read"
         report.compare(name, raw, detached, times=children)
 
 

@@ -1,7 +1,7 @@
 """What a model call costs at 1, 50 and 500 calls in flight: `python -m benchmarks.http_client`.
 
 The server is a process of its own, on loopback, and streams a few words; only our own processor
-time counts. Beside our client stands the same client with one pool for everybody.
+time counts. Beside our client stands the same client with one shared pool.
 """
 
 import subprocess

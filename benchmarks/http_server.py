@@ -45,9 +45,9 @@ events = 0
 for _ in range(int(times)):
     connection.request("POST", path, body, headers)
     answer = connection.getresponse()
-    said = answer.read()
-    assert answer.status == 200, said
-    events += said.count(b"data: ")
+    body_bytes = answer.read()
+    assert answer.status == 200, body_bytes
+    events += body_bytes.count(b"data: ")
 print(events)
 """
 

@@ -233,7 +233,7 @@ async def _one_run(journal: MemoryJournal) -> None:
 
 
 def _long_talk(facts: int) -> Iterator[Line]:
-    """Yield one session of so many facts, whose last reply nobody has taken."""
+    """Yield one session of so many facts, whose last reply was not received."""
     session = SessionId("r_long")
     push = DeliveryCapability.PUSH
     number = 1

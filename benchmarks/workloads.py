@@ -60,7 +60,7 @@ async def chain(orchestrator: Orchestrator, depth: int) -> None:
 
 
 async def detach(orchestrator: Orchestrator, children: int) -> None:
-    """Detach children from one turn, and wait until the last of them has been told of."""
+    """Detach children from one turn, and wait until the notice of the last one is read."""
     child = Agent("child", model=ScriptedModel.always("x"))
     first = hand_on(children, background=True)
     model = ScriptedModel([first, *["x"] * (children + 2)])

@@ -1,7 +1,7 @@
-"""A chat with an agent that watches a command in the background, and speaks up when there is news.
+"""A chat with an agent that watches a background command and reports its notices.
 
-The command is a real process. A line with "ERROR" in it wakes the agent, and so does its end; the
-chat goes on meanwhile. What still runs when the session is over is ended with it.
+The command is a real process. A line with "ERROR" in it wakes the session, and so does its end; the
+chat goes on meanwhile. A command that still runs when the session closes is ended.
 """
 
 import tempfile
@@ -38,12 +38,12 @@ def tell_end(transcript: Transcript) -> str:
 assistant = Agent(
     "assistant",
     instructions="Run builds in the background: watch for ERROR, and go on meanwhile."
-    " When there is news of one, tell it in a sentence.",
+    " When there is a notice of one, report it in a sentence.",
     model=NAMED
     or ScriptedModel(
         [
             ToolCall("terminal", START),
-            "The build is under way. I will tell you how it goes.",
+            "The build is under way. I will report how it goes.",
             "Paris.",
             tell_error,
             tell_end,
@@ -61,11 +61,11 @@ async def main() -> None:
                 for question in ("Start sh build.sh.", "The capital of France?"):
                     print(">", question)
                     print((await session.ask(question)).text)
-                await session.wait_idle()  # until there is nothing more to be told
+                await session.wait_idle()  # until there is no more mail
                 with suppress(trio.WouldBlock):
                     while True:
-                        news = session.replies.receive_nowait()
-                        print(f"(turn {news.turn}) {news.text}")
+                        reply = session.replies.receive_nowait()
+                        print(f"(turn {reply.turn}) {reply.text}")
 
 
 if __name__ == "__main__":
@@ -73,7 +73,7 @@ if __name__ == "__main__":
 
 # prints:
 # > Start sh build.sh.
-# The build is under way. I will tell you how it goes.
+# The build is under way. I will report how it goes.
 # > The capital of France?
 # Paris.
 # (turn 3) The build has a problem: ERROR: 2 tests failed

@@ -1,8 +1,7 @@
-"""A fan-out under a budget that runs out: how many were paid for, and what the tree shows.
+"""A fan-out under a budget that is used up: how many tasks it paid for, and what the tree shows.
 
-What a call may use at most is reserved before it is made, so however many tasks run at once,
-together they never pass the budget. Which of them are paid for is a matter of chance; how many
-is not.
+The upper bound of each call is reserved before the call, so however many tasks run at once,
+together they never exceed the budget. Which tasks are paid for is random; how many is not.
 """
 
 import json

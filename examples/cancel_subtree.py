@@ -1,7 +1,7 @@
-"""One branch of a run is cancelled from outside; what the others found, and all costs, are kept.
+"""One branch of a run is cancelled from outside; the results of the others, and all costs, stay.
 
-`cancel` returns when the task and everybody below it has ended. `settled` waits until each has come
-to its end, however that is: so the survey gives what there is.
+`cancel` returns when the task and its descendants have settled. `settled` waits for all tasks,
+whatever their outcome, so the survey returns the results that there are.
 """
 
 import trio

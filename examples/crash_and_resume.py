@@ -1,8 +1,8 @@
-"""A process is killed in the midst of its work; the next one goes on, and does nothing twice.
+"""A process is killed during its work; the next one resumes, and does nothing twice.
 
-The first process dies by SIGKILL while it looks up the third subject: nothing can be cleaned up or
-saved then. The second one opens the same journal and the same session. The diary is kept outside of
-the journal, by the tool, and is the witness.
+The first process dies by SIGKILL while it looks up the third subject, so it cannot clean up or save
+anything. The second process opens the same journal and the same session. The tool writes a diary
+outside of the journal, which proves what ran.
 """
 
 import multiprocessing

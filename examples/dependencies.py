@@ -1,7 +1,7 @@
-"""Two researchers, then a writer, then a reviewer: one batch, in the order of what each needs.
+"""Two researchers, then a writer, then a reviewer: one batch, ordered by dependencies.
 
-A task starts when those that it `depends_on` have succeeded, and reads their outputs. What needs
-what is part of the executed tree: the thick arrows.
+A task starts when the tasks that it `depends_on` have succeeded, and reads their outputs.
+Dependencies are part of the executed tree: the thick arrows.
 """
 
 import json
@@ -36,9 +36,9 @@ def research(transcript: Transcript) -> str:
 
 
 def write(transcript: Transcript) -> str:
-    """Use what the writer was told, line by line, of those it needs."""
+    """Use the outputs of the dependencies, which are in the writer's input."""
     _, *needed = transcript[0].text.split("\n\n")
-    sun, tide = (told.splitlines()[-1] for told in needed)
+    sun, tide = (output.splitlines()[-1] for output in needed)
     return f"Sunrise: {sun} High tide: {tide} Swim at 6:30."
 
 

@@ -1,4 +1,4 @@
-"""One agent with one tool, and a model that is scripted: it runs without a key.
+"""One agent with one tool, and a scripted model: it runs without a key.
 
 With a real model: `python examples/hello.py --model openai:gpt-5-mini`. In a program of your own,
 that is `Agent(..., model="openai:gpt-5-mini")`.

@@ -1,8 +1,8 @@
-"""Reports are triaged and routed to whoever can help; what touches production needs an approval.
+"""Reports are triaged and routed to the right agent; changes of production need an approval.
 
-The rule `ask("restart")` holds for the operator and for everybody who works for it. Here a program
-answers, as a chat bot would for the person on call; what nobody answers in time is denied, and the
-agent reads why and goes on.
+The rule `ask("restart")` holds for the operator and its descendants. Here a program answers, as a
+chat bot would for the engineer on call. Without an answer in time the call is denied: the agent
+reads why and goes on.
 """
 
 import json

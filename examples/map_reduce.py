@@ -1,8 +1,8 @@
 """200 documents, read twelve at a time and merged twenty at a time, under one budget.
 
-More than a model could read at once becomes one answer: each document is read by itself, twenty
-results become one, and so on until one is left. Before each call, what it may cost at most is
-reserved, so all of them together never pass the budget. How long it would take with real models:
+The documents are more than a model can read at once: each is read by itself, twenty results are
+merged into one, and so on until one is left. The upper bound of the cost is reserved
+before each call, so all calls together never exceed the budget. The time with real models:
 
     orchestrator simulate examples/map_reduce.py --fan-out 200 --model-seconds 12
 """

@@ -1,9 +1,9 @@
-"""Which model the examples ask: a scripted one, or the one that you name.
+"""The model of the examples: a scripted one, or the one that you name.
 
     python examples/research_brief.py --model openai:gpt-5-mini
 
-Each example says `model=NAMED or ScriptedModel(...)`. Where the command line is not its own, as in
-`orchestrator run examples/research_brief.py "Trio"`, the variable EXAMPLES_MODEL says the same.
+Each example has `model=NAMED or ScriptedModel(...)`. Under another command line, as in
+`orchestrator run examples/research_brief.py "Trio"`, set the variable EXAMPLES_MODEL instead.
 """
 
 import argparse

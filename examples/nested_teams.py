@@ -1,7 +1,7 @@
-"""Orchestrators three deep under one budget: an architect, foremen, carpenters, and a clerk.
+"""Agents that delegate, three levels deep, under one budget: architect, foremen, carpenters, clerk.
 
-Each hands parts of its work on and adds up what comes back; none knows how deep the tree is. One
-budget holds for all of them, and every node of the tree knows what it cost with all below it.
+Each delegates parts of its work and adds up the results; none knows how deep the tree is. One
+budget holds for all of them, and every node of the tree has the cost of its subtree.
 """
 
 import json
@@ -27,7 +27,7 @@ def look_up(transcript: Transcript) -> str:
 def orchestrator_of(
     team: Agent[int], name: str, price: Price, *parts: str
 ) -> Agent[int]:
-    """Return somebody who splits the work into parts, and adds up what each of them costs."""
+    """Return an agent that splits the work into parts, and adds up their costs."""
 
     def split_then_add_up(transcript: Transcript) -> str | ToolCall:
         if len(transcript) > 1:

@@ -1,7 +1,7 @@
 """A research brief: plan, research in parallel, write, and rewrite until a critic is content.
 
-Every step promises a type: a wrong join is an error for mypy, and an answer that does not fit is
-asked for again. The pipeline is an agent like any other, so this works, too:
+Every step has an output type: steps that do not fit together are an error for mypy, and an answer
+that does not fit is asked for again. The pipeline is an agent like any other, so this works, too:
 
     orchestrator run examples/research_brief.py:brief "Heat pumps in old houses"
     orchestrator simulate examples/research_brief.py --fan-out 20

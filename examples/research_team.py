@@ -1,7 +1,7 @@
-"""An editor hands three questions on at once, waits for them, and merges the answers.
+"""An editor delegates three questions at once, waits for them, and merges the answers.
 
-`orchestrator.run` waits inside one call, so there is nobody to tell anything later: all children
-are joined. The tree of what was executed is a `networkx` graph.
+`orchestrator.run` returns one answer and cannot deliver later, so all children are joined. The
+executed tree is a `networkx` graph.
 """
 
 import json

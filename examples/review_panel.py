@@ -1,7 +1,7 @@
-"""A change is reviewed by a panel: three reviewers at once, and what most of them say is done.
+"""A panel reviews a change: three reviewers at once, and the majority decides.
 
-`key` says what makes two votes the same: reasons differ, decisions are counted. If the change is
-rejected, its author reads why and mends it, and the panel votes again.
+`key` decides which votes are equal: reasons differ, decisions are counted. If the change is
+rejected, its author reads why and fixes it, and the panel votes again.
 """
 
 import json
@@ -36,7 +36,7 @@ SECOND_TRY = """\
 
 
 def reviewer(name: str, question: str, otherwise: str) -> Agent[Verdict]:
-    """Return somebody who looks at one thing only."""
+    """Return a reviewer of one aspect."""
 
     def look(transcript: Transcript) -> str:
         if otherwise and "'%{user}%'" in transcript[0].text:

@@ -1,7 +1,7 @@
-"""A team behind HTTP: OpenAI's client asks it, and the tree of the answer can be looked at.
+"""A team served over HTTP: a chat completion, and the tree of its answer.
 
-`orchestrator serve examples/served_team.py` does the same for the whole world. docs/http.md talks
-to these agents.
+`orchestrator serve examples/served_team.py` does the same from the command line. docs/http.md uses
+these agents.
 """
 
 import httpx2

@@ -1,8 +1,8 @@
-"""The same agent behind two doors: a request that joins, and a session that is told later.
+"""The same agent behind two doors: a request that joins, and a session that detaches.
 
-A request handler cannot say anything after its response. So although the agent asks for the
-background, the work is done within the same response, and a note says so. A session can be told
-later: there the reply comes at once, and the result in a turn of its own.
+A request handler can deliver nothing after its response. So although the agent asks for the
+background, the task is joined, and a note says so. A session can deliver later: there the reply
+comes at once, and the result in a turn of its own.
 """
 
 import json
@@ -19,12 +19,12 @@ def answer(transcript: Transcript) -> str | ToolCall:
     if len(transcript) == 1:
         goal = "Find the atlas of 1570."
         return ToolCall("delegate_task", {"goal": goal, "background": True})
-    told = transcript[-1].text
-    if not told.startswith("{"):  # the news that wakes a session
-        return f"The archivist is back: {told.splitlines()[-1]}"
-    answered = json.loads(told)
+    text = transcript[-1].text
+    if not text.startswith("{"):  # the notice that woke the session
+        return f"The archivist is back: {text.splitlines()[-1]}"
+    answered = json.loads(text)
     if answered["status"] == "dispatched":
-        return "The archivist is looking. I will tell you."
+        return "The archivist is looking. I will let you know."
     note = answered["note"].partition(":")[0]
     return f"{answered['results'][0]['output']} (Note: {note}.)"
 
@@ -52,7 +52,7 @@ async def handle(orchestrator: Orchestrator, request: str) -> str:
 async def chat(orchestrator: Orchestrator, message: str) -> None:
     async with orchestrator.open_session(librarian) as session:
         print((await session.ask(message)).text)
-        await session.wait_idle()  # until the archivist is back, and that is told
+        await session.wait_idle()  # until the notice of the archivist is read
         print(session.replies.receive_nowait().text)
         print_reasons(session.tree)
 
@@ -78,6 +78,6 @@ if __name__ == "__main__":
 #   joined: whoever asked cannot be told anything after its turn ends
 # It is in the cellar. (Note: This ran within the same response, not in the background.)
 # > a session
-# The archivist is looking. I will tell you.
+# The archivist is looking. I will let you know.
 # The archivist is back: It is in the cellar.
 #   detached: the session that asked can be told later
