@@ -22,7 +22,7 @@ class Door(Protocol):
         ...
 
     async def deliver(self, reply: Reply) -> None:
-        """Deliver a reply, and call `Turns.mark_delivered` once the receiver really has it.
+        """Deliver a reply, and call `Deliveries.mark_delivered` once the receiver really has it.
 
         If this raises it is tried again, with growing pauses. A reply that is never marked stays
         with the session, and goes to the next door.

@@ -167,7 +167,7 @@ class HttpDoor:
     async def steer(
         self, task: TaskId, text: str, *, id_: MessageId, seconds: float
     ) -> Receipt:
-        """Send a message to a running task, and wait so long until it has seen it."""
+        """Send a message to a running task, and wait up to `seconds` until it has read it."""
         receipts = await self._services.delegator.steer(
             {task: id_},
             text,

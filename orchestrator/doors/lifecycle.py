@@ -3,7 +3,7 @@
     session = open_new_session(services, agent)              # or, to go on with an old one:
     session = await reopen_session(services, agent, id_)
     connect_door(services, session, agent, door)             # replies go to `door.deliver`
-    await services.deliveries.deliver(session)                    # those that no earlier door took
+    await services.deliveries.deliver(session)               # those that no earlier door took
     post_message(services, request, session.id)              # in `doors/inbound.py`; any number
     disconnect_door(services, session, door)                 # its turn and its tasks run on
     await close_session(services, session)                   # it ends for good

@@ -22,7 +22,7 @@ Agents that delegate, over HTTP: OpenAI's protocols, and an API of runs, tasks a
 
 Every request that runs an agent is a run; the header `x-run-id` of the response names it. Errors
 have OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is done once.
-Where a request comes from is told by the headers `x-session-platform`, `-source`, `-chat-id`,
+The origin of a request is in the headers `x-session-platform`, `-source`, `-chat-id`,
 `-chat-name`, `-thread-id`, `-user-id`, `-user-name`, `-key`, `-message-id`, `-workspace`.
 """
 _EVENT: Final[Mapping[str, Any]] = {

@@ -187,7 +187,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         {"messages": part(type="input_audio", input_audio={})},
         "messages[0].content[0]",
         "unsupported",
-        "do not hear",
+        "audio is not supported",
     ),
     (
         {"messages": part(type="video_url")},

@@ -331,7 +331,7 @@ async def test_a_denial_is_read_by_the_agent() -> None:
         over = await ended(served, run)
 
     assert slow.shell.ran == []
-    assert "denied by somebody over HTTP: not today" in over["output"]
+    assert "denied by a client over HTTP: not today" in over["output"]
 
 
 async def test_what_nobody_waits_for_any_more_is_over() -> None:

@@ -1,1 +1,1 @@
-"""What is only ours: runs and their trees, facts as they come, tasks, approvals, conversations."""
+"""Our own API: runs and their trees, tasks, events, approvals, conversations."""

@@ -18,7 +18,7 @@ from orchestrator.server.operation import (
 from orchestrator.server.transport.errors import HttpError, not_found
 from orchestrator.server.transport.session_headers import context_of
 
-ANONYMOUS: Final = "somebody over HTTP"
+ANONYMOUS: Final = "a client over HTTP"
 
 
 class Approval(msgspec.Struct, kw_only=True):

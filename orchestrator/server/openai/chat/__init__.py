@@ -1,1 +1,1 @@
-"""Chat completions, as OpenAI's clients speak them: an answer for whoever waits."""
+"""Chat completions: one turn of an agent, while the client waits."""

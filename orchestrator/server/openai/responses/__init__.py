@@ -1,1 +1,1 @@
-"""Responses, as OpenAI's clients speak them: stored, gone on with, in the background, resumed."""
+"""Responses: stored, continued, in the background, and resumable as a stream."""
