@@ -20,7 +20,7 @@ from agents import (
     Usage,
     tool,
 )
-from delegation import Ending, Outcome
+from delegation import Cause, Ending, Outcome
 from orchestrator import MemoryJournal, budget, open_orchestrator
 from tests.kit import hand_on, worker
 from tests.orchestrator.budgets_kit import Meter, endings
@@ -122,7 +122,8 @@ async def test_when_the_seconds_are_over_all_of_it_ends() -> None:
             run = await orchestrator.run(top, "go")
 
     assert (run.outcome.ending, run.outcome.kind) == (Ending.TIMED_OUT, "seconds")
-    assert run.outcome.error == "the budget 'lunch' (seconds=10) of /top is used up"
+    assert run.outcome.cause is Cause.DEADLINE
+    assert run.outcome.account
     assert trio.current_time() == pytest.approx(10)
     assert "succeeded" not in run.tree.counts()
     assert "running" not in run.tree.counts()
@@ -265,9 +266,7 @@ async def test_the_limits_of_an_agent_hold_with_and_without_a_budget() -> None:
             outcomes.append((await orchestrator.run(agent, "go")).outcome)
 
     assert [outcome.ending for outcome in outcomes] == [Ending.OVER_BUDGET] * 2
-    assert {outcome.error for outcome in outcomes} == {
-        "used up its limit of 2 model calls"
-    }
+    assert {outcome.cause for outcome in outcomes} == {Cause.LIMIT}
     assert meter.calls == 4
 
 
@@ -278,4 +277,4 @@ async def test_the_limit_of_seconds_is_named_if_it_is_nearer_than_the_budget() -
             run = await orchestrator.run(agent, "go")
 
     assert run.outcome.ending is Ending.TIMED_OUT
-    assert run.outcome.error == "used up its limit of 5 seconds"
+    assert (run.outcome.cause, run.outcome.account) == (Cause.DEADLINE, "")

@@ -14,7 +14,7 @@ from agents import (
     Transcript,
     UserMessage,
 )
-from delegation import Ending, Outcome
+from delegation import Cause, Ending, Outcome
 from delegation.events import ModelAnswered, ModelFailed, SessionOpened
 from orchestrator import MemoryJournal, budget, open_orchestrator
 from orchestrator.testing import GatedModel
@@ -39,7 +39,7 @@ async def test_after_a_restart_the_spent_part_is_spent(tmp_path: Path) -> None:
 
     assert three.outcome.succeeded
     assert (four.outcome.ending, four.outcome.kind) == (Ending.OVER_BUDGET, "calls")
-    assert "the budget (calls=3) of /top is used up" in four.outcome.error
+    assert (four.outcome.cause, four.outcome.kind) == (Cause.BUDGET, "calls")
     assert meter.calls == 3
 
 

@@ -12,12 +12,13 @@ from agents import (
     ToolCall,
     Transcript,
 )
-from delegation import Rules, Tree
+from delegation import Cause, Rules, Tree
+from delegation.events import TurnEnded
 from orchestrator import (
     MemoryJournal,
     open_orchestrator,
 )
-from tests.kit import editor, hand_on, last_text, worker
+from tests.kit import editor, facts, hand_on, last_text, worker
 from tests.orchestrator.delegate_task_kit import (
     handed,
     wait,
@@ -92,7 +93,8 @@ async def test_what_died_with_its_process_is_lost() -> None:
         tree = orchestrator.tree(run_id)
 
         assert tree.counts() == {"lost": 3}
-        assert "process died" in tree[tree.root]["error"]
+    (ended,) = facts(left.entries, TurnEnded)
+    assert ended.outcome.cause is Cause.PROCESS_DIED
 
 
 async def test_cancelling_a_turn_leaves_what_runs_in_the_background() -> None:

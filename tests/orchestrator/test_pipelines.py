@@ -22,7 +22,7 @@ from agents import (
     agent,
     tool,
 )
-from delegation import Ending, Rules, TaskId
+from delegation import Cause, Ending, Rules, TaskId
 from delegation.events import CancelRequested, QuietChanged, TaskRequested, TaskSettled
 from orchestrator import (
     MemoryJournal,
@@ -223,6 +223,7 @@ async def test_failures_out_of_a_nursery_are_what_they_would_be_without_one() ->
     both = await run_once(pipeline(BROKEN, other))
     over = await run_once(pipeline(echo(), echo()))
 
+    assert single.outcome.cause is both.outcome.cause is Cause.CHILD
     assert single.outcome.error.startswith("/fan_out/broken[1] failed: RuntimeError")
     assert both.outcome.error.startswith("/fan_out/broken[1] failed: RuntimeError")
     assert over.outcome.ending is Ending.OVER_BUDGET

@@ -18,7 +18,7 @@ from agents import (
     Transcript,
     tool,
 )
-from delegation import Ending, Rules, Tree
+from delegation import Cause, Ending, Rules, Tree
 from delegation.events import TaskSettled, TurnEnded
 from orchestrator import MemoryJournal, Run, RunFailedError, open_orchestrator
 from tests.kit import facts, hand_on, worker
@@ -204,6 +204,7 @@ async def test_a_bug_in_a_tool_fails_the_task_and_names_the_line() -> None:
     finished = await run(Agent("solo", model=model, tools=[divide]))
 
     assert finished.outcome.ending is Ending.FAILED
+    assert finished.outcome.cause is Cause.ERROR
     assert "ZeroDivisionError" in finished.outcome.error
     assert "test_runs.py:" in finished.outcome.error
 
@@ -225,6 +226,7 @@ async def test_an_answer_of_another_type_fails_and_says_where() -> None:
     finished = await run(Agent("writer", model=model, output=dict[str, int]))
 
     assert finished.outcome.ending is Ending.FAILED
+    assert finished.outcome.cause is Cause.OUTPUT
     assert "$[...]" in finished.outcome.error
     assert finished.outcome.output == '{"title": "Trio"}'
 
@@ -236,7 +238,7 @@ async def test_a_task_that_uses_up_its_model_calls_is_over_budget() -> None:
     finished = await run(agent)
 
     assert finished.outcome.ending is Ending.OVER_BUDGET
-    assert finished.outcome.error == "used up its limit of 3 model calls"
+    assert finished.outcome.cause is Cause.LIMIT
     assert finished.usage.calls == 3
 
 

@@ -14,7 +14,7 @@ from agents import (
     Transcript,
     UserMessage,
 )
-from delegation import DeliveryCapability, Ending
+from delegation import Cause, DeliveryCapability, Ending
 from delegation.events import TaskSettled, TurnStarted
 from orchestrator import (
     MemoryJournal,
@@ -200,7 +200,7 @@ async def test_a_failed_turn_is_a_reply_and_the_session_goes_on() -> None:
             better = await session.ask("again")
 
     assert failed.outcome.ending is Ending.FAILED
-    assert failed.outcome.error == "HTTP 500"
+    assert failed.outcome.cause is Cause.MODEL
     assert better.text == "better"
 
 

@@ -26,7 +26,7 @@ from agents import (
     Usage,
     tool,
 )
-from delegation import Ending, Rules, TaskId
+from delegation import Cause, Ending, Rules, TaskId
 from delegation.events import (
     Entry,
     MessageReceived,
@@ -385,6 +385,7 @@ async def test_a_stalled_child_is_stopped_and_says_where_and_its_parent_goes_on(
     fact, entries = await settled(child)
 
     assert fact.outcome.ending is Ending.TIMED_OUT
+    assert fact.outcome.cause is Cause.STALLED
     assert fact.outcome.error == (
         "stalled: no sign of life for 900 seconds, waiting for its model"
     )
@@ -406,7 +407,7 @@ async def test_in_a_tool_patience_ends_too() -> None:
     fact, _ = await settled(child)
 
     assert fact.outcome.ending is Ending.TIMED_OUT
-    assert fact.outcome.error == "stalled: no sign of life for 3600 seconds, in a tool"
+    assert fact.outcome.cause is Cause.STALLED
     assert trio.current_time() == pytest.approx(3_600)
 
 
@@ -430,7 +431,7 @@ async def test_behind_a_tool_patience_is_short_again() -> None:
     fact, _ = await settled(child)
 
     assert fact.outcome.ending is Ending.TIMED_OUT
-    assert "waiting for its model" in fact.outcome.error
+    assert fact.outcome.cause is Cause.STALLED
     assert trio.current_time() == pytest.approx(1_000 + 900)
 
 
@@ -483,7 +484,7 @@ async def test_a_stalled_child_that_takes_long_to_obey_settles_once() -> None:
     fact, entries = await settled(child)
 
     assert fact.outcome.ending is Ending.TIMED_OUT
-    assert "3600 seconds, in a tool" in fact.outcome.error
+    assert fact.outcome.cause is Cause.STALLED
     assert trio.current_time() == pytest.approx(13_600)
     assert_quiet_only_before_the_end(entries)
 
@@ -518,7 +519,7 @@ async def test_a_limit_that_is_nearer_than_patience_is_what_ends_a_child() -> No
     )
     fact, _ = await settled(child)
 
-    assert fact.outcome.error == "used up its limit of 500 seconds"
+    assert fact.outcome.cause is Cause.DEADLINE
 
 
 async def test_a_session_is_told_of_a_detached_task_that_stalled() -> None:
