@@ -1,0 +1,236 @@
+"""Where a task, a tool call and an agent are: ports with one implementation here, and addresses."""
+
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallKey,
+    DefinitionError,
+    Model,
+    ModelRequest,
+    ScriptedModel,
+    Tool,
+    ToolCall,
+    UserMessage,
+    take_turn,
+    tool,
+)
+from agents.tools.result_text import ToolResult
+from agents.turn_host import MemoryHost
+from delegation import Ledger, TaskId, TaskRecord
+from orchestrator import open_orchestrator
+from orchestrator.doors.one_shot import run_once
+from orchestrator.execution.agent_registry import AgentRef, AgentRegistry
+from orchestrator.execution.model_resolver import ModelResolver
+from orchestrator.execution.places import HERE, placed_tools
+from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
+from orchestrator.journal.bookkeeper import Bookkeeper
+from orchestrator.journal.memory import MemoryJournal
+from orchestrator.services import open_services
+
+WORKER = Agent("worker", model=ScriptedModel.always("done"), copies=False)
+EDITOR = Agent(
+    "editor",
+    model=ScriptedModel(
+        [
+            ToolCall(
+                "delegate_task",
+                {"goal": "x", "agent": "worker", "background": False},
+            ),
+            "end",
+        ]
+    ),
+    delegates=[WORKER],
+)
+NO_AGENT = "a string"
+
+
+@tool
+async def send(letter: str) -> str:
+    """Send a letter."""
+    await trio.lowlevel.checkpoint()
+    return f"sent {letter} here"
+
+
+class Elsewhere:
+    """A place that takes one tool, and notes the keys of its calls."""
+
+    has_effects = True
+
+    def __init__(self) -> None:
+        self.keys: list[CallKey] = []
+
+    def takes(self, tool: Tool, task: TaskRecord) -> bool:
+        return tool.name == "send"
+
+    async def run(
+        self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
+    ) -> str | ToolResult:
+        await trio.lowlevel.checkpoint()
+        self.keys.append(key)
+        return f"sent {call.arguments['letter']} elsewhere"
+
+
+# Where a tool call runs.
+
+
+async def test_a_call_runs_at_the_place_that_takes_its_tool() -> None:
+    place = Elsewhere()
+    model = ScriptedModel(
+        [ToolCall("send", {"letter": "a"}), lambda transcript: transcript[-1].text]
+    )
+    registry = AgentRegistry(ModelResolver({}))
+    book = Bookkeeper(MemoryJournal(), Ledger(), clock=trio.current_time)
+    async with open_services(book, registry, NO_WORKSPACE, place=place) as services:
+        run = await run_once(services, Agent("a", model=model, tools=[send]), "go", ())
+
+    assert run.outcome.output == "sent a elsewhere"
+    (key,) = place.keys
+    root = services.book.ledger.tasks[TaskId(run.tree.root)]
+    assert key.startswith(f"{root.call_prefix}/")
+
+
+def test_here_leaves_the_tools_of_a_task_as_they_are() -> None:
+    tools = (send,)
+    task: TaskRecord = None  # type: ignore[assignment] # it is not looked at
+
+    assert placed_tools(tools, task, HERE) is tools
+
+
+# Where models come from.
+
+
+class Fixed:
+    """A source in which every agent has the same model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.closed = False
+
+    def model_of(self, agent: Agent) -> Model:
+        return self._model
+
+    def model_for(
+        self, task: TaskRecord, agent: Agent, budgeted: Callable[[Model], Model]
+    ) -> Model:
+        return budgeted(self._model)
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.closed = True
+
+
+async def test_a_model_source_answers_for_agents_that_name_a_provider() -> None:
+    models = Fixed(ScriptedModel.always("no provider was called"))
+    book = Bookkeeper(MemoryJournal(), Ledger(), clock=trio.current_time)
+    async with open_services(book, AgentRegistry(models), NO_WORKSPACE) as services:
+        run = await run_once(services, Agent("a", model="openai:gpt-5"), "go", ())
+
+    assert run.outcome.output == "no provider was called"
+    assert models.closed
+
+
+# The port of a turn.
+
+
+async def test_a_turn_needs_no_orchestrator() -> None:
+    host = MemoryHost()
+    model = ScriptedModel([ToolCall("send", {"letter": "a"}), "done"])
+
+    answer = await take_turn(
+        Agent("a", model=model),
+        [UserMessage("go")],
+        model=model,
+        tools=[send],
+        host=host,
+    )
+
+    assert answer == "done"
+    assert [step.text for step in host.steps] == ["", "sent a here", "done"]
+
+
+async def test_a_steering_message_is_read_before_the_next_model_call() -> None:
+    class Steered(MemoryHost):
+        async def before_model_call(self) -> list[UserMessage]:
+            await super().before_model_call()
+            return [UserMessage("faster", aside=True)]
+
+    class Echo:
+        name = "echo"
+
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            await trio.lowlevel.checkpoint()
+            return AssistantMessage(request.transcript[-1].text)
+
+    model = Echo()
+    answer = await take_turn(
+        Agent("a", model=model),
+        [UserMessage("go")],
+        model=model,
+        tools=[],
+        host=Steered(),
+    )
+
+    assert answer == "faster"
+
+
+# The address of an agent.
+
+
+async def test_the_agent_of_every_task_has_an_address_that_leads_back_to_it() -> None:
+    async with (
+        open_orchestrator(":memory:") as orchestrator,
+        orchestrator.open_session(EDITOR) as session,
+    ):
+        await session.ask("go")
+        ledger = orchestrator._services.book.ledger
+        registry = orchestrator._services.registry
+        refs = {
+            task.agent: registry.ref_of(task)
+            for task in ledger.tasks.values()
+            if task.session == session.id
+        }
+
+    assert refs == {
+        "editor": AgentRef(__name__, "EDITOR"),
+        "worker": AgentRef(__name__, "EDITOR", ("worker",)),
+    }
+    assert AgentRef(__name__, "EDITOR").resolve() is EDITOR
+    assert AgentRef(__name__, "EDITOR", ("worker",)).resolve() is WORKER
+
+
+def test_an_address_is_written_and_read() -> None:
+    ref = AgentRef("team.agents", "editor", ("worker", "~"))
+
+    assert str(ref) == "team.agents:editor/worker/~"
+    assert AgentRef.parse(str(ref)) == ref
+
+
+def test_a_copy_that_cannot_delegate_is_a_leaf() -> None:
+    copy = AgentRef(__name__, "EDITOR", ("~",)).resolve()
+
+    assert copy.name == "editor"
+    assert not copy.may_delegate
+
+
+def test_an_agent_that_no_module_has_has_no_address() -> None:
+    assert AgentRef.of_global(Agent("a", model=ScriptedModel([]))) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("editor", "no address"),
+        (":editor", "no address"),
+        (f"{__name__}:NO_AGENT", "has no agent 'NO_AGENT'"),
+        (f"{__name__}:MISSING", "has no agent 'MISSING'"),
+        (f"{__name__}:EDITOR/other", "has no delegate 'other'"),
+    ],
+)
+def test_a_wrong_address_is_refused(address: str, problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        AgentRef.parse(address).resolve()
