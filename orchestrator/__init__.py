@@ -1,4 +1,4 @@
-"""The house: everything that waits, opens, sends or spawns.
+"""The orchestrator: everything that waits, opens, sends or spawns.
 
 Its names are imported when they are first used: `import orchestrator` costs next to nothing.
 """
@@ -120,13 +120,13 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
     value = getattr(import_module(f"orchestrator.{_MODULES.get(name, 'errors')}"), name)
-    # Found by itself from now on.
+    # The next lookup finds it without this function.
     globals()[name] = value
     return value
 
 
 def _check_agents_package() -> None:
-    # Another distribution's package of that name may lie over ours; the rules say so clearly.
+    # Another distribution's package `agents` may shadow ours; `delegation` raises a clear error.
     spec = find_spec("agents")
     if (
         spec is None

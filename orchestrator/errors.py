@@ -1,15 +1,15 @@
-"""What can go wrong in the house, by who reads it.
+"""The errors of an orchestrator, by their reader.
 
 * OrchestratorError
   x JournalError           the journal cannot be read or written; everything stops
     · JournalInUseError    another process writes it
   x UnknownIdError         there is no such run, session or task
-  x SessionOpenError       somebody talks to that session already
+  x SessionOpenError       the session is open already
   x ClosedError            the orchestrator or the session is closed
-  x ServerSetupError       a server cannot be started as it was asked to
-  x RunFailedError         a run did not succeed, and its output was asked for
-  x TaskFailedError        what a pipeline delegated did not succeed
-    · FanOutFailedError    too much of what it delegated at once did not
+  x ServerSetupError       a server cannot be started with these settings
+  x RunFailedError         a run has no output: it did not succeed
+  x TaskFailedError        a task that a pipeline delegated did not succeed
+    · FanOutFailedError    too many tasks of a fan-out did not succeed
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class UnknownIdError(OrchestratorError):
 
 
 class SessionOpenError(OrchestratorError):
-    """Somebody talks to that session already."""
+    """The session is open already."""
 
 
 class ClosedError(OrchestratorError):
@@ -49,11 +49,11 @@ class ClosedError(OrchestratorError):
 
 
 class ServerSetupError(OrchestratorError):
-    """A server cannot be started as it was asked to."""
+    """A server cannot be started with these settings."""
 
 
 class RunFailedError(OrchestratorError):
-    """A run did not succeed, and its output was asked for."""
+    """A run has no output: it did not succeed."""
 
     def __init__(self, path: str, outcome: Outcome) -> None:
         super().__init__(f"{path} {outcome.ending}: {outcome.error}")
@@ -62,7 +62,7 @@ class RunFailedError(OrchestratorError):
 
 
 class TaskFailedError(OrchestratorError):
-    """What a pipeline delegated did not succeed."""
+    """A task that a pipeline delegated did not succeed."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class TaskFailedError(OrchestratorError):
     ) -> None:
         super().__init__(_sentence(path, outcome))
         self.path = path
-        """Whose task it was, such as `/brief/researcher[3]`."""
+        """The path of the task, such as `/brief/researcher[3]`."""
         self.outcome = outcome
         self.outcomes: Mapping[str, Outcome] = {} if outcomes is None else outcomes
-        """Of a fan-out, how all below it ended, by path: what had succeeded is not lost."""
+        """Of a fan-out, the outcomes of all its tasks by path, those that succeeded included."""
 
 
 class FanOutFailedError(ExceptionGroup[TaskFailedError], TaskFailedError):
-    """Too much of what was delegated at once did not succeed: every failure, with its path."""
+    """Too many tasks of a fan-out did not succeed: every failure, with its path."""
 
     def __new__(
         cls,
@@ -88,7 +88,7 @@ class FanOutFailedError(ExceptionGroup[TaskFailedError], TaskFailedError):
         failures: Sequence[TaskFailedError],
         outcomes: Mapping[str, Outcome],
     ) -> Self:
-        """Make the group; it takes other arguments than `ExceptionGroup`."""
+        """Build the group from other arguments than `ExceptionGroup` takes."""
         self = super().__new__(cls, _sentence(path, outcome), failures)
         self.path = path
         self.outcome = outcome
@@ -102,13 +102,13 @@ class FanOutFailedError(ExceptionGroup[TaskFailedError], TaskFailedError):
         failures: Sequence[TaskFailedError],
         outcomes: Mapping[str, Outcome],
     ) -> None:
-        """Leave it as `__new__` has made it."""
+        """Change nothing: `__new__` has set all attributes."""
 
     def __str__(self) -> str:
         return self.message
 
     def derive(self, excs: Sequence[Any], /) -> Any:
-        """Return a part of it: `except*`, and every nursery on the way, takes it apart."""
+        """Return a part of the group: `except*` and nurseries split it."""
         return FanOutFailedError(self.path, self.outcome, excs, self.outcomes)
 
 
@@ -120,8 +120,8 @@ def _sentence(path: str, outcome: Outcome) -> str:
 
 
 def error_text(exc: BaseException) -> str:
-    """Return what an error says, as it can be written down: it may be anybody's."""
+    """Return the text of an error, well-formed: it may come from any library."""
     try:
         return well_formed(str(exc))
-    except Exception:  # noqa: BLE001 (an error that cannot even say what it is)
+    except Exception:  # noqa: BLE001 (the `__str__` of a foreign error failed)
         return f"{type(exc).__name__}, which cannot say what it is"

@@ -1,4 +1,4 @@
-"""A run for other programs: what is made of it, and by which media type that is known."""
+"""The formats into which a run can be exported, with their media types."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -34,12 +34,12 @@ _WRITERS: Final[Mapping[TreeFormat, Callable[[Tree, float | None], str]]] = {
 
 
 def export_tree(tree: Tree, output_format: TreeFormat, *, now: float | None) -> str:
-    """Return what is made of a tree.
+    """Return a tree in a format.
 
     Args:
-        tree: of which.
-        wanted: what for.
-        now: counts the time of what still runs; None where nothing does.
+        tree: the tree of a run.
+        output_format: the format.
+        now: the time until which running tasks are counted; None if nothing runs.
     """
     return _WRITERS[output_format](tree, now)
 
@@ -52,9 +52,9 @@ def html_report(
     Args:
         run: its id.
         entries: all of its entries.
-        is_written: somebody writes its journal; else nothing that it leaves running runs.
+        has_writer: a process writes its journal; without one, nothing runs.
     """
-    # Imported late: nobody else needs it.
+    # Imported late: only reports need it.
     from orchestrator.report import Transcripts, build_report, read_history
 
     kind = Transcripts.NONE

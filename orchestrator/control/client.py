@@ -1,4 +1,4 @@
-"""The other end of the control socket: whoever looks at a run from another process."""
+"""The client of the control socket: reads and controls a run of another process."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,15 +21,15 @@ from orchestrator.control.wire import (
 from orchestrator.errors import OrchestratorError
 
 HELLO_SECONDS: Final = 2
-"""How long a process may take to say who it is: one that was stopped never does."""
+"""How long a process may take for its first line: a suspended one never sends it."""
 
 
 class RefusedError(OrchestratorError):
-    """The process that was asked to do something has said no, or has left."""
+    """The other process refused a request, or has closed the connection."""
 
 
 class ControlClient:
-    """A process that can be talked to. `connect_control` finds it."""
+    """A connection to a process that runs agents. `connect_control` makes it."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
@@ -39,19 +39,19 @@ class ControlClient:
         self._last_id = 0
         self._grown = trio.Event()
         self.seq = 0
-        """How many entries the journal has, as far as we were told."""
+        """How many entries the journal has, as far as the other process has sent it."""
         self.is_closed = False
 
     async def request(self, request: ControlRequest) -> dict[str, Any]:
-        """Say what is to be done, and return what came of it.
+        """Send a request, and return its response.
 
         Raises:
-            RefusedError: it was not done; the error says why.
+            RefusedError: the request was refused; the error says why.
         """
         await trio.lowlevel.checkpoint()
         self._last_id += 1
         id_ = self._last_id
-        answered = self._response_events[id_] = trio.Event()
+        arrived = self._response_events[id_] = trio.Event()
         verb = next(
             name for name, kind in REQUEST_TYPES.items() if isinstance(request, kind)
         )
@@ -60,37 +60,37 @@ class ControlClient:
                 line = encode_line({"id": id_, "do": verb, **attrs.asdict(request)})
                 await self._stream.send_all(line)
             if not self.is_closed:
-                await answered.wait()
+                await arrived.wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
             del self._response_events[id_]
-        answer = self._responses.pop(id_, {"error": "the process has left"})
-        if "error" in answer:
-            raise RefusedError(str(answer["error"]))
-        return answer
+        response = self._responses.pop(id_, {"error": "the process has left"})
+        if "error" in response:
+            raise RefusedError(str(response["error"]))
+        return response
 
     async def wait_grown(self, *, after: int) -> bool:
-        """Wait until the journal has more entries than this, or return False if it is over."""
+        """Wait until the journal has more entries than this; return False if the process left."""
         await trio.lowlevel.checkpoint()
         while self.seq <= after and not self.is_closed:
             await self._grown.wait()
         return self.seq > after
 
     async def receive_all(self, lines: LineReader) -> None:
-        """Take what the other end says, until it leaves."""
+        """Receive lines until the other end closes the connection."""
         while (line := await _next_line(lines)) is not None:
-            said = _decode_line(line)
-            id_ = said.get("id")
-            if isinstance(seq := said.get("seq"), int):
+            message = _decode_line(line)
+            id_ = message.get("id")
+            if isinstance(seq := message.get("seq"), int):
                 self.seq = seq
                 self._notify_waiters()
             elif isinstance(id_, int) and id_ in self._response_events:
-                self._responses[id_] = said
+                self._responses[id_] = message
                 self._response_events[id_].set()
         self.is_closed = True
-        for answered in self._response_events.values():
-            answered.set()
+        for arrived in self._response_events.values():
+            arrived.set()
         self._notify_waiters()
 
     def _notify_waiters(self) -> None:
@@ -100,9 +100,9 @@ class ControlClient:
 
 @asynccontextmanager
 async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]:
-    """Talk to the process that writes a journal, as long as the block lasts.
+    """Connect to the process that writes a journal, as long as the block lasts.
 
-    Gives None where nobody can be talked to.
+    Yields None if no process answers there.
     """
     try:
         stream = await trio.open_unix_socket(str(socket_path(journal)))
@@ -122,7 +122,7 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.receive_all, lines)
                 yield client
-                nursery.cancel_scope.cancel(reason="nobody wants anything any more")
+                nursery.cancel_scope.cancel(reason="the client is done")
 
 
 async def _next_line(lines: LineReader) -> bytes | None:
@@ -130,13 +130,12 @@ async def _next_line(lines: LineReader) -> bytes | None:
     try:
         return await lines.read()
     except (TooLongError, trio.BrokenResourceError):
-        # Whoever speaks like this is none of ours, or has died.
+        # Not our protocol, or the other process has died.
         return None
 
 
 def _decode_line(line: bytes) -> dict[str, Any]:
     try:
-        said: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+        return msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.MsgspecError:
         return {}
-    return said

@@ -1,6 +1,6 @@
-"""The control socket: another process of the same user looks at a run, and acts on it.
+"""The server of the control socket: another process of the same user reads and controls a run.
 
-Whoever connects says what it wants in lines of JSON, and is answered in lines of JSON:
+A client sends requests in lines of JSON, and gets responses in lines of JSON:
 
     {"id": 1, "do": "subscribe", "after": 0}     {"id": 1, "ok": true}, then {"seq": 17} whenever
                                                  the journal has grown, at most ten times a second
@@ -9,9 +9,9 @@ Whoever connects says what it wants in lines of JSON, and is answered in lines o
     {"id": 3, "do": "steer", "task": "t_...", "text": "..."}
     {"id": 4, "do": "answer", "approval": "a_...", "answer": "once", "reason": ""}
 
-An answer has the `id` of what it answers, and `ok` or `error`. Nothing that anybody sends here
-hurts the run: what is no such line is answered with an error. A command that an agent has started
-may look, and not act: it would approve what its own agent asks.
+A response has the `id` of its request, and `ok` or `error`. No line hurts the run: one that is no
+request gets an error. A command that an agent has started may subscribe, and not act: it would
+approve the calls of its own agent.
 """
 
 import os
@@ -42,12 +42,12 @@ from orchestrator.runtime import Orchestrator
 
 MOST_CONNECTIONS: Final = 32
 MOST_REQUESTS: Final = 16
-"""How much one connection may have under way."""
+"""How many requests one connection may have in progress."""
 BATCH_SECONDS: Final = 0.1
-"""How long growth is gathered before it is told."""
+"""How long growth is collected before it is sent."""
 ANSWERED_BY: Final = "the user, at another terminal"
 PEER_CREDENTIALS: Final = struct.Struct("3i")
-"""What Linux tells of whoever has connected: process, user, group."""
+"""What Linux knows of a connected client: process, user, group."""
 
 
 @attrs.frozen
@@ -86,12 +86,13 @@ REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
 async def open_control(
     orchestrator: Orchestrator, journal: Path
 ) -> AsyncGenerator[Path | None]:
-    """Let other processes look and act, as long as the block lasts.
+    """Serve other processes, as long as the block lasts.
 
-    Gives the path of the socket, or None where there can be none: then a run does without.
+    Yields the path of the socket, or None if there can be none: then the run goes on without it.
 
     Args:
-        orchestrator: whom they act on. It writes the journal, so that nobody else can.
+        orchestrator: the orchestrator that they read and control. It holds the lock of the
+            journal, so no other process opens the same socket.
         journal: the file that it writes.
     """
     path = socket_path(journal)
@@ -100,10 +101,10 @@ async def open_control(
     except OSError:
         yield None
         return
-    room = trio.CapacityLimiter(MOST_CONNECTIONS)
+    connections = trio.CapacityLimiter(MOST_CONNECTIONS)
 
     async def serve(stream: trio.SocketStream) -> None:
-        await _serve(orchestrator, stream, room)
+        await _serve(orchestrator, stream, connections)
 
     with _remove_at_exit(path), raising_one_error():
         async with trio.open_nursery() as nursery:
@@ -118,7 +119,7 @@ def _listen(path: Path) -> socket.socket:
         path.parent.mkdir(mode=0o700)
     if path.parent.parent == Path("/tmp"):  # noqa: S108 (others may have made that folder)
         _require_private(path.parent)
-    # Only who writes the journal comes here: what is left there is of a process that is gone.
+    # Only the writer of the journal comes here: an existing socket is of a process that is gone.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(path)
@@ -127,7 +128,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.bind(os.fspath(path))
-        # Nobody can connect before we listen, so nobody can come in between.
+        # No client can connect before `listen`, so none precedes the change of the mode.
         path.chmod(0o600)
         listening.listen(MOST_CONNECTIONS)
     except BaseException:
@@ -145,7 +146,7 @@ def _require_private(folder: Path) -> None:
 
 @contextmanager
 def _remove_at_exit(path: Path) -> Generator[None]:
-    """Remove a socket in the end, unless it is another one by then."""
+    """Remove a socket at the end of the block, unless another has replaced it."""
     ours = path.lstat()
     try:
         yield
@@ -156,7 +157,7 @@ def _remove_at_exit(path: Path) -> Generator[None]:
 
 
 def _peer(stream: trio.SocketStream) -> tuple[int, int]:
-    """Return which process has connected, and of which user, where the system knows."""
+    """Return the process id and the user of a client, where the system knows them."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, os.getuid()  # then the mode of the socket is what keeps others out
     peer = stream.socket.getsockopt(
@@ -172,7 +173,7 @@ async def _serve(
     connections: trio.CapacityLimiter,
 ) -> None:
     await trio.lowlevel.checkpoint()
-    # Whoever is at the other end may leave at any time, and in the midst of anything.
+    # The client may close the connection at any time.
     with suppress(trio.BrokenResourceError), raising_one_error():
         async with stream:
             pid, user = _peer(stream)
@@ -191,7 +192,7 @@ async def _serve(
 
 
 class _Connection:
-    """One process that is connected."""
+    """The connection of one client."""
 
     def __init__(
         self, orchestrator: Orchestrator, stream: trio.SocketStream, *, can_act: bool
@@ -205,7 +206,7 @@ class _Connection:
         self._is_subscribed = False
 
     async def serve(self) -> None:
-        """Do what it wants until it leaves; what is under way then comes to its end."""
+        """Handle requests until the client leaves; those in progress are finished."""
         await self._send({"protocol": PROTOCOL, "pid": os.getpid()})
         lines = LineReader(self._stream)
         with raising_one_error():
@@ -223,18 +224,18 @@ class _Connection:
                         continue
                     self._in_progress += 1
                     nursery.start_soon(self._handle, line)
-                self._subscription.cancel(reason="nobody listens any more")
+                self._subscription.cancel(reason="the client has left")
 
     async def _handle(self, line: bytes) -> None:
         id_: object = None
         try:
-            id_, wish = _parse_request(line)
-            await self._send({"id": id_, "ok": True, **await self._execute(wish)})
+            id_, request = _parse_request(line)
+            await self._send({"id": id_, "ok": True, **await self._execute(request)})
         except (OrchestratorError, DelegationError, ValueError) as exc:
             await self._send({"id": id_, "error": str(exc)})
         else:
-            if isinstance(wish, Subscribe):
-                await self._send_growth_forever(wish.after)
+            if isinstance(request, Subscribe):
+                await self._send_growth_forever(request.after)
         finally:
             self._in_progress -= 1
 
@@ -262,15 +263,15 @@ class _Connection:
         await trio.lowlevel.checkpoint()
         with self._subscription, suppress(JournalError):
             while True:
-                await self._orchestrator.wait_changed(after=after)
-                # What nobody waits for is on the disk by then, too: this costs no flush.
+                await self._orchestrator.read.wait_posted(after=after)
+                # By then the group commit has written it anyway: this costs no flush.
                 await trio.sleep(BATCH_SECONDS)
-                after = await self._orchestrator.wait_durable(after=after)
+                after = await self._orchestrator.read.wait_durable(after=after)
                 await self._send({"seq": after})
 
     async def _send(self, message: dict[str, Any]) -> None:
         await trio.lowlevel.checkpoint()
-        # Whoever does not listen any more may have said something before that is to be read.
+        # A client that has closed its receiving end may have sent requests that are not read yet.
         with suppress(trio.BrokenResourceError):
             async with self._send_lock:
                 await self._stream.send_all(encode_line(message))
@@ -278,10 +279,10 @@ class _Connection:
 
 def _parse_request(line: bytes) -> tuple[object, ControlRequest]:
     try:
-        said = msgspec.json.decode(line, type=dict[str, Any])
-        kind = REQUEST_TYPES.get(str(said.pop("do", "")))
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+        kind = REQUEST_TYPES.get(str(fields.pop("do", "")))
         if kind is None:
             raise ValueError(f"say what to do: {', '.join(REQUEST_TYPES)}")
-        return said.pop("id", None), msgspec.convert(said, type=kind)
+        return fields.pop("id", None), msgspec.convert(fields, type=kind)
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise ValueError(str(exc)) from exc

@@ -1,7 +1,7 @@
-"""The control socket as both ends see it: where it is, and how lines go over it.
+"""The wire protocol of the control socket: its path, and its lines.
 
-A line is one JSON object of at most `LONGEST_LINE` bytes. A longer one is no line: it is passed
-over, and whoever reads is told so.
+A line is one JSON object of at most `LONGEST_LINE` bytes. A longer one is skipped, and raises
+`TooLongError`.
 """
 
 import hashlib
@@ -20,25 +20,25 @@ CHUNK: Final = 16 * 1024
 
 
 class TooLongError(Exception):
-    """Somebody has sent a line that is too long to be one."""
+    """The other end has sent a line that is too long."""
 
     def __init__(self) -> None:
         super().__init__(f"a line may have {LONGEST_LINE} bytes")
 
 
 def socket_path(journal: Path) -> Path:
-    """Return where the process that writes a journal can be talked to.
+    """Return the path of the control socket of a journal's writer.
 
-    It is beside the journal. Where that path is too long for a socket, it is in a folder that
-    nobody else may enter, under a name that every process finds.
+    It is beside the journal. Where that path is too long for a socket, it is in a folder that only
+    this user may enter, under a name that every process derives from the journal's path.
     """
-    # Whatever a journal is called by, it is one journal.
+    # A journal has one socket, by whichever of its paths it was opened.
     real = Path(os.path.realpath(journal))
     beside = real.with_name(f"{real.name}.sock")
     if len(os.fsencode(beside)) <= LONGEST_PATH:
         return beside
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
-    # Not where TMPDIR says: the two processes may have been told different things.
+    # Not TMPDIR: the two processes may have different ones.
     return Path(f"/tmp/orchestrator-{os.getuid()}") / f"{name}.sock"  # noqa: S108
 
 
@@ -47,7 +47,7 @@ def encode_line(message: dict[str, Any]) -> bytes:
 
 
 class LineReader:
-    """Reads lines from whoever is at the other end, however they come."""
+    """Reads lines from a stream, in whatever pieces they arrive."""
 
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:
         self._stream = stream
@@ -58,7 +58,7 @@ class LineReader:
         """Return the next line, or None at the end.
 
         Raises:
-            TooLongError: what came was no line; the next one may be.
+            TooLongError: the line was too long; the next one may be fine.
         """
         await trio.lowlevel.checkpoint()
         while True:
@@ -66,8 +66,8 @@ class LineReader:
             if end >= 0:
                 line = bytes(self._unread[:end])
                 del self._unread[: end + 1]
-                was_passing_over, self._is_skipping = self._is_skipping, False
-                if was_passing_over or end > LONGEST_LINE:
+                was_skipping, self._is_skipping = self._is_skipping, False
+                if was_skipping or end > LONGEST_LINE:
                     raise TooLongError
                 return line
             if len(self._unread) > LONGEST_LINE:
@@ -75,6 +75,6 @@ class LineReader:
                 self._unread.clear()
             chunk = await self._stream.receive_some(CHUNK)
             if not chunk:
-                # What does not end with a line end was cut off: it may mean something else.
+                # A last line without a line end was cut off: it may mean something else.
                 return None
             self._unread += chunk

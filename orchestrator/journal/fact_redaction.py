@@ -1,8 +1,8 @@
-"""Writing a fact down, without the secrets that somebody let slip in it.
+"""Redacts and encodes facts before they are posted.
 
-What is kept is what is true: whoever posted the fact goes on with what was written. What people,
-models and tools say is cleaned; the ids and the words by which facts hang together are ours, and
-stay as they are, also where a short secret happens to be in one of them.
+The redacted fact is the true one: its poster goes on with it. Texts of people, models and tools are
+redacted; ids and our own words, by which facts refer to each other, stay as they are, also where a
+short secret happens to be in one of them.
 """
 
 import enum
@@ -85,7 +85,7 @@ UNREDACTED_FIELDS: Final = frozenset(
         *("agent", "tool", "kind", "media_type", "version", "account", "host"),
     ]
 )
-"""The fields of facts that name something in the house, or are words of our own."""
+"""The fields of facts that are ids, or words of our own."""
 
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class FactRedactor:
 
 
 def _has_files(event: Event) -> bool:
-    """Tell whether something is in a fact that JSON cannot show: it is stored as base64."""
+    """Return whether a fact has files: they are base64 in its JSON, so a search misses them."""
     return isinstance(event, MessageReceived) and any(it.data for it in event.parts)
 
 
@@ -139,7 +139,7 @@ def _redacted(value: object, redactor: Redactor) -> object:
         case str():
             return redactor.redact(value)
         case Mapping() | list():
-            # A model of somebody's own may put anything there that JSON can carry.
+            # A custom model may put anything there that JSON can carry.
             return redactor.redact_tree(msgspec.to_builtins(value, str_keys=True))
         case tuple():
             return tuple(_redacted(it, redactor) for it in cast("Any", value))
@@ -171,7 +171,7 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
 
 
 def _redacted_file(data: bytes, redactor: Redactor) -> bytes:
-    """Return the bytes of a file, without its secrets if it can be read as text."""
+    """Return the bytes of a file, redacted if it is text."""
     try:
         return redactor.redact(data.decode()).encode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""Many entries, one commit.
+"""Group commit: one flush to the disk for many rows.
 
-While one commit is under way, everything that is appended waits for the next one: thousands of
-tasks share the price of a single flush to the disk. A commit begins when somebody waits for it:
-what one task says in a row shares a flush, too.
+While one commit is under way, appended rows wait for the next one: thousands of tasks share the
+price of a flush. A commit begins when a task waits for it: what one task appends in a row shares a
+flush, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import trio
 RowT = TypeVar("RowT")
 
 MAX_DELAY_SECONDS: Final = 0.05
-"""How long rows stay in memory that nobody waits for."""
+"""How long rows stay in memory that no task waits for."""
 
 
 class GroupCommit(Generic[RowT]):
@@ -22,11 +22,11 @@ class GroupCommit(Generic[RowT]):
     def __init__(self, commit: Callable[[Sequence[RowT]], None]) -> None:
         self._commit = commit
         self.commits = 0
-        """How many there were so far: each is a flush to the disk."""
+        """The number of commits so far: each is a flush to the disk."""
         self._pending: list[RowT] = []
         self._appended_seq = 0
         self._taken_seq = 0
-        """The last one that was handed to a commit."""
+        """The last row that was handed to a commit."""
         self._durable_seq = 0
         self._broken: Exception | None = None
         self._appended = trio.Event()
@@ -52,13 +52,13 @@ class GroupCommit(Generic[RowT]):
                 return
 
     async def wait_all_durable(self) -> None:
-        """Wait until everything that was appended is safe."""
+        """Wait until all appended rows are durable."""
         await self.wait_durable(self._appended_seq)
 
     async def commit_forever(self, scope: trio.CancelScope) -> None:
-        """Commit whatever is appended, until the scope is cancelled.
+        """Commit appended rows, until the scope is cancelled.
 
-        Nothing can go on once this has failed, so it lets go of everybody who waits.
+        A commit that fails fails every wait, now and later.
         """
         try:
             with scope:
@@ -78,6 +78,6 @@ class GroupCommit(Generic[RowT]):
             raise
 
     def fail(self, problem: Exception) -> None:
-        """Let everybody who waits, now or later, know that nothing will be committed."""
+        """Raise an error from every wait, now and later: nothing more is committed."""
         self._broken = problem
         self._committed.unpark_all()

@@ -1,4 +1,4 @@
-"""The port behind which the journal is kept."""
+"""The port of the journal's writer, and the fold of what a journal has."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -18,26 +18,26 @@ from delegation.events import Entry
 from orchestrator.errors import JournalError
 
 PRUNED_SESSION: Final = SessionId("")
-"""In whose name is remembered what sessions that are gone have used."""
+"""The account of what pruned sessions have used of shared budgets."""
 
 
 @attrs.frozen(kw_only=True)
 class JournalContents:
-    """What a journal has kept, as far as anybody has to know it."""
+    """What the next writer must know of a journal."""
 
     entries: Sequence[Entry]
-    """Those of sessions that are not at rest, and those of no session."""
+    """Those of active sessions, and those of no session."""
     last_seq: int
-    """The number of the last entry, whosesoever it is."""
+    """The number of the last entry of all sessions."""
     sessions: Mapping[SessionId, str | None] = {}
-    """All sessions, oldest first: of those at rest, what they have used of shared budgets; None
-    is one that is not."""
+    """All sessions, oldest first: what an idle one has used of shared budgets, None for an active
+    one."""
     pruned: Sequence[str] = ()
-    """What sessions that are gone for good had used of shared budgets."""
+    """What pruned sessions had used of shared budgets."""
 
 
 class Journal(Protocol):
-    """Keeps entries, in order, for ever. One orchestrator writes it at a time."""
+    """Stores entries in order. One orchestrator writes it at a time."""
 
     def append(
         self,
@@ -45,15 +45,13 @@ class Journal(Protocol):
         encoded: Encoded,
         idle_changes: Mapping[SessionId, str | None],
     ) -> None:
-        """Take the next entry, and its fact as it is written down.
-
-        It is safe once `wait_durable` says so.
+        """Take the next entry. It is durable once `wait_durable` returns.
 
         Args:
-            entry: what happened.
-            encoded: the same as it is written down.
-            rest: the sessions that are at rest by it, with what they have used of shared
-                budgets; None is one that no longer is.
+            entry: a numbered fact.
+            encoded: the same fact as it is stored.
+            idle_changes: the sessions that this fact made idle, with what they have used of
+                shared budgets; None for one that it made active.
         """
         ...
 
@@ -62,22 +60,22 @@ class Journal(Protocol):
         ...
 
     async def read(self) -> JournalContents:
-        """Return what was kept so far."""
+        """Return what the next writer must know."""
         ...
 
     async def read_session(self, session: SessionId) -> Sequence[Entry]:
-        """Return the entries of one session, and those of no session among them."""
+        """Return the durable entries of one session, and those of no session among them."""
         ...
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
-        """Return the entries of one kind in which an id stands, whosesoever they are."""
+        """Return the durable entries of one kind, of all sessions, that contain an id."""
         ...
 
 
 def restore_ledger(
     contents: JournalContents, name: object, rules: Rules | None = None
 ) -> Ledger:
-    """Return what is true after all that the journal of this name has kept."""
+    """Return the ledger after everything that a journal has."""
     ledger = Ledger(rules)
     try:
         for used in contents.pruned:
@@ -95,7 +93,7 @@ def restore_ledger(
 def fold_entries(
     entries: Sequence[Entry], name: object, rules: Rules | None = None
 ) -> Ledger:
-    """Return what is true after these entries: all of a journal, or all of one session."""
+    """Return the ledger after these entries: all of a journal, or all of some sessions."""
     ledger = Ledger(rules)
     fold(ledger, entries, name)
     return ledger

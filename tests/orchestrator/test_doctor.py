@@ -23,7 +23,7 @@ pytestmark = pytest.mark.realtime
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
-    """A journal with runs at rest, one of them under a shared budget, and a live session."""
+    """A journal with idle runs, one of them under a shared budget, and a live session."""
     path = tmp_path / "journal.db"
 
     async def write() -> None:
@@ -63,13 +63,13 @@ def test_a_healthy_journal_is_called_so(
 
     for line in (
         "✓ only its owner may read it",
-        "✓ nobody writes it now",
+        "✓ no process writes it now",
         f"✓ its tables are of version {VERSION}",
         "✓ SQLite finds it whole",
         "✓ all of its 2 long strings are there",
         "✓ its list of runs is complete",
-        "✓ all of its 3 runs can be told from their entries",
-        "✓ 1 of its runs are not at rest; 0 replies are not taken",
+        "✓ all of its 3 runs can be rebuilt from their entries",
+        "✓ 1 of its runs are not idle; 0 replies are not taken",
     ):
         assert line in out.splitlines()
     assert "✗" not in out
@@ -99,7 +99,7 @@ def test_a_healthy_journal_is_called_so(
         ("UPDATE sessions SET first = first + 1", "does not begin where the list says"),
         (
             "UPDATE sessions SET used = '' WHERE used IS NULL",
-            "is listed as at rest, and is not",
+            "is listed as idle, and is not",
         ),
         (
             "UPDATE sessions SET used = '' WHERE used != ''",
@@ -141,7 +141,7 @@ def test_what_costs_only_time_is_a_note(
     lock_path(journal).write_text("4194305")
     out = examined(journal, capsys, code=0)
 
-    assert "· 2 runs at rest are listed as awake; opening it corrects that" in out
+    assert "· 2 idle runs are listed as active; opening it corrects that" in out
     assert "process 4194305, the last one, ended without closing it" in out
 
 
@@ -150,7 +150,7 @@ def test_a_string_that_nobody_says_is_a_note(
 ) -> None:
     change(journal, f"INSERT INTO payloads VALUES ('{digest('x')}', 'x')")
 
-    assert "· 1 of its long strings are said by no fact" in examined(
+    assert "· 1 of its long strings are used by no fact" in examined(
         journal, capsys, code=0
     )
 

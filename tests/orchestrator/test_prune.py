@@ -120,7 +120,7 @@ def test_what_is_not_at_rest_stays_however_old_it_is(
     make_old(path, trio.run(leave_something_running), days=100)
     out, _ = command(capsys, path, "runs", "--prune", "1w")
 
-    assert "pruned 0 runs (0 entries), and none of the 1 that are not at rest" in out
+    assert "pruned 0 runs (0 entries), and none of the 1 that are not idle" in out
     assert ask(path, "SELECT count(*) FROM pruned") == [(0,)]
 
 

@@ -177,7 +177,7 @@ def test_nothing_is_called_safe_that_was_written_to_a_removed_file(
     replies, problem = talk(tmp_path / "journal.db", fault)
 
     assert replies == [1, 2, 3]
-    assert "somebody has removed or replaced it while it was open" in problem
+    assert "it was removed or replaced while it was open" in problem
 
 
 async def test_a_run_at_rest_is_not_looked_for_in_a_new_file(tmp_path: Path) -> None:
@@ -332,7 +332,9 @@ async def test_who_looks_and_is_stopped_there_is_told_of_and_waited_for_no_longe
         pass
     with lock_path(path).open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        with pytest.raises(JournalInUseError, match="others look at its lock file"):
+        with pytest.raises(
+            JournalInUseError, match="other processes test its lock file"
+        ):
             async with open_sqlite_journal(path):
                 pass
     async with open_sqlite_journal(path):

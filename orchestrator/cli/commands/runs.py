@@ -107,5 +107,5 @@ def _prune_runs(path: Path, *, before: float, dry_run: bool) -> None:
 def _describe_pruned(pruned: Pruned) -> str:
     counts = f"{pruned.runs:,} runs ({pruned.entries:,} entries)"
     if pruned.active:
-        return f"{counts}, and none of the {pruned.active:,} that are not at rest"
+        return f"{counts}, and none of the {pruned.active:,} that are not idle"
     return counts

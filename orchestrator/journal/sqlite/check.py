@@ -1,6 +1,6 @@
-"""What is wrong with a journal, found without changing it.
+"""Checks of a journal file, which change nothing.
 
-Each check stands alone: a damaged file fails some of them, and the others still say what they see.
+Each check stands alone: a damaged file fails some of them, and the others still report.
 """
 
 import sqlite3
@@ -38,16 +38,14 @@ from orchestrator.journal.sqlite.schema import (
 from orchestrator.journal.store import Finding, Level
 
 EXAMPLES: Final = 3
-"""How many of many alike are told one by one."""
+"""How many problems of one kind are listed one by one."""
 
 
 Check: TypeAlias = Callable[[Path, sqlite3.Connection], Iterator[Finding]]
 
 
 def check_journal(path: Path) -> Iterator[Finding]:
-    """Look at a journal from all sides, and yield what is seen.
-
-    Somebody may be writing it: what is seen is one moment of it.
+    """Yield the findings of all checks, as the journal is at one moment.
 
     Raises:
         JournalError: there is no such file.
@@ -109,9 +107,9 @@ def _writer(path: Path) -> Finding:
     if writer is not None:
         return Finding(Level.FINE, f"process {writer or '(unknown)'} writes it now")
     if last := last_writer_of(path):
-        text = f"nobody writes it now; process {last}, the last one, ended without closing it"
+        text = f"no process writes it now; process {last}, the last one, ended without closing it"
         return Finding(Level.NOTE, text)
-    return Finding(Level.FINE, "nobody writes it now")
+    return Finding(Level.FINE, "no process writes it now")
 
 
 def _about_version(version: int) -> Finding:
@@ -154,30 +152,32 @@ def _holes(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     if not has_table(connection, "payloads"):
         return
-    said = {
+    referenced = {
         name
         for (body,) in connection.execute(
             "SELECT body FROM entries WHERE instr(body, char(26))"
         )
         for name in references(body)
     }
-    there = dict[str, bool]()
+    stored = dict[str, bool]()
     for name, string in connection.execute("SELECT digest, string FROM payloads"):
-        there[name] = digest(string) == name
-    problems = [f"string {name} is missing" for name in sorted(said - there.keys())]
+        stored[name] = digest(string) == name
+    problems = [
+        f"string {name} is missing" for name in sorted(referenced - stored.keys())
+    ]
     problems += [
         f"string {name} is not what was written"
-        for name, is_whole in there.items()
+        for name, is_whole in stored.items()
         if not is_whole
     ]
-    fine = f"all of its {len(there):,} long strings are there"
+    fine = f"all of its {len(stored):,} long strings are there"
     yield from _report("of its long strings,", problems, fine)
-    if spare := len(there.keys() - said):
-        yield Finding(Level.NOTE, f"{spare} of its long strings are said by no fact")
+    if spare := len(stored.keys() - referenced):
+        yield Finding(Level.NOTE, f"{spare} of its long strings are used by no fact")
 
 
 def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Look whether the list of sessions and the entries speak of the same ones."""
+    """Compare the list of sessions with the sessions of the entries."""
     if not has_table(connection, "sessions"):
         return
     unlisted = connection.execute(
@@ -197,73 +197,73 @@ def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 @attrs.define
-class _Seen:
-    """What all runs have come to."""
+class _Totals:
+    """The sum of all sessions."""
 
     runs: int = 0
-    awake: int = 0
+    active: int = 0
     undelivered: int = 0
-    restless: int = 0
-    """Those that are at rest, and are listed as awake: they cost time, and nothing else."""
+    listed_active: int = 0
+    """Idle sessions that are listed as active: they cost time, and nothing else."""
     problems: list[str] = attrs.Factory(list[str])
 
 
 def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Fold each session, and compare what comes of it with what is listed."""
+    """Fold each session, and compare the result with the list."""
     listed: dict[str, str | None] | None = None
     if has_table(connection, "sessions"):
         listed = dict(connection.execute("SELECT session, used FROM sessions"))
-    seen = _Seen()
+    totals = _Totals()
     for session in SQLiteReader(connection).sessions():
-        seen.runs += 1
-        entries = _entries(connection, session, seen)
+        totals.runs += 1
+        entries = _entries(connection, session, totals)
         if entries is None:
             continue
         try:
             record = fold_entries(entries, path).sessions[session]
         except JournalError as exc:
-            seen.problems.append(f"run {session}: {exc.problem}")
+            totals.problems.append(f"run {session}: {exc.problem}")
         except KeyError:
-            seen.problems.append(f"run {session} was never opened")
+            totals.problems.append(f"run {session} was never opened")
         else:
-            _compare(record, listed, seen)
-    fine = f"all of its {seen.runs:,} runs can be told from their entries"
-    yield from _report("of its runs,", seen.problems, fine)
-    if seen.restless:
-        text = f"{seen.restless} runs at rest are listed as awake; opening it corrects that"
+            _compare(record, listed, totals)
+    fine = f"all of its {totals.runs:,} runs can be rebuilt from their entries"
+    yield from _report("of its runs,", totals.problems, fine)
+    if totals.listed_active:
+        text = f"{totals.listed_active} idle runs are listed as active; opening it corrects that"
         yield Finding(Level.NOTE, text)
-    text = f"{seen.awake} of its runs are not at rest; {seen.undelivered} replies are not taken"
+    text = f"{totals.active} of its runs are not idle; {totals.undelivered} replies are not taken"
     yield Finding(Level.FINE, text)
 
 
 def _entries(
-    connection: sqlite3.Connection, session: SessionId, seen: _Seen
+    connection: sqlite3.Connection, session: SessionId, totals: _Totals
 ) -> list[Entry] | None:
     """Return the entries of a session, or None if some cannot be read."""
     entries: list[Entry] = []
-    count = len(seen.problems)
+    count = len(totals.problems)
     for row in SQLiteReader(connection).rows(session):
         try:
             entries.append(from_row(connection, row))
         except UnreadableFactError as exc:
-            seen.problems.append(str(exc))
-    return entries if len(seen.problems) == count else None
+            totals.problems.append(str(exc))
+    return entries if len(totals.problems) == count else None
 
 
 def _compare(
-    record: SessionRecord, listed: dict[str, str | None] | None, seen: _Seen
+    record: SessionRecord, listed: dict[str, str | None] | None, totals: _Totals
 ) -> None:
-    seen.awake += not record.is_idle
-    seen.undelivered += len(record.undelivered)
+    totals.active += not record.is_idle
+    totals.undelivered += len(record.undelivered)
     if listed is None:
         return
     used = listed[record.id]
     if used is None:
-        seen.restless += record.is_idle
+        totals.listed_active += record.is_idle
     elif not record.is_idle:
-        seen.problems.append(f"run {record.id} is listed as at rest, and is not")
+        totals.problems.append(f"run {record.id} is listed as idle, and is not")
     elif decode_used_amounts(used) != decode_used_amounts(encode_shared_use(record)):
-        seen.problems.append(
+        totals.problems.append(
             f"run {record.id} has not used what the list says of the budgets it shares"
         )
 

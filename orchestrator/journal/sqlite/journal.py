@@ -1,4 +1,4 @@
-"""A journal in one SQLite file, which only its owner may read."""
+"""The writer of a journal in one SQLite file, which only its owner may read."""
 
 import os
 import sqlite3
@@ -103,7 +103,7 @@ class SQLiteJournal:
             self._require_same_file()
 
     def _require_sole_writer(self) -> None:
-        """Refuse to go on where another process has written while our lock was gone."""
+        """Stop if another process has written while our lock file was missing."""
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             raise JournalInUseError(
@@ -111,15 +111,13 @@ class SQLiteJournal:
             )
 
     def _require_same_file(self) -> None:
-        """Refuse to call safe what was written to a file that nobody will find again."""
+        """Stop if the file that was just written to is no longer at its path."""
         with suppress(FileNotFoundError):
             is_there = os.path.samestat(self._path.stat(), self._file)
-            # What was just written may be there, and nowhere else.
+            # The last commit may be in the log alone.
             if is_there and self._wal.stat():
                 return
-        raise JournalError(
-            self._path, "somebody has removed or replaced it while it was open"
-        )
+        raise JournalError(self._path, "it was removed or replaced while it was open")
 
 
 @asynccontextmanager
@@ -136,7 +134,7 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
             journal = SQLiteJournal(path, connection, lock)
             group = journal.group
             async with trio.open_nursery() as nursery:
-                # Whoever is cancelled from outside still has to write how it ended.
+                # A task that is cancelled from outside still posts how it ended.
                 writing = trio.CancelScope(shield=True)
                 nursery.start_soon(group.commit_forever, writing)
                 try:
@@ -155,7 +153,7 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
 
 
 async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
-    """Return the entries of a journal that somebody else may be writing."""
+    """Return all entries of a journal that another process may be writing."""
     return await trio.to_thread.run_sync(_read_all, path)
 
 
@@ -165,9 +163,9 @@ def _read_all(path: Path) -> Sequence[Entry]:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a file for writing, and make it one of this version. Whoever does has the lock."""
+    """Open a file for writing, and migrate it to this version. The caller has the lock."""
     with translate_errors(path), ExitStack() as undo:
-        # Created here, and not by SQLite, so that nobody else can read it from the start.
+        # Created here, and not by SQLite, so that from the start only its owner can read it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(path, check_same_thread=False)
         undo.callback(connection.close)

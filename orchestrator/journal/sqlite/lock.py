@@ -1,7 +1,7 @@
-"""Who writes a journal: one process, and the others can tell which.
+"""The lock of a journal's one writer, which tells other processes who that is.
 
-The system lets go of the lock when that process dies, however it dies. Nobody trusts the number
-that is written in the file: it only names the one that holds the lock.
+The system releases the lock when the process dies, however it dies. The process id in the file
+only names the holder of the lock; it proves nothing by itself.
 """
 
 import fcntl
@@ -16,13 +16,13 @@ import trio
 from orchestrator.errors import JournalError, JournalInUseError
 
 UNKNOWN: Final = 0
-"""A process that holds the lock and has not said yet who it is."""
+"""A process that holds the lock and has not written its id yet."""
 LOCK_ATTEMPTS: Final = 1_000
 LOCK_RETRY_SECONDS: Final = 0.001
 
 
 class WriterLock:
-    """The right to write one journal. `hold_lock` gives it."""
+    """The right to write one journal. `hold_lock` takes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class WriterLock:
         )
 
     def try_take(self) -> bool:
-        """Take it, or return False while others only look whether anybody has it.
+        """Take the lock, or return False while another process only tests it.
 
         Raises:
             JournalInUseError: another process has it.
@@ -43,7 +43,7 @@ class WriterLock:
 
     def _take(self, descriptor: int) -> bool:
         if not _try_lock(descriptor, fcntl.LOCK_EX):
-            # Whoever looks holds it for a moment, together with others; a writer does so alone.
+            # A test shares the lock for a moment; a writer holds it alone.
             if _try_lock(descriptor, fcntl.LOCK_SH):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 return False
@@ -56,10 +56,10 @@ class WriterLock:
         return True
 
     def ensure_held(self) -> None:
-        """See to it that it is still ours: somebody may have removed the file.
+        """Take the lock again if its file was removed.
 
         Raises:
-            JournalInUseError: somebody has, and another process writes the journal now.
+            JournalInUseError: another process has taken it first.
         """
         with suppress(FileNotFoundError):
             if _is_at(self._descriptor, lock_path(self._path)):
@@ -71,28 +71,30 @@ class WriterLock:
             os.close(descriptor)
             raise
         if not is_taken:
-            os.close(descriptor)  # somebody looks; there will be a next time
+            os.close(
+                descriptor
+            )  # another process tests it; the next commit tries again
             return
         os.close(self._descriptor)
         self._descriptor = descriptor
 
     def release(self) -> None:
         with suppress(OSError):
-            # A full disk does not keep us from leaving.
+            # A full disk must not prevent the release.
             _write(self._descriptor, "")
         os.close(self._descriptor)
 
     def close_untaken(self) -> None:
-        """Forget a lock that was never taken."""
+        """Close a lock that was never taken."""
         os.close(self._descriptor)
 
 
 @asynccontextmanager
 async def hold_lock(path: Path) -> AsyncGenerator[WriterLock]:
-    """Be the one that writes a journal.
+    """Hold the lock of a journal, as long as the block lasts.
 
     Raises:
-        JournalInUseError: another process is.
+        JournalInUseError: another process holds it.
         JournalError: the lock file cannot be written.
     """
     try:
@@ -119,15 +121,15 @@ async def _wait_taken(lock: WriterLock, path: Path) -> None:
                 return
         except OSError as exc:
             raise JournalError(path, f"its lock file: {exc.strerror or exc}") from exc
-        # There is nothing to wait for but time: a look takes microseconds.
+        # Nothing notifies us: a test of the lock takes microseconds.
         await trio.sleep(LOCK_RETRY_SECONDS)
     raise JournalInUseError(
-        path, "others look at its lock file all the time; try again"
+        path, "other processes test its lock file all the time; try again"
     )
 
 
 def writer_of(path: Path) -> int | None:
-    """Return the process that writes a journal now, or None if nobody does.
+    """Return the id of the process that writes a journal now; None if there is none.
 
     It is `UNKNOWN` for a moment while that process begins.
     """
@@ -139,7 +141,7 @@ def writer_of(path: Path) -> int | None:
         raise JournalError(path, f"its lock file: {exc.strerror or exc}") from exc
     try:
         if _try_lock(descriptor, fcntl.LOCK_SH):
-            # Closing lets go of it. A writer that begins in this moment tries again.
+            # Closing releases it. A writer that begins in this moment tries again.
             return None
         written = _written(descriptor)
         return int(written) if written.isdecimal() else UNKNOWN
@@ -148,7 +150,7 @@ def writer_of(path: Path) -> int | None:
 
 
 def last_writer_of(path: Path) -> str:
-    """Return the process that wrote a journal last, and never said that it was done."""
+    """Return the id of the last writer if it ended without releasing the lock; else nothing."""
     try:
         return lock_path(path).read_text(errors="replace")
     except OSError:

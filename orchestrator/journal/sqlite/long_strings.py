@@ -1,7 +1,7 @@
-"""Long strings of facts, which are stored once however many facts say them.
+"""Long strings of facts, stored once however many facts contain them.
 
-The JSON of a fact holds no control character as such: it escapes them. So one of them can mark the
-place where a string was taken out, and be mistaken for nothing that a fact says.
+JSON escapes control characters. So one of them can mark where a string was extracted, and no fact
+contains it.
 """
 
 import re
@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 MAX_INLINE_CHARACTERS: Final = 2_000
-"""How many characters of a string stay in the fact that says it."""
+"""How long a string may be that stays in the body of its fact."""
 MARK: Final = "\x1a"
 
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
@@ -18,16 +18,16 @@ _REFERENCE: Final = re.compile(f"{MARK}([0-9a-f]{{64}})")
 
 
 def digest(payload: str) -> str:
-    """Return the name under which a string is stored: no other string has it."""
+    """Return the name under which a string is stored."""
     return sha256(payload.encode()).hexdigest()
 
 
 def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
-    """Return the JSON of a fact without its long strings, and put these with the others.
+    """Return the JSON of a fact with references in place of its long strings.
 
     Args:
         body: the JSON of a fact.
-        payloads: what was taken out, as JSON has it, by digest.
+        payloads: receives the extracted strings, as JSON has them, by digest.
     """
     if len(body) <= MAX_INLINE_CHARACTERS:
         return body
@@ -44,11 +44,11 @@ def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
 
 
 def restore_long_strings(body: str, find: Callable[[str], str]) -> str:
-    """Return the JSON of a fact as it was before `take_out`.
+    """Return the JSON of a fact with its long strings back in place.
 
     Args:
-        body: what is left of it.
-        find: returns what was taken out under a digest.
+        body: the JSON with references.
+        find: returns the string of a digest.
     """
     if MARK not in body:
         return body
@@ -56,5 +56,5 @@ def restore_long_strings(body: str, find: Callable[[str], str]) -> str:
 
 
 def references(body: str) -> list[str]:
-    """Return the digests of what was taken out."""
+    """Return the digests that the JSON of a fact refers to."""
     return _REFERENCE.findall(body) if MARK in body else []

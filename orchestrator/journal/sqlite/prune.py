@@ -1,6 +1,7 @@
-"""Taking runs at rest out of a journal for good, and giving the space back.
+"""Deletes idle sessions from a journal for good, and frees the space.
 
-What is gone is counted in the same transaction, so that a hole that nobody made is still found.
+The deleted entries are counted in the same transaction, so that an entry that is missing for
+another reason is still found.
 """
 
 import json
@@ -35,28 +36,28 @@ SELECT session FROM sessions WHERE used IS NOT NULL AND (
 
 
 async def prune_sqlite_journal(path: Path, *, before: float) -> Pruned:
-    """Delete the runs at rest whose last entry is older, and free the space.
+    """Delete the idle sessions whose last entry is older, and free the space.
 
     Args:
-        path: the journal. Nobody may be writing it.
+        path: the journal.
         before: seconds since the epoch.
 
     Raises:
-        JournalInUseError: somebody is.
+        JournalInUseError: a process writes the journal.
     """
     async with hold_lock(path):
         return await trio.to_thread.run_sync(_prune, path, before)
 
 
 def preview_prune(path: Path, *, before: float) -> Pruned:
-    """Return what `prune_sqlite_journal` would delete. Somebody may be writing the journal."""
+    """Return what `prune_sqlite_journal` would delete; a process may write the journal."""
     with open_journal_read_only(path) as connection:
         if not has_table(connection, "sessions"):
-            # Nobody has told yet who is at rest.
-            (awake,) = connection.execute(
+            # A file of the first version does not list idle sessions.
+            (active,) = connection.execute(
                 "SELECT count(DISTINCT session) FROM entries WHERE session != ''"
             ).fetchone()
-            return Pruned(runs=0, entries=0, active=awake)
+            return Pruned(runs=0, entries=0, active=active)
         runs, entries = connection.execute(
             "SELECT count(DISTINCT session), count(*) FROM entries"  # noqa: S608
             f" WHERE session IN ({EXPIRED_SESSIONS})",
@@ -75,24 +76,24 @@ def _prune(path: Path, before: float) -> Pruned:
             pruned = _delete(connection, before)
         if pruned.runs:
             connection.execute("VACUUM")
-        # What is in the log beside the file goes into the file, and the log is cut.
+        # Move the log into the file, and truncate it.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return attrs.evolve(pruned, freed=max(0, size - _size(path)))
 
 
 def _delete(connection: sqlite3.Connection, before: float) -> Pruned:
-    connection.execute(f"CREATE TEMP TABLE doomed AS {EXPIRED_SESSIONS}", (before,))
+    connection.execute(f"CREATE TEMP TABLE expired AS {EXPIRED_SESSIONS}", (before,))
     last = last_seq(connection)
     used: list[object] = []
-    for (part,) in connection.execute(
-        "SELECT used FROM sessions JOIN doomed USING (session) WHERE used != ''"
+    for (amounts,) in connection.execute(
+        "SELECT used FROM sessions JOIN expired USING (session) WHERE used != ''"
     ):
-        used += json.loads(part)
+        used += json.loads(amounts)
     entries = connection.execute(
-        "DELETE FROM entries WHERE session IN (SELECT session FROM doomed)"
+        "DELETE FROM entries WHERE session IN (SELECT session FROM expired)"
     ).rowcount
     runs = connection.execute(
-        "DELETE FROM sessions WHERE session IN (SELECT session FROM doomed)"
+        "DELETE FROM sessions WHERE session IN (SELECT session FROM expired)"
     ).rowcount
     if runs:
         connection.execute(
@@ -104,28 +105,28 @@ def _delete(connection: sqlite3.Connection, before: float) -> Pruned:
 
 
 def _delete_payloads(connection: sqlite3.Connection) -> None:
-    """Delete the long strings that no fact says any more."""
-    connection.execute("CREATE TEMP TABLE said (digest TEXT PRIMARY KEY) STRICT")
+    """Delete the long strings that no fact refers to any more."""
+    connection.execute("CREATE TEMP TABLE referenced (digest TEXT PRIMARY KEY) STRICT")
     for (body,) in connection.execute(
         "SELECT body FROM entries WHERE instr(body, ?)", (MARK,)
     ):
         connection.executemany(
-            "INSERT OR IGNORE INTO said VALUES (?)",
+            "INSERT OR IGNORE INTO referenced VALUES (?)",
             [(digest,) for digest in references(body)],
         )
     connection.execute(
-        "DELETE FROM payloads WHERE digest NOT IN (SELECT digest FROM said)"
+        "DELETE FROM payloads WHERE digest NOT IN (SELECT digest FROM referenced)"
     )
 
 
 def _count_active(connection: sqlite3.Connection) -> int:
-    (awake,) = connection.execute(
+    (active,) = connection.execute(
         "SELECT count(*) FROM sessions WHERE used IS NULL"
     ).fetchone()
-    return int(awake)
+    return int(active)
 
 
 def _size(path: Path) -> int:
-    """Return how much a journal takes on the disk, with the log beside it."""
+    """Return the size of a journal on the disk, with the log beside it."""
     files = (path, path.with_name(f"{path.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())

@@ -1,4 +1,4 @@
-"""The tables of a journal in SQLite, and how a file of an earlier version becomes one of this.
+"""The tables of a journal in SQLite, and the migration of files of earlier versions.
 
 A file of a later version is refused, never guessed at.
 """
@@ -20,7 +20,7 @@ FACTS_VERSION: Final = encode(JournalOpened("")).version
 NEWER: Final = "it was written by a newer orchestrator; use that one, or a new journal"
 
 
-def _keep_entries(connection: sqlite3.Connection) -> None:
+def _create_entries(connection: sqlite3.Connection) -> None:
     connection.execute(
         """
         CREATE TABLE entries (
@@ -36,10 +36,10 @@ def _keep_entries(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX entries_of_a_session ON entries (session, seq)")
 
 
-def _know_who_is_at_rest(connection: sqlite3.Connection) -> None:
-    """Keep what each session at rest has used; NULL is one that is awake.
+def _list_sessions(connection: sqlite3.Connection) -> None:
+    """List the sessions with what each idle one has used; NULL for an active one.
 
-    All are taken for awake: whoever is not goes to rest when the journal is opened.
+    All are listed as active: opening the journal finds the idle ones.
     """
     connection.execute(
         """
@@ -61,22 +61,22 @@ def _store_long_strings_once(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE payloads (digest TEXT PRIMARY KEY, string TEXT NOT NULL) STRICT"
     )
-    # No number is used again, and what was used of budgets that others share stays used.
+    # No number is used twice, and what was used of a shared budget stays used.
     connection.execute("ALTER TABLE pruned ADD COLUMN last INTEGER NOT NULL DEFAULT 0")
     connection.execute("ALTER TABLE pruned ADD COLUMN used TEXT NOT NULL DEFAULT '[]'")
 
 
 MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (
-    _keep_entries,
-    _know_who_is_at_rest,
+    _create_entries,
+    _list_sessions,
     _store_long_strings_once,
 )
-"""What makes a file of each version one of the next; a new file goes through all of them."""
+"""The steps from each version to the next; a new file takes all of them."""
 VERSION: Final = len(MIGRATIONS)
 
 
 def migrate(path: Path, connection: sqlite3.Connection) -> None:
-    """Make a file, whatever its version, one of this version."""
+    """Migrate a file to this version, all or nothing."""
     require_known_schema(path, connection)
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -88,9 +88,9 @@ def migrate(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _index_newer_facts(connection: sqlite3.Connection) -> None:
-    """Let whoever opens the journal see at once whether it holds facts newer than ours.
+    """Index the facts that are newer than ours, so that opening a journal finds them at once.
 
-    It is empty, and costs nothing, until a newer orchestrator writes one.
+    The index is empty, and costs nothing, until a newer orchestrator writes one.
     """
     index = f"newer_than_{FACTS_VERSION}"
     others = connection.execute(
@@ -109,7 +109,7 @@ def version_of(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version:
         return int(version)
-    # The first two did not say.
+    # The first two versions did not set it.
     if has_table(connection, "sessions"):
         return 2
     return 1 if has_table(connection, "entries") else 0
@@ -140,9 +140,9 @@ def require_known_schema(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def require_known_facts(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a journal with facts that we do not know, also where nobody would read them."""
+    """Refuse a journal with facts of a newer version, also in idle sessions."""
     newer = connection.execute(
-        # The number as it is in the index, or that is not used.
+        # The same literal as in the index, or SQLite does not use the index.
         f"SELECT seq, kind, version FROM entries WHERE version > {FACTS_VERSION} LIMIT 1"  # noqa: S608
     ).fetchone()
     if newer is not None:
@@ -153,7 +153,7 @@ def require_known_facts(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def require_complete(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a journal of which something is gone that nobody has pruned."""
+    """Refuse a journal with missing entries that were not pruned."""
     if missing := missing_entries(connection):
         raise JournalError(path, f"{missing} of its entries are missing")
 
@@ -179,7 +179,7 @@ def last_seq(connection: sqlite3.Connection) -> int:
 
 @contextmanager
 def translate_errors(path: Path) -> Generator[None]:
-    """Translate what the disk and the database say."""
+    """Raise errors of the disk and the database as `JournalError`."""
     try:
         yield
     except sqlite3.IntegrityError as exc:
