@@ -1,4 +1,4 @@
-"""No piece of a text tells a secret, however the text is cut, and nothing else is kept back."""
+"""No released piece of a text has a secret, however it is cut, and only secrets are held back."""
 
 import time
 
@@ -12,17 +12,17 @@ KNOWN = "correct-horse-battery"
 REDACTOR = Redactor([KNOWN])
 
 
-def told_of(text: str, size: int) -> str:
-    """Return what is told of a text that comes in pieces of a size."""
-    withholding = StreamRedactor(REDACTOR)
+def released(text: str, size: int) -> str:
+    """Return the text that is released when it comes in pieces of a size."""
+    redactor = StreamRedactor(REDACTOR)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    return "".join(map(withholding.add, pieces))
+    return "".join(map(redactor.add, pieces))
 
 
-def too_much(told: str, whole: str) -> int:
-    """Return how many characters were told that are not of the text without its secrets."""
-    same = [one == other for one, other in zip(told, whole, strict=False)]
-    return len(told) - [*same, False].index(False)
+def too_much(text: str, whole: str) -> int:
+    """Return how many characters were released that are not in the redacted text."""
+    same = [one == other for one, other in zip(text, whole, strict=False)]
+    return len(text) - [*same, False].index(False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
@@ -42,49 +42,47 @@ def too_much(told: str, whole: str) -> int:
         "123456789:AAaB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3 is a bot",
     ],
 )
-def test_what_is_told_is_how_the_text_begins_without_its_secrets(
-    text: str, size: int
-) -> None:
+def test_the_released_text_begins_as_the_redacted_one(text: str, size: int) -> None:
     whole = REDACTOR.redact(text)
 
     assert whole != text
-    assert whole.startswith(told_of(text, size))
+    assert whole.startswith(released(text, size))
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-def test_no_more_of_a_key_is_told_than_how_such_keys_begin(
+def test_no_more_of_a_key_is_released_than_its_prefix(
     key: str, place: str, size: int
 ) -> None:
     text = f"{place.format(key)}\nthis is the next line\nand this is another\n"
-    told = told_of(text, size)
+    shown = released(text, size)
 
-    assert key not in told
-    assert too_much(told, REDACTOR.redact(text)) <= 3
+    assert key not in shown
+    assert too_much(shown, REDACTOR.redact(text)) <= 3
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("text", [text for text, _ in GO])
-def test_nothing_that_goes_is_told(text: str, size: int) -> None:
+def test_no_secret_is_released(text: str, size: int) -> None:
     text = f"Here it is:\n{text}\nthis is the next line\nand this is another\n"
-    told = told_of(text, size)
+    shown = released(text, size)
 
-    assert too_much(told, REDACTOR.redact(text)) <= 3
+    assert too_much(shown, REDACTOR.redact(text)) <= 3
 
 
-def test_prose_is_told_as_it_comes() -> None:
-    withholding = StreamRedactor(REDACTOR)
+def test_prose_is_released_as_it_comes() -> None:
+    redactor = StreamRedactor(REDACTOR)
     pieces = ["Hel", "lo", ", the passwor", "d is", " in the vault", ", the toke", "n"]
 
-    assert [withholding.add(piece) for piece in pieces] == pieces
+    assert [redactor.add(piece) for piece in pieces] == pieces
 
 
-def test_a_long_text_is_no_trouble() -> None:
+def test_a_long_text_takes_linear_time() -> None:
     """Each piece takes the same time, whatever came before it."""
     lines = ("some words\n", "aB3", "token: x\n", "-----BEGIN ", "curl -u ", "<key>")
     for line in lines:
         text = line * (6_000 // len(line))
         began = time.perf_counter()
-        told_of(text, 10)
+        released(text, 10)
         assert time.perf_counter() - began < 10, line

@@ -44,17 +44,17 @@ def answering(answer: Callable[[ModelRequest], Answer]) -> SpyModel:
 
 
 class Client:
-    """Whoever asks the application itself, without a socket, and may leave."""
+    """A client of the ASGI application, without a socket, which may disconnect."""
 
     def __init__(
-        self, office: ServerState, body: object, *, reads: bool = True, **headers: str
+        self, state: ServerState, body: object, *, reads: bool = True, **headers: str
     ) -> None:
         self._reads = reads
-        self._app = application(office)
+        self._app = application(state)
         self._body = msgspec.json.encode(body)
         self._headers = {
             "host": "localhost",
-            "authorization": f"Bearer {office.settings.token}",
+            "authorization": f"Bearer {state.settings.token}",
             "content-type": "application/json",
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }

@@ -91,7 +91,7 @@ async def ended(served: Served, run: str) -> Any:
 
 
 def boss(*, helper: Agent | None = None, background: bool = True) -> Agent:
-    """Return somebody who hands two goals on, and says what came of them."""
+    """Return an agent that delegates two goals, and counts their notices."""
     helper = helper or worker("helper", says="found it")
 
     def say(transcript: Transcript) -> Any:

@@ -41,7 +41,7 @@ class ServerProcess:
         self.url = ""
         """Where it listens now: another port each time."""
         self.said = ""
-        """What it has told whoever started it."""
+        """Its output so far."""
         self._arguments = arguments
         self._environ = environ
         self._process: trio.Process | None = None

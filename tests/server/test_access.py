@@ -1,4 +1,4 @@
-"""Who may come in, and with what."""
+"""Access: the token, the host, the media type and the size of a request."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -84,7 +84,9 @@ async def ask(served: Served, path: str, *headers: str, **given: Any) -> Answere
     return await exchanged(served.url, "\r\n".join(lines).encode("latin-1"), method)
 
 
-async def test_whoever_does_not_show_the_token_is_told_how_to(served: Served) -> None:
+async def test_an_error_says_how_to_send_the_token(
+    served: Served,
+) -> None:
     for shown in NOT_SHOWN:
         answer = await ask(served, "/v1/models", "Host: localhost", *shown)
 
@@ -112,10 +114,10 @@ async def test_nothing_else_may_be_asked_without_a_token(served: Served) -> None
         assert (await ask(served, path, "Host: localhost")).status == 401
 
 
-async def test_a_page_that_somebody_else_serves_does_not_reach_us_under_its_name(
+async def test_a_foreign_page_does_not_reach_the_server_under_its_own_name(
     served: Served,
 ) -> None:
-    """A name that a browser was told means 127.0.0.1, by whoever owns the name."""
+    """A name that its owner has resolved to 127.0.0.1."""
     for host in FOREIGN:
         answer = await ask(served, "/v1/models", host, BEARER)
 
@@ -138,7 +140,7 @@ async def test_an_old_client_that_names_no_host_is_refused(served: Served) -> No
 
 
 async def test_what_a_form_could_send_is_not_taken(served: Served) -> None:
-    """A page of somebody else can have a browser send a form without asking."""
+    """A foreign page can have a browser send a form without asking."""
     for kind in KINDS:
         headers = ("Host: localhost", BEARER, kind, "Content-Length: 2")
 
@@ -204,7 +206,7 @@ async def test_a_method_that_a_path_does_not_take_is_refused(served: Served) -> 
 async def test_a_browser_that_asks_whether_it_may_is_told_nothing(
     served: Served,
 ) -> None:
-    """No page of somebody else may read our answers, so there is nothing to allow."""
+    """No foreign page may read a response, so there is nothing to allow."""
     preflight = ("Origin: https://evil.example", "Access-Control-Request-Method: POST")
 
     answer = await ask(

@@ -1,4 +1,4 @@
-"""What the agent of a session says, heard while it says it and once it is kept."""
+"""The text of a session's agent, streamed as it is written and once it is durable."""
 
 import time
 
@@ -41,34 +41,34 @@ async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
         open_orchestrator(":memory:", environ={}) as orchestrator,
         open_server_state(
             orchestrator, {agent.name: agent}, Settings(token="x" * 16)
-        ) as office,
+        ) as state,
     ):
-        session = office.door.open_background(
+        session = state.door.open_background(
             InboundRequest(
                 agent=agent, message=goal_message(agent, "go"), labels={"http": "run"}
             )
         )
-        with open_agent_stream(office, session) as speech:
-            while (heard := await speech.next()) is not None:
-                match heard:
+        with open_agent_stream(state, session) as agent_stream:
+            while (update := await agent_stream.next()) is not None:
+                match update:
                     case PartialText(item, offset, text):
                         assert len(pieces.get(item, "")) == offset
                         pieces[item] = pieces.get(item, "") + text
                     case FullText(item, said):
                         assert item == len(kept)
                         kept.append(said.text)
-        late = await all_of(office, session.id)
+        late = await all_of(state, session.id)
         assert late == kept
     return list(pieces.values()), kept
 
 
-async def all_of(office: ServerState, session: str) -> list[str]:
-    """Return what somebody hears who comes when all is over."""
+async def all_of(state: ServerState, session: str) -> list[str]:
+    """Return the text that a client gets when the run is over."""
     kept: list[str] = []
-    with open_agent_stream(office, await office.door.find(session)) as speech:
-        while (heard := await speech.next()) is not None:
-            assert isinstance(heard, FullText)
-            kept.append(heard.message.text)
+    with open_agent_stream(state, await state.door.find(session)) as agent_stream:
+        while (update := await agent_stream.next()) is not None:
+            assert isinstance(update, FullText)
+            kept.append(update.message.text)
     return kept
 
 
@@ -109,7 +109,7 @@ async def test_what_was_said_before_a_failure_is_kept() -> None:
 
 
 async def test_a_long_answer_takes_as_long_as_it_has_pieces() -> None:
-    """And not the square of that, also where nobody has taken the last one yet."""
+    """And not the square of that, also where the last update was not read yet."""
     words = "word " * 20
     answer = AssistantMessage(words * 20_000)
     model = StreamingModel.always(*[TextDelta(words)] * 20_000, answer)

@@ -1,4 +1,4 @@
-"""What clients must show: where it comes from, and what is none."""
+"""The token: where it comes from, and which values are refused."""
 
 import socket
 import stat
@@ -46,7 +46,7 @@ def test_one_is_made_and_found_again(tmp_path: Path) -> None:
         *("with a space 123456", "mit-ümlaut-1234567", "YOUR_TOKEN_01234567"),
     ],
 )
-def test_what_anybody_could_guess_is_refused(tmp_path: Path, given: str) -> None:
+def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(ServerSetupError, match="openssl rand"):
         token_for({"ORCHESTRATOR_API_KEY": given}, tmp_path, is_local=True)
 
@@ -68,7 +68,9 @@ def test_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
         token_for({}, tmp_path, is_local=True)
 
 
-def test_others_are_let_in_by_no_token_that_nobody_has_seen(tmp_path: Path) -> None:
+def test_other_machines_get_no_token_that_the_owner_has_not_seen(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ServerSetupError, match="set ORCHESTRATOR_API_KEY"):
         token_for({}, tmp_path, is_local=False)
 

@@ -261,7 +261,7 @@ async def test_a_huge_answer_arrives_whole() -> None:
 async def test_what_is_delegated_in_the_background_joins_and_the_model_is_told() -> (
     None
 ):
-    """Nobody could be told later: the answer of the tool has the result, and says why."""
+    """Nothing can be delivered later: the result of the tool has the outcome, and says why."""
     child = Agent("child", model=ScriptedModel.always("the child's result"))
     parent = Agent(
         "parent",

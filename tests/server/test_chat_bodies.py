@@ -309,7 +309,7 @@ async def test_what_is_no_such_json_is_refused() -> None:
             assert answer.json()["error"]["code"] == "invalid_body"
 
 
-async def test_a_model_that_nobody_is_called_is_not_found() -> None:
+async def test_a_model_that_does_not_exist_is_not_found() -> None:
     async with serving(worker("one"), worker("two")) as served:
         with pytest.raises(openai.NotFoundError) as caught:
             await served.openai.chat.completions.create(model="three", messages=HELLO)

@@ -1,4 +1,4 @@
-"""Whoever hangs up ends what they have asked for, and all of it."""
+"""A client that disconnects cancels its run, and all of it."""
 
 import json
 import os
@@ -64,9 +64,9 @@ async def busy(folder: Path) -> AsyncGenerator[Busy]:
             yield Busy(served, started)
 
 
-async def assert_all_was_cancelled(house: Busy) -> None:
-    session = house.session
-    book = house.served.orchestrator.services.book
+async def assert_all_was_cancelled(chat: Busy) -> None:
+    session = chat.session
+    book = chat.served.orchestrator.services.book
     entries = await book.read_entries(session.id)
     (turn,) = facts(entries, TurnEnded)
     (child,) = facts(entries, TaskSettled)
@@ -83,9 +83,9 @@ async def assert_all_was_cancelled(house: Busy) -> None:
 async def test_a_client_that_closes_its_connection_ends_the_tree(
     stream: bool, tmp_path: Path
 ) -> None:
-    async with busy(tmp_path) as house:
+    async with busy(tmp_path) as chat:
         body = json.dumps({"model": "parent", "messages": HELLO, "stream": stream})
-        host, _, port = house.served.url.removeprefix("http://").partition(":")
+        host, _, port = chat.served.url.removeprefix("http://").partition(":")
         connection = await trio.open_tcp_stream(host, int(port))
         await connection.send_all(
             f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\n"
@@ -96,50 +96,50 @@ async def test_a_client_that_closes_its_connection_ends_the_tree(
             said = b""
             while b"I delegate." not in said:
                 said += await connection.receive_some()
-        pid = int(await house.started.receive())
+        pid = int(await chat.started.receive())
         assert is_alive(pid)
         await connection.aclose()
         with trio.fail_after(30):
-            await house.served.server.state.door.wait_over(house.session)
+            await chat.served.server.state.door.wait_over(chat.session)
 
         assert has_ended(pid)
-        await assert_all_was_cancelled(house)
+        await assert_all_was_cancelled(chat)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_nothing_of_it_runs_when_the_request_has_ended(
     stream: bool, tmp_path: Path
 ) -> None:
-    async with busy(tmp_path) as house:
+    async with busy(tmp_path) as chat:
         body = {"model": "parent", "messages": HELLO, "stream": stream}
-        client = Client(house.served.server.state, body)
+        client = Client(chat.served.server.state, body)
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.ask)
-                pid = int(await house.started.receive())
+                pid = int(await chat.started.receive())
                 client.left.set()
 
         # No grace: it has returned.
         assert not is_alive(pid)
-        assert house.session.turn is None
-        await assert_all_was_cancelled(house)
+        assert chat.session.turn is None
+        await assert_all_was_cancelled(chat)
 
 
 async def test_one_who_only_asks_again_under_the_same_key_ends_nothing(
     tmp_path: Path,
 ) -> None:
-    async with busy(tmp_path) as house:
+    async with busy(tmp_path) as chat:
         body = {"model": "parent", "messages": HELLO}
-        office = house.served.server.state
-        first = Client(office, body, idempotency_key="order 7")
+        state = chat.served.server.state
+        first = Client(state, body, idempotency_key="order 7")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(first.ask)
-            pid = int(await house.started.receive())
-            again = Client(office, body, idempotency_key="order 7")
+            pid = int(await chat.started.receive())
+            again = Client(state, body, idempotency_key="order 7")
             again.left.set()
             await again.ask()
             assert is_alive(pid)
-            assert house.session.turn is not None
+            assert chat.session.turn is not None
             first.left.set()
 
         assert not is_alive(pid)

@@ -61,7 +61,7 @@ async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_rate_limit_says_when_to_come_back_and_nobody_asks_again_by_itself(
+async def test_a_rate_limit_says_when_to_come_back_and_no_client_retries_by_itself(
     stream: bool,
 ) -> None:
     """The official client repeats such requests, and each would run the agent again."""
@@ -106,7 +106,7 @@ async def test_who_is_over_budget_says_so(given: Any) -> None:
     assert "over_budget" in caught.value.message
 
 
-async def test_a_run_that_somebody_cancels_has_no_answer() -> None:
+async def test_a_cancelled_run_has_no_answer() -> None:
     model = streaming(trio.Event())
     async with serving(Agent("helper", model=model)) as served:
 

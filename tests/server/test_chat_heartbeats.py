@@ -1,4 +1,4 @@
-"""Streams of agents that take their time, and of readers that do."""
+"""Streams of slow agents, and of slow clients: heartbeats and timeouts."""
 
 import pytest
 import trio
@@ -19,7 +19,7 @@ from tests.server.kit import serving
 BODY = {"model": "helper", "messages": HELLO, "stream": True}
 
 
-async def test_a_stream_begins_before_anybody_loses_patience_and_shows_that_it_lives() -> (
+async def test_a_stream_begins_before_the_client_gives_up_and_sends_heartbeats() -> (
     None
 ):
     goes_on = trio.Event()
@@ -72,7 +72,7 @@ async def test_a_plain_answer_may_take_as_long_as_it_takes() -> None:
 
 
 async def test_a_reader_that_takes_nothing_any_more_is_let_go_with_its_tree() -> None:
-    """It may be gone without a word: nobody works for it for ever."""
+    """It may be gone without a word: no run goes on for it."""
     began = trio.current_time()
     async with serving(Agent("helper", model=streaming("so ", trio.Event()))) as served:
         client = Client(served.server.state, BODY, reads=False)
@@ -131,13 +131,15 @@ async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> 
     goes_on = trio.Event()
     async with serving(Agent("helper", model=streaming("so far", goes_on))) as served:
         client = Client(served.server.state, BODY)
-        house = served.orchestrator.services
+        services = served.orchestrator.services
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
             await client.answered.wait()
             await trio.testing.wait_all_tasks_blocked()
             goes_on.set()
-            await abandon(house.book, house.runner.settlement, house.background)
+            await abandon(
+                services.book, services.runner.settlement, services.background
+            )
 
     events = client.sent.removesuffix(b"\n\n").split(b"\n\n")
     assert b"so far" in client.sent

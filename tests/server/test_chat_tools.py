@@ -67,7 +67,7 @@ async def test_the_client_runs_its_own_tools_and_the_agent_goes_on_with_the_answ
 
     assert first.choices[0].finish_reason == "tool_calls"
     assert message.content is None
-    # The agent has run its own tool itself: nobody else is asked to.
+    # The agent has run its own tool itself: the client is not asked to.
     assert [call.model_dump() for call in message.tool_calls] == [
         {
             "id": "call_a",
@@ -103,7 +103,7 @@ async def test_a_client_that_wants_no_tools_called_has_none_shown() -> None:
 
 
 async def test_a_copy_of_the_agent_has_no_tools_of_the_client() -> None:
-    """Nobody could run them for it: only the agent itself answers the client."""
+    """No client could run them for a task: only the agent itself answers the client."""
     names: list[list[str]] = []
 
     def answer(request: Any) -> Any:

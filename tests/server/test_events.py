@@ -1,4 +1,4 @@
-"""Event streams: every fact once for every reader, one end, and nobody who waits for a reader."""
+"""Event streams: every fact once for every reader, one end, and no run waits for a reader."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -109,7 +109,7 @@ async def test_five_hundred_readers_get_the_same_stream() -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_whoever_comes_back_misses_nothing_and_gets_nothing_twice(
+async def test_a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice(
     tmp_path: Path, is_restarted: bool
 ) -> None:
     """With every number that there is, in the query and in the header."""
@@ -160,7 +160,7 @@ async def test_a_number_that_is_none_of_ours_is_refused() -> None:
     assert query.status_code == 400
 
 
-async def test_what_a_model_says_is_told_meanwhile_to_whoever_wants_it() -> None:
+async def test_the_text_of_a_model_is_streamed_to_a_reader_that_wants_it() -> None:
     model = gated("all ", "of it")
     got: dict[str, list[Any]] = {}
     async with serving(Agent("gated", model=model), worker()) as served:
@@ -190,7 +190,7 @@ async def test_what_a_model_says_is_told_meanwhile_to_whoever_wants_it() -> None
     assert others == got["?deltas=false"]
 
 
-async def test_a_reader_that_stops_reading_is_let_go_and_holds_nobody_up(
+async def test_a_reader_that_stops_reading_is_disconnected_and_blocks_no_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither the run, nor another reader, nor the end of the server."""
@@ -223,7 +223,7 @@ async def test_a_silent_stream_says_that_it_is_still_there(
     assert events_in(text)[-1].name == "end"
 
 
-async def test_whoever_leaves_is_forgotten() -> None:
+async def test_a_reader_that_leaves_is_forgotten() -> None:
     async with serving(worker("slow", seconds=1_000)) as served:
         run = (await started(served, "slow"))["id"]
         feeds = served.server.state.read.feeds

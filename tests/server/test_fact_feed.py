@@ -1,4 +1,4 @@
-"""Feeds: what a crash could take back is told to nobody, and what is over has an end."""
+"""Feeds of facts: only durable facts are read, and a feed has an end."""
 
 import math
 
@@ -36,11 +36,11 @@ async def test_what_is_posted_while_the_disk_works_waits_for_the_next_time() -> 
     agents = {"worker": worker()}
     async with (
         open_orchestrator(disk) as orchestrator,
-        open_server_state(orchestrator, agents, Settings(token="t" * 16)) as office,
+        open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator.services.book
-        session = office.door.open_conversation(agents["worker"], {}).id
-        with office.read.feed(session) as feed:
+        session = state.door.open_conversation(agents["worker"], {}).id
+        with state.read.feed(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
             book.post(MessageReceived(session, "first"))
@@ -63,15 +63,15 @@ async def test_the_last_fact_comes_before_the_end_whatever_the_disk_does() -> No
     agents = {"worker": worker()}
     async with (
         open_orchestrator(disk) as orchestrator,
-        open_server_state(orchestrator, agents, Settings(token="t" * 16)) as office,
+        open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator.services.book
-        session = office.door.open_conversation(agents["worker"], {}).id
+        session = state.door.open_conversation(agents["worker"], {}).id
 
         def is_over() -> bool:
             return book.ledger.sessions[SessionId(session)].closed
 
-        with office.read.feed(session) as feed:
+        with state.read.feed(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
             book.post(SessionClosed(session))

@@ -1,4 +1,4 @@
-"""Whatever is sent: the server stays up, answers others, and keeps nothing of it."""
+"""Hostile input: the server stays up, answers other clients, and keeps nothing of it."""
 
 import re
 import socket
@@ -148,7 +148,7 @@ async def test_requests_in_one_packet_are_answered_in_order(served: Served) -> N
     assert [answer.status for answer in answers] == [200, 404, 200]
 
 
-async def test_nobody_gets_a_websocket_whatever_comes_with_the_request(
+async def test_no_request_gets_a_websocket_whatever_comes_with_it(
     served: Served,
 ) -> None:
     for frame in FRAMES:
@@ -160,7 +160,7 @@ async def test_nobody_gets_a_websocket_whatever_comes_with_the_request(
 
 
 async def test_the_newer_protocol_has_the_same_gate(served: Served) -> None:
-    """HTTP/2 without TLS: whoever knows that we speak it just begins."""
+    """HTTP/2 without TLS, begun without an upgrade."""
     async with connected(served.url) as stream:
         await stream.send_all(
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00" * 9 + b"\xff" * 64
@@ -168,7 +168,7 @@ async def test_the_newer_protocol_has_the_same_gate(served: Served) -> None:
         await until_closed(stream)
 
 
-async def test_half_a_request_keeps_nobody_else_waiting_and_is_let_go(
+async def test_half_a_request_blocks_no_other_and_is_closed(
     served: Served,
 ) -> None:
     async with AsyncExitStack() as slow:
@@ -183,7 +183,7 @@ async def test_half_a_request_keeps_nobody_else_waiting_and_is_let_go(
             await until_closed(stream)
 
 
-async def test_whoever_hangs_up_in_the_midst_of_anything_leaves_nothing(
+async def test_a_disconnect_at_any_point_leaves_nothing_behind(
     served: Served,
 ) -> None:
     long = POST.encode() + b"Content-Length: 1000\r\n\r\n{"
@@ -200,7 +200,7 @@ async def test_whoever_hangs_up_in_the_midst_of_anything_leaves_nothing(
                 await stream.send_all(request)
 
 
-async def test_many_who_say_nothing_keep_nobody_else_waiting(served: Served) -> None:
+async def test_many_silent_connections_block_no_request(served: Served) -> None:
     async with AsyncExitStack() as idle:
         for _ in range(1000):
             await idle.enter_async_context(connected(served.url))

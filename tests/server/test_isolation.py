@@ -1,4 +1,4 @@
-"""Requests that run at the same time know nothing of each other, and wait for nobody else."""
+"""Concurrent requests know nothing of each other, and do not wait for each other."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def inspector(meeting: Meeting) -> Agent:
 
     @tool
     async def look() -> Any:
-        """Look, wait until everybody looks, and look again."""
+        """Look, wait until all requests look, and look again."""
         before = surroundings()
         await meeting.wait()
         return [before, surroundings()]
@@ -281,7 +281,7 @@ def assert_all_own(
     assert below["instructions"] == ""
     found = json.loads(below["found"][0])
     assert_own(found, number, run, folder)
-    # Whoever works for another ends with that, and is told nothing afterwards.
+    # A task ends with its parent, and reads nothing afterwards.
     assert not found["is_told_later"]
     # Two calls each of the agent and of its child.
     assert answered.tokens == 4 * (number + 1)
@@ -319,7 +319,7 @@ async def test_200_requests_at_once_each_see_only_their_own(
             assert_all_own(answers[number], number, served, tmp_path)
 
 
-async def test_who_says_nothing_is_not_taken_for_whoever_runs_the_server(
+async def test_a_request_without_headers_is_not_taken_for_the_owner_of_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in VARIABLES:
@@ -340,7 +340,7 @@ async def test_who_says_nothing_is_not_taken_for_whoever_runs_the_server(
         assert found["workspace"] == str(tmp_path)
 
 
-async def test_nobody_waits_for_one_who_is_slow() -> None:
+async def test_no_request_waits_for_a_slow_one() -> None:
     """No lock is held while an agent works: the others end while the slow one is at it."""
     may_end = trio.Event()
     slow = streaming("well ", may_end, "done")

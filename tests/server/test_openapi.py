@@ -110,7 +110,7 @@ async def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
 
 
 def careful() -> Agent:
-    """Return somebody whose command waits for an approval."""
+    """Return an agent whose command waits for an approval."""
     return Agent(
         "careful",
         model=ScriptedModel.always(shell_run("make")),

@@ -66,7 +66,7 @@ async def test_a_response_is_all_that_the_client_s_types_ask_for() -> None:
 
 
 async def test_what_was_said_on_the_way_comes_before_the_answer() -> None:
-    """A background delegation is joined: nobody could be told of it later."""
+    """A background delegation is joined: nothing can be delivered later."""
     model = speaker(("I look it up", hand_on("look", background=True)), "42")
     agent = Agent("editor", model=model, delegates=[worker("helper", says="done")])
     async with serving(agent) as served:
@@ -172,7 +172,7 @@ async def test_what_is_not_kept_is_nowhere_to_be_found() -> None:
     assert caught.value.param == "store"
 
 
-async def test_whoever_hangs_up_ends_only_what_is_not_kept() -> None:
+async def test_a_disconnect_cancels_only_what_is_not_stored() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), (gate, "kept"))
     async with serving(Agent("agent", model=model)) as served:

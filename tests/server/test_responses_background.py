@@ -66,7 +66,7 @@ async def test_children_detach_and_what_they_find_wakes_the_agent() -> None:
     assert done.usage.output_tokens == 6
 
 
-async def test_cancel_returns_when_everybody_has_ended() -> None:
+async def test_cancel_returns_when_every_task_is_settled() -> None:
     model = speaker(hand_on("a", "b", background=True), "I wait.")
     helper = Agent(
         "helper",
@@ -105,7 +105,7 @@ async def test_cancel_returns_when_everybody_has_ended() -> None:
     assert found.completed_at is None
 
 
-async def test_whoever_cancels_or_reads_waits_for_those_who_are_slow_to_end() -> None:
+async def test_a_cancel_and_a_read_wait_for_tasks_that_are_slow_to_end() -> None:
     slow = Lingering()
     model = speaker(hand_on("a", background=True), "I wait.")
     helper = Agent("helper", model=speaker((slow.work,)))
@@ -172,7 +172,7 @@ async def test_what_is_complete_cannot_be_cancelled_and_stays_what_it_is() -> No
         assert await responses.cancel(done.id) == done
 
 
-async def test_whoever_waits_is_told_that_it_was_cancelled() -> None:
+async def test_a_client_that_waits_gets_the_error_that_it_was_cancelled() -> None:
     model = speaker(("so", trio.Event()))
     async with serving(Agent("agent", model=model)) as served:
 

@@ -1,4 +1,4 @@
-"""A response in the background survives its server, and so does whoever reads it."""
+"""A response in the background survives its server, and so does the stream of a client."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -109,7 +109,7 @@ def words(events: Sequence[dict[str, Any]]) -> str:
 
 
 async def test_after_a_crash_anywhere_a_response_is_completed_once() -> None:
-    """Whoever has read a part of it goes on where it was, and reads the same to the end."""
+    """A client that has read a part continues there, and reads the same to the end."""
     whole, entries = await read_through_a_crash(NEVER)
     assert words(whole) == "I wait.\n\nIt is 42."
     (begun,) = [it.seq for it in entries if isinstance(it.event, MessageReceived)]

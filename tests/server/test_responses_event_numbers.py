@@ -94,7 +94,7 @@ def others(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @given(TEXTS, ARGUMENTS, st.integers(1, 5), st.data())
-def test_whoever_comes_back_anywhere_gets_the_rest_and_nothing_twice(
+def test_a_client_that_comes_back_anywhere_gets_the_rest_and_nothing_twice(
     texts: list[str], calls: list[str], piece: int, data: st.DataObject
 ) -> None:
     response = body(texts, calls)

@@ -1,4 +1,4 @@
-"""Responses that have no answer: what whoever waits is told, and whoever looks at them later."""
+"""Responses without an answer: for the client that waits, and for later reads."""
 
 from contextlib import suppress
 
@@ -38,7 +38,7 @@ RATE_AT_ONCE = ModelError("slow down", kind=Failure.RATE_LIMIT)
         (RuntimeError("a fault"), openai.InternalServerError, "internal"),
     ],
 )
-async def test_whoever_waits_is_told_by_an_error_why_there_is_no_answer(
+async def test_a_client_that_waits_gets_an_error_that_says_why_there_is_no_answer(
     fault: Exception, error: type[openai.APIStatusError], code: str
 ) -> None:
     """And what was said until then can be asked for."""
@@ -99,8 +99,8 @@ async def test_an_agent_that_goes_beyond_its_limits_has_failed() -> None:
     assert caught.value.code == "tool_limit"
 
 
-async def test_whoever_waited_for_a_server_that_crashed_finds_that_it_failed() -> None:
-    """It was joined to whoever waited, and nobody does any more."""
+async def test_a_response_whose_client_waited_has_failed_after_a_crash() -> None:
+    """It ends with its client, and no client waits any more."""
     journal = MemoryJournal()
     headers = {"Idempotency-Key": "k"}
     agent = Agent("agent", model=speaker("42", "43"))

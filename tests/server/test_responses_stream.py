@@ -171,7 +171,7 @@ def others(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if not event["type"].endswith(".delta")]
 
 
-async def test_whoever_comes_in_the_midst_of_an_answer_gets_all_of_it() -> None:
+async def test_a_client_that_comes_during_an_answer_gets_all_of_it() -> None:
     gate, later = trio.Event(), trio.Event()
     model = speaker(("It", gate, " is", later, " so."))
     async with serving(Agent("agent", model=model)) as served:
@@ -235,7 +235,7 @@ async def test_a_stream_of_what_is_cancelled_ends_when_all_of_it_has_ended() -> 
     assert response["output"][-1] == done[-1], "what was said until then is kept"
 
 
-async def test_whoever_leaves_a_stream_ends_only_what_is_not_kept() -> None:
+async def test_a_client_that_leaves_a_stream_cancels_only_what_is_not_stored() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), ("kept", gate))
     async with serving(Agent("agent", model=model)) as served:

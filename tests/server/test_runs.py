@@ -21,7 +21,7 @@ from tests.server.runs_kit import boss, ended, problem, started
 pytestmark = pytest.mark.realtime
 
 
-async def test_a_run_is_taken_and_done_while_nobody_waits() -> None:
+async def test_a_run_works_in_the_background() -> None:
     async with serving(worker(says="it is done")) as served:
         answer = await served.http.post(
             "/v1/runs",
@@ -44,7 +44,7 @@ async def test_a_run_is_taken_and_done_while_nobody_waits() -> None:
 
 
 async def test_children_of_a_run_detach_and_wake_it() -> None:
-    """Whoever began it can come back, so nothing has to be waited for inside a turn."""
+    """The client can come back, so no turn has to wait for its tasks."""
     async with serving(boss()) as served:
         run = await ended(served, (await started(served, "boss"))["id"])
         kept = await served.orchestrator.read.entries(run["id"])
@@ -298,7 +298,7 @@ async def test_cancelling_what_is_over_changes_nothing() -> None:
     assert answer.json() == run
 
 
-async def test_what_is_deleted_is_shown_to_nobody(tmp_path: Path) -> None:
+async def test_a_deleted_run_cannot_be_read(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(boss(), journal=journal) as served:
         run = await ended(served, (await started(served, "boss"))["id"])

@@ -42,7 +42,9 @@ async def test_the_line_that_it_tells_people_to_try_works(tmp_path: Path) -> Non
     assert b'"id":"worker"' in tried.stdout
 
 
-async def test_the_token_is_shown_once_and_kept_for_nobody_else(tmp_path: Path) -> None:
+async def test_the_token_is_shown_once_and_readable_by_its_owner_only(
+    tmp_path: Path,
+) -> None:
     async with server_process(tmp_path) as server:
         token = server.token
         assert server.said.count(token) == 1

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.realtime
 
 
 def echo() -> Agent:
-    """Return somebody who repeats the last thing, and says how many there were."""
+    """Return an agent that repeats the last message, and counts them."""
 
     def say(transcript: Transcript) -> str:
         said = [it.text for it in transcript if isinstance(it, UserMessage)]
@@ -56,7 +56,7 @@ async def take(served: Served, session: str, turn: int) -> int:
     return answer.status_code
 
 
-async def test_a_reply_waits_in_the_inbox_until_somebody_takes_it() -> None:
+async def test_a_reply_waits_in_the_inbox_until_the_client_takes_it() -> None:
     async with serving(echo()) as served:
         session = await opened(served, metadata={"for": "Ann"})
         before = await inbox(served, session, wait=0)
@@ -98,7 +98,7 @@ async def test_a_conversation_goes_on_and_remembers() -> None:
     assert rest["has_more"] is True
 
 
-async def test_whoever_waits_for_a_reply_gets_it_when_it_comes() -> None:
+async def test_a_client_that_waits_for_a_reply_gets_it_when_it_comes() -> None:
     async with serving(echo()) as served:
         session = await opened(served)
         got: list[Any] = []
@@ -276,7 +276,9 @@ async def test_sessions_are_listed_and_runs_are_none_of_them() -> None:
     assert f"/v1/runs/{run}" in problem(wrong)["message"]
 
 
-async def test_whoever_is_not_served_any_more_cannot_be_told(tmp_path: Path) -> None:
+async def test_a_session_whose_agent_is_not_served_takes_no_message(
+    tmp_path: Path,
+) -> None:
     journal = tmp_path / "journal.db"
     async with serving(echo(), journal=journal) as served:
         session = await opened(served)

@@ -1,4 +1,4 @@
-"""Stopping: nothing new is begun, what runs may finish, and the rest is for the next start."""
+"""Shutdown: nothing new is begun, running tasks may finish, and the next start does the rest."""
 
 import signal
 from collections.abc import AsyncGenerator
@@ -108,7 +108,7 @@ async def test_what_was_asked_before_is_answered_and_nothing_else_is_begun(
     assert late.json()["error"]["code"] == "stopping"
 
 
-async def test_whoever_needs_longer_than_the_grace_is_told_how_it_ended(
+async def test_a_client_whose_run_needs_longer_than_the_grace_gets_its_outcome(
     tmp_path: Path,
 ) -> None:
     async with gated(tmp_path, "--grace", "0.2") as (server, gate):

@@ -1,4 +1,4 @@
-"""Every stream has one end, and nothing that is only for its reader is left without one."""
+"""Every stream has one end, and the work for its client ends with it."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ UNSTORED = {"model": "worker", "input": "go", "stream": True, "store": False}
 
 
 class Reader:
-    """Whoever reads the answer of an application, without a socket."""
+    """A client of the ASGI application, without a socket."""
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -81,51 +81,53 @@ def scope_of(shutdown: trio.Event) -> dict[str, Any]:
     return {"type": "http", "method": "GET", "state": {"shutdown": shutdown}}
 
 
-async def wait_forever(outlet: EventWriter) -> None:
-    del outlet
+async def wait_forever(writer: EventWriter) -> None:
+    del writer
     await trio.sleep_forever()
 
 
-def opened(office: ServerState) -> list[Any]:
-    return list(office.orchestrator.read.ledger.sessions.values())
+def opened(state: ServerState) -> list[Any]:
+    return list(state.orchestrator.read.ledger.sessions.values())
 
 
-async def test_whoever_leaves_before_the_first_byte_leaves_nothing_behind() -> None:
-    """A response that is not stored is nobody else's: it must end with its stream."""
+async def test_a_client_that_disconnects_before_the_first_byte_leaves_nothing_behind() -> (
+    None
+):
+    """A response that is not stored belongs to its client: it must end with its stream."""
     agent = worker()
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
         open_server_state(
             orchestrator, {agent.name: agent}, Settings(token=TOKEN)
-        ) as office,
+        ) as state,
     ):
         reader = Reader()
         reader.takes = 0
         with trio.move_on_after(1):
-            await reader.ask(application(office), "/v1/responses", UNSTORED)
-        (session,) = opened(office)
+            await reader.ask(application(state), "/v1/responses", UNSTORED)
+        (session,) = opened(state)
 
         assert session.has_nothing_pending
         assert session.turns == 1
-        assert not office.orchestrator.services.registry._session_agents
+        assert not state.orchestrator.services.registry._session_agents
 
 
-async def test_a_crash_never_makes_a_run_of_a_request_that_nobody_waits_for() -> None:
+async def test_no_crash_leaves_a_run_of_a_request_whose_client_is_gone() -> None:
     """Its turn begins with the session: the next process finds it lost, and not to be done."""
     agent = worker()
     async with (
         open_orchestrator(":memory:", environ={}) as orchestrator,
         open_server_state(
             orchestrator, {agent.name: agent}, Settings(token=TOKEN)
-        ) as office,
+        ) as state,
     ):
-        session = office.door.open_one_turn(
+        session = state.door.open_one_turn(
             InboundRequest(
                 agent=agent, message=goal_message(agent, "go"), labels={"http": "chat"}
             )
         )
         begun = session.turn
-        await office.door.run_turn(session)
+        await state.door.run_turn(session)
 
     assert begun is not None
     assert begun.capability is DeliveryCapability.NONE
@@ -146,9 +148,9 @@ async def test_a_stream_that_the_server_leaves_says_so() -> None:
     assert reader.is_complete
 
 
-async def test_a_stream_that_breaks_in_the_house_says_so_and_not_where() -> None:
-    async def produce(outlet: EventWriter) -> None:
-        await outlet.send_event(b"{}", name="fact")
+async def test_a_stream_that_fails_in_the_server_says_so_and_not_where() -> None:
+    async def produce(writer: EventWriter) -> None:
+        await writer.send_event(b"{}", name="fact")
         raise JournalError("/home/somebody/journal.db", "the disk is full")
 
     async def beside() -> None:
@@ -168,14 +170,14 @@ async def test_a_stream_that_breaks_in_the_house_says_so_and_not_where() -> None
 
 
 @pytest.mark.parametrize("takes", [0, 1, 2])
-async def test_whoever_stops_reading_is_let_go_wherever_that_is(
+async def test_a_client_that_stops_reading_is_disconnected_wherever_that_is(
     takes: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Before the first byte, at a heartbeat, or at the very end."""
 
-    async def produce(outlet: EventWriter) -> None:
+    async def produce(writer: EventWriter) -> None:
         await trio.sleep(20)
-        del outlet
+        del writer
 
     reader = Reader()
     reader._has_asked = True
@@ -195,15 +197,15 @@ async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_er
         open_orchestrator(":memory:", environ={}) as orchestrator,
         open_server_state(
             orchestrator, {agent.name: agent}, Settings(token=TOKEN)
-        ) as office,
+        ) as state,
     ):
         reader = Reader()
         body = {"model": "worker", "input": "go", "stream": True, "background": True}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(reader.ask, application(office), "/v1/responses", body)
+            nursery.start_soon(reader.ask, application(state), "/v1/responses", body)
             await trio.testing.wait_all_tasks_blocked()
-            office.shutdown.set()
-        (session,) = opened(office)
+            state.shutdown.set()
+        (session,) = opened(state)
         assert not session.closed
 
     assert reader.events == ["response.created", "response.in_progress", "error"]

@@ -20,7 +20,7 @@ PIECES = ("It is sk-pr", KEY[5:12], KEY[12:], " and a-wo", SECRET[4:], ", yes")
 CLEAN = "It is *** and ***, yes"
 
 
-async def test_a_chat_is_told_without_it() -> None:
+async def test_a_chat_is_streamed_without_it() -> None:
     agent = Agent("a", model=speaker(PIECES))
     async with serving(agent, environ=ENVIRON) as served:
         body = {"model": "a", "messages": HELLO, "stream": True}
@@ -32,7 +32,7 @@ async def test_a_chat_is_told_without_it() -> None:
     assert "".join(it["delta"].get("content", "") for it in choices) == CLEAN
 
 
-async def test_a_response_is_told_without_it_also_to_whoever_comes_in_the_midst() -> (
+async def test_a_response_is_streamed_without_it_also_to_a_client_that_comes_later() -> (
     None
 ):
     go = trio.Event()

@@ -334,7 +334,7 @@ async def test_a_denial_is_read_by_the_agent() -> None:
     assert "denied by a client over HTTP: not today" in over["output"]
 
 
-async def test_what_nobody_waits_for_any_more_is_over() -> None:
+async def test_an_approval_that_no_call_waits_for_any_more_is_over() -> None:
     slow = Slow()
     async with serving(slow.agent) as served:
         run = (await started(served, "slow"))["id"]
