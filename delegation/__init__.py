@@ -1,11 +1,11 @@
-"""The rules of handing work on: pure data and functions.
+"""The rules of delegation: pure data and functions.
 
-Nothing here waits, opens, sends or looks at a clock. Doors of their own have the facts
-(`delegation.events`), the variables for tools (`delegation.session_context`), and the words of
-approvals and of commands (`delegation.events.approvals`, `delegation.events.processes`).
+Nothing here waits, does I/O or reads a clock. Imported from their own modules are the facts
+(`delegation.events`), the variables for tools (`delegation.session_context`), and the types of
+approvals and commands (`delegation.events.approvals`, `delegation.events.processes`).
 """
 
-from delegation import import_guard as import_guard  # looks before the others import
+from delegation import import_guard as import_guard  # checks before the others import
 
 # isort: split
 from delegation.budget import Account, OverBudgetError, Reserved, fits_budget

@@ -1,6 +1,6 @@
-"""A clear word when another distribution's `agents` lies where ours should be.
+"""The check that the package `agents` is ours, and not of another distribution.
 
-Imported before anything that imports `agents`, so that nobody has to solve a riddle.
+It is imported before anything else that imports `agents`, so that its error is the first.
 """
 
 import agents

@@ -1,4 +1,4 @@
-"""May this be delegated, and who then owns it? Pure rules, decided before anything starts."""
+"""The decision about a request, before anything starts: refuse it, join it or detach it."""
 
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
@@ -16,14 +16,14 @@ from delegation.task import DeliveryCapability, Mode, Reason, TaskRequest
 
 @attrs.frozen
 class Join:
-    """Run it within the call that asks, as soon as there is room."""
+    """Run it within the call that requests it, as soon as a slot is free."""
 
     reason: Reason
 
 
 @attrs.frozen
 class Detach:
-    """Run it on its own as soon as there is room, and tell the session later."""
+    """Run it on its own as soon as a slot is free, and send the session a notice."""
 
     reason: Reason = Reason.CAN_BE_TOLD_LATER
 
@@ -34,7 +34,7 @@ class Refuse:
 
     reason: str
     ran_out: str = ""
-    """What a budget has no more of, if that is the reason: `tasks` or `depth`."""
+    """The part of a budget that ran out, if that is the reason: `tasks` or `depth`."""
     account: str = ""
     """The id of its account."""
     refused_by: RefusedBy | None = None
@@ -45,16 +45,16 @@ Decision: TypeAlias = Join | Detach | Refuse
 
 
 def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Decision:
-    """Decide what is asked for in one call, all of it alike.
+    """Decide about all requests of one call alike.
 
-    It is posted in the same synchronous step, so no two calls pass the same limit.
+    The caller posts them in the same synchronous step, so no two calls pass the same limit.
     """
     request = requests[0]
     parent = ledger.tasks[request.parent]
     owner = _owner(request, ledger)
     mode = Mode.DETACHED if isinstance(owner, Detach) else Mode.JOINED
     return (
-        _refused_in_kind(parent, ledger)
+        _refused_by_rules(parent, ledger)
         or _refused_by_budget(requests, parent, ledger)
         or _refused_by_queue(requests, parent, mode, ledger)
         or owner
@@ -62,27 +62,27 @@ def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Decision:
 
 
 def in_dependency_order(requests: Sequence[TaskRequest]) -> Sequence[TaskRequest]:
-    """Return the requests of one call, each behind those that it needs."""
+    """Return the requests of one call, each after its dependencies."""
     if not any(request.needs for request in requests):
         return requests
-    places = {request.id: place for place, request in enumerate(requests)}
-    # What it needs may have been asked for already, before a crash.
+    indexes = {request.id: index for index, request in enumerate(requests)}
+    # A dependency may have been requested already, before a crash.
     waiting = TopologicalSorter(
         {
-            place: [places[need] for need in request.needs if need in places]
-            for place, request in enumerate(requests)
+            index: [indexes[need] for need in request.needs if need in indexes]
+            for index, request in enumerate(requests)
         }
     )
     waiting.prepare()
     ordered: list[TaskRequest] = []
     ready: list[int] = []
     while waiting.is_active():
-        for place in waiting.get_ready():
-            heappush(ready, place)
-        # The first of those that could be next: whoever needs nothing keeps its place.
-        place = heappop(ready)
-        waiting.done(place)
-        ordered.append(requests[place])
+        for index in waiting.get_ready():
+            heappush(ready, index)
+        # The first one that could be next, so that requests without dependencies keep their order.
+        index = heappop(ready)
+        waiting.done(index)
+        ordered.append(requests[index])
     return ordered
 
 
@@ -96,7 +96,7 @@ def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:
     return Detach()
 
 
-def _refused_in_kind(parent: TaskRecord, ledger: Ledger) -> Refuse | None:
+def _refused_by_rules(parent: TaskRecord, ledger: Ledger) -> Refuse | None:
     rules = ledger.rules
     if ledger.is_cancelled(parent.id):
         return Refuse("this task was asked to end, and hands nothing on any more")
@@ -113,7 +113,7 @@ def _refused_in_kind(parent: TaskRecord, ledger: Ledger) -> Refuse | None:
 def _refused_by_budget(
     requests: Sequence[TaskRequest], parent: TaskRecord, ledger: Ledger
 ) -> Refuse | None:
-    # Of one call, all are asked for under the same budgets.
+    # All requests of one call have the same budgets.
     accounts = [
         *parent.accounts,
         *(
@@ -144,14 +144,14 @@ def _refused_by_budget(
 def _refused_by_queue(
     requests: Sequence[TaskRequest], parent: TaskRecord, mode: Mode, ledger: Ledger
 ) -> Refuse | None:
-    room = ledger.sessions[parent.session].slots
-    # Whoever needs another waits for that one first, and not for room.
-    asked = sum(not request.needs for request in requests)
-    waiting = asked - min(asked, room.free(parent, mode))
-    if not waiting or room.queued + waiting <= ledger.rules.queue:
+    slots = ledger.sessions[parent.session].slots
+    # A task with dependencies waits for these first, and not for a slot.
+    due = sum(not request.needs for request in requests)
+    waiting = due - min(due, slots.free(parent, mode))
+    if not waiting or slots.queued + waiting <= ledger.rules.queue:
         return None
     return Refuse(
-        f"there is no room: {room.in_use} tasks of this tree work now, {room.queued} wait,"
+        f"there is no room: {slots.in_use} tasks of this tree work now, {slots.queued} wait,"
         f" and no more than {ledger.rules.queue} may wait; none was started. Ask for fewer,"
         " or again when some have ended"
     )

@@ -14,23 +14,24 @@ DEEPEST: Final = 250
 class Rules:
     """How far delegation may go, and how much of it at once.
 
-    Whoever is over a limit of kind is refused, and the model reads why. Whoever is over a limit
-    of room waits for its turn: parents take turns, and each has its tasks in order.
+    A request over a limit of kind is refused, and the model reads why. A task over a limit of
+    slots waits: parents take turns, and the tasks of each keep their order.
     """
 
     depth: int = 10
     """Kind: how many levels of tasks there may be below a session."""
     children_per_call: int = 100
-    """Kind: how many tasks one call of `delegate_task` may ask for."""
+    """Kind: how many tasks one call of `delegate_task` may request."""
     live_children: int | None = None
     """Slots: how many tasks of one parent may run at once."""
     live_tasks: int | None = 1_000
-    """Slots: how many tasks of one tree may work at once. Who waits for its children does not."""
+    """Slots: how many tasks of one tree may work at once. A parent that waits for its children does
+    not."""
     detached: int | None = 100
     """Slots: how many tasks of one session may run in the background at once."""
     queue: int = 10_000
-    """How many tasks of one tree may wait for room; with 0, who finds none is refused. Who waits
-    for a task that it needs is not counted: it was let in with that one."""
+    """How many tasks of one tree may wait for a slot; with 0, a request that finds none free is
+    refused. Tasks that wait for their dependencies do not count."""
     processes: int = 300
     """Kind: how many commands of one session may run in the background at once."""
 

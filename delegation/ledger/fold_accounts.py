@@ -1,4 +1,4 @@
-"""How the facts change what is booked on budgets."""
+"""The fold of budgets: the accounts of tasks, and what is booked on them."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -19,14 +19,14 @@ def open_accounts(
     request: TaskRequest,
     at: float,
 ) -> None:
-    """Give a task the accounts of who asks for it, and its own."""
+    """Give a task the accounts of its parent, and its own."""
     record.accounts = accounts_under(ledger, parent, request.grants, at)
     session = ledger.sessions[record.session]
     for account in record.accounts:
         account.tasks += 1
         session.own_account(account).tasks += 1
     if request.budget is not None:
-        # Its own budget is for what it does and hands on: it is not one of its own tasks.
+        # Its own budget counts what it delegates: it is not one of its own tasks.
         own = Grant(request.id, request.budget)
         record.accounts = accounts_under(ledger, record, (own,), at)
 
@@ -48,7 +48,7 @@ def accounts_under(
 
 
 def book(ledger: "Ledger", record: TaskRecord, usage: Usage) -> None:
-    """Book what a task has used on all that pay for it."""
+    """Book what a task has used on all its accounts."""
     session = ledger.sessions[record.session]
     session.tree.add_usage(record.id, usage)
     for account in record.accounts:

@@ -1,7 +1,7 @@
-"""Sessions at rest: nothing of them is due, so nobody has to remember them.
+"""The eviction of idle sessions: nothing of them is due, so their records leave the memory.
 
-What they were is in the journal, and is folded again when somebody asks. Only what they have used
-of budgets that others share stays known.
+Their facts are in the journal, and are folded again when the session is needed. Only what they have
+used of shared budgets stays in the ledger.
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ _DECODER = msgspec.json.Decoder(list[AccountUse])
 
 
 def encode_shared_use(session: SessionRecord) -> str:
-    """Return what a session has used of the budgets that it shares, as it is stored."""
+    """Return what a session has used of shared budgets, as it is stored."""
     shared = [_used(part) for part in session.own_accounts.values() if part.is_shared]
     return msgspec.json.encode(shared).decode() if shared else ""
 
@@ -55,13 +55,13 @@ def _used(part: Account) -> AccountUse:
 
 
 def decode_used_amounts(used: str) -> dict[str, tuple[int, int, int, int]]:
-    """Return what was used of each budget, as far as one session can tell by itself."""
+    """Return what one session has used of each budget: calls, tokens, cost and tasks."""
     parts = _DECODER.decode(used) if used else []
     return {it.grant.id: (it.calls, it.tokens, it.cost, it.tasks) for it in parts}
 
 
 def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> None:
-    """Learn that there is a session at rest, and what it has used."""
+    """Add an idle session to the ledger, and book what it has used."""
     ledger.all_sessions[session] = None
     if not used:
         return
@@ -83,9 +83,9 @@ def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> No
 
 
 def evict_session(ledger: "Ledger", session: SessionId) -> None:
-    """Remember of a session at rest no more than that there is one."""
+    """Remove the records of an idle session; its id stays."""
     record = ledger.sessions.pop(session)
-    assert record.is_idle, "whoever has something to do is remembered"
+    assert record.is_idle, "only an idle session is evicted"
     for task in record.tree:
         for account in ledger.tasks.pop(task).accounts:
             if not account.is_shared:
@@ -93,18 +93,18 @@ def evict_session(ledger: "Ledger", session: SessionId) -> None:
 
 
 def restore_session(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:
-    """Remember a session at rest again.
+    """Add the records of an idle session again.
 
     Args:
-        ledger: who is to remember it.
-        session: which.
+        ledger: the ledger that gets them.
+        session: the id of the session.
         past: the fold of its entries alone.
     """
     record = past.sessions[session]
     for id_ in record.tree:
         task = past.tasks[id_]
         ledger.tasks[task.id] = task
-        # What it has used is booked there already, unless the budget was its own.
+        # What it has used of shared budgets is booked already.
         task.accounts = tuple(
             ledger.accounts.setdefault(account.id, account) for account in task.accounts
         )

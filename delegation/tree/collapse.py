@@ -1,12 +1,12 @@
-"""The one folding policy: any tree in as many rows as there are, and nothing hidden in silence.
+"""The view of a tree in a given number of rows: the one policy of what is collapsed.
 
-A tree that fits is shown whole. Otherwise rows are spent on what waits for somebody, then on what
-runs, then on what failed, then on what is large; more than `GROUPED` siblings of one agent are one
-row, which opens as those that matter and "… n more"; rows that are left show more of them, as long
-as they wait, run or have failed. Every row says how many tasks it hides and how
-they stand: the rows and what they hide add up to the tree.
+A tree that fits is shown whole. Otherwise rows go to tasks that wait for approval, then to running
+ones, then to failed ones, then to large subtrees. More than `GROUP_THRESHOLD` siblings of one agent
+are one row, which expands to the most important of them and "… n more"; rows that are left show
+more of these, as long as they wait, run or have failed. Every row counts the tasks that it hides
+by status: the rows and what they hide add up to the tree.
 
-Only what is shown is looked at, so a frame costs the same whatever the size of the tree.
+Only what is shown is read, so a frame costs the same whatever the size of the tree.
 """
 
 import math
@@ -39,37 +39,37 @@ __all__ = [
     "CollapsedRow",
     "CollapsedTree",
     "RowKind",
-    "fold",
+    "collapse_tree",
 ]
 
 
 @attrs.frozen(kw_only=True)
 class CollapsedRow:
-    """One row: a task, a group, or the rest of one."""
+    """One row: a task, a group of siblings, or the rest of a group."""
 
     key: str
-    """What it is known by from frame to frame: the id of a task, or PARENT/AGENT of a group."""
+    """Its name in all frames: the id of a task, or PARENT/AGENT of a group."""
     kind: RowKind
     task: TaskId
-    """Which task; of a group and of a rest, whose children they are."""
+    """The task; of a group and of a rest, their parent."""
     agent: str
     depth: int
     branch: str
     """The lines that connect it to its parent."""
     members: int
-    """How many tasks it stands for by itself: 1, or those of the group or rest."""
+    """1, or the number of tasks in the group or rest."""
     is_expanded: bool | None
-    """Whether what is below it is shown; None if there is nothing, or nothing to open."""
+    """Whether the rows below it are shown; None if it cannot be expanded."""
     tally: Tally
-    """All that it stands for, with all below."""
+    """Its members and all below them."""
     hidden: Tally
-    """What no row shows, and this one is the place for."""
+    """The tasks that it hides."""
     status_counts: tuple[int, ...]
     """How many of its members have each status, in the order of `STATUSES`."""
 
     @property
     def summary(self) -> str:
-        """What is folded away here, in short: `✓44 · 19,955↓ ✗798`."""
+        """The hidden tasks, counted: `✓44 · 19,955↓ ✗798`."""
         if not self.hidden.tasks and self.kind is RowKind.TASK:
             return ""
         deeper = self.hidden.tasks
@@ -82,7 +82,7 @@ class CollapsedRow:
 
     @property
     def title(self) -> str:
-        """What stands in the place of a name, where it is no single task."""
+        """The name of a row that is no single task."""
         if self.kind is RowKind.GROUP:
             return f"{self.agent} ×{self.members:,}"
         return f"… {self.members:,} more" if self.kind is RowKind.MORE else self.agent
@@ -114,42 +114,42 @@ class CollapsedTree:
 
     @property
     def footer(self) -> str:
-        """What is hidden, in words; empty if nothing is."""
+        """A sentence about the hidden tasks; empty if there are none."""
         if not self.hidden:
             return ""
         shown = self.tasks - self.hidden
         return f"{shown:,} of {self.tasks:,} tasks are shown; the rest is folded"
 
 
-def fold(
+def collapse_tree(
     tree: "Tree",
     *,
     rows: int,
     state: CollapseState = DEFAULT_STATE,
     root: TaskId | None = None,
 ) -> CollapsedTree:
-    """Return a tree, or a subtree, in so many rows.
+    """Return a tree, or a subtree, as a number of rows.
 
     Args:
-        tree: what to show.
-        rows: how many rows there are; what is opened by hand may need more.
-        state: what was opened and closed by hand.
-        root: the top of what is shown; by default all is.
+        tree: the tree to show.
+        rows: the number of rows; rows that a user has expanded may come on top of it.
+        state: the rows that a user has expanded and collapsed.
+        root: the top of the subtree; by default the whole tree.
     """
     branch = tree.subtree(tree.root if root is None else root)
     tasks = branch.tally.tasks
     grouped = GROUP_THRESHOLD if tasks > rows else math.inf
-    unit = CollapsePlan(state, grouped, rows - 1).plan(branch)
-    return CollapsedTree(tuple(_rows(unit)), tasks)
+    top = CollapsePlan(state, grouped, rows - 1).plan(branch)
+    return CollapsedTree(tuple(_rows(top)), tasks)
 
 
 def _rows(top: CollapseNode) -> Iterator[CollapsedRow]:
     pending = [(top, "", "")]
     while pending:
-        unit, branch, indent = pending.pop()
-        yield _row(unit, branch)
-        for below in reversed(unit.children or []):
-            is_last = unit.children is not None and below is unit.children[-1]
+        node, branch, indent = pending.pop()
+        yield _row(node, branch)
+        for below in reversed(node.children or []):
+            is_last = node.children is not None and below is node.children[-1]
             pending.append(
                 (
                     below,
@@ -159,29 +159,29 @@ def _rows(top: CollapseNode) -> Iterator[CollapsedRow]:
             )
 
 
-def _row(unit: CollapseNode, branch: str) -> CollapsedRow:
-    of = unit.of
-    is_open = unit.children is not None
-    numbers = unit.status_counts
-    if isinstance(of, Subtree) and unit.kind is RowKind.TASK:
-        assert of.status is not None, "it was looked at"
-        numbers = [0] * len(of.tally.status_counts)
-        numbers[of.status] = 1
-    assert numbers is not None, "a group has members"
+def _row(node: CollapseNode, branch: str) -> CollapsedRow:
+    of = node.of
+    is_expanded = node.children is not None
+    counts = node.status_counts
+    if isinstance(of, Subtree) and node.kind is RowKind.TASK:
+        assert of.status is not None, "it was added up"
+        counts = [0] * len(of.tally.status_counts)
+        counts[of.status] = 1
+    assert counts is not None, "a group has members"
     return CollapsedRow(
-        key=unit.key,
-        kind=unit.kind,
+        key=node.key,
+        kind=node.kind,
         task=of.task if isinstance(of, Subtree) else of.parent.task,
         agent=_agent(of),
-        depth=unit.depth,
+        depth=node.depth,
         branch=branch,
-        members=sum(numbers),
-        is_expanded=is_open
-        if unit.hidden.tasks and unit.kind is not RowKind.MORE
+        members=sum(counts),
+        is_expanded=is_expanded
+        if node.hidden.tasks and node.kind is not RowKind.MORE
         else None,
-        tally=unit.hidden if unit.kind is RowKind.MORE else of.tally.copy(),
-        hidden=Tally() if is_open else unit.hidden,
-        status_counts=tuple(numbers),
+        tally=node.hidden if node.kind is RowKind.MORE else of.tally.copy(),
+        hidden=Tally() if is_expanded else node.hidden,
+        status_counts=tuple(counts),
     )
 
 

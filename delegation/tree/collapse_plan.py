@@ -1,6 +1,6 @@
-"""How rows are spent: which parts of a tree are opened, the most urgent first.
+"""The plan of a collapsed view: which rows are expanded, the most urgent first.
 
-The policy is told in `delegation.tree.collapse`, which is the door to this.
+`delegation.tree.collapse` states the policy, and is the module to import.
 """
 
 import enum
@@ -15,9 +15,9 @@ from delegation.tree.rollups import NOT_URGENT, Siblings, Subtree, urgency
 from delegation.tree.tally import Tally
 
 GROUP_THRESHOLD: Final = 8
-"""How many siblings of one agent are shown one by one."""
+"""The largest number of siblings of one agent that are no group."""
 SHOWN_PER_GROUP: Final = 4
-"""How many of a group are shown when it is opened: those that matter most."""
+"""How many members of an expanded group are shown, the most important first."""
 NONE_SHOWN: Final[Mapping[str, int]] = {}
 
 
@@ -26,20 +26,20 @@ class RowKind(enum.StrEnum):
     GROUP = "group"
     """Siblings of one agent."""
     MORE = "more"
-    """Those of a group or of a task's children that are not shown."""
+    """The members of a group, or children of a task, that are not shown."""
 
 
 @attrs.frozen
 class CollapseState:
-    """What somebody has opened and closed by hand, by the keys of rows.
+    """The rows that a user has expanded and collapsed, by their keys.
 
-    It holds whatever the budget says: what is opened by hand comes on top of it.
+    It comes first: expanded rows are shown also beyond the number of rows.
     """
 
     expanded: frozenset[str] = frozenset()
     collapsed: frozenset[str] = frozenset()
     shown: Mapping[str, int] = NONE_SHOWN
-    """How many of a group are shown, where somebody wants more than the usual."""
+    """How many members of a group are shown, where a user wants more."""
 
     def expand(self, key: str) -> "CollapseState":
         return attrs.evolve(
@@ -52,7 +52,7 @@ class CollapseState:
         )
 
     def show(self, group: str, members: int) -> "CollapseState":
-        """Show so many of a group."""
+        """Show this many members of a group."""
         return attrs.evolve(self.expand(group), shown={**self.shown, group: members})
 
 
@@ -60,7 +60,7 @@ DEFAULT_STATE: Final = CollapseState()
 
 
 class CollapseNode:
-    """What may become a row, and be opened."""
+    """A row that may be expanded."""
 
     __slots__ = (
         "branch",
@@ -81,14 +81,14 @@ class CollapseNode:
         self.depth = depth
         self.of = of
         self.hidden = hidden
-        """What it hides while it is closed."""
+        """What it hides while it is collapsed."""
         self.status_counts: list[int] | None = None
         self.children: list[CollapseNode] | None = None
-        """What it shows, once it is open."""
+        """The rows below it, once it is expanded."""
 
 
 class CollapsePlan:
-    """One frame in the making."""
+    """Spends the rows of one frame."""
 
     def __init__(self, state: CollapseState, grouped: float, left: int) -> None:
         self.state = state
@@ -97,7 +97,7 @@ class CollapsePlan:
         self.due: list[tuple[int, int, int, int, CollapseNode]] = []
         self.order = itertools.count()
         self.groups: list[CollapseNode] = []
-        """Those that were opened, and not by hand."""
+        """The groups that the plan has expanded, not the user."""
 
     def task(self, branch: Subtree, depth: int) -> CollapseNode:
         return CollapseNode(RowKind.TASK, branch.task, depth, branch, branch.below)
@@ -106,70 +106,70 @@ class CollapsePlan:
         root = self.task(branch, 0)
         self.consider(root)
         while self.due:
-            *_, unit = heapq.heappop(self.due)
-            self.expand(unit, is_root=unit is root)
-        for unit in sorted(self.groups, key=_rank):
-            self.widen(unit)
+            *_, node = heapq.heappop(self.due)
+            self.expand(node, is_root=node is root)
+        for node in sorted(self.groups, key=_rank):
+            self.widen(node)
         return root
 
-    def consider(self, unit: CollapseNode) -> None:
-        """Open a unit if somebody wants that, or let it compete for rows."""
-        if not unit.hidden.tasks or unit.kind is RowKind.MORE:
+    def consider(self, node: CollapseNode) -> None:
+        """Expand a node if the user has, or let it compete for rows."""
+        if not node.hidden.tasks or node.kind is RowKind.MORE:
             return
-        if unit.key in self.state.collapsed:
+        if node.key in self.state.collapsed:
             return
-        if unit.key in self.state.expanded:
-            self.show(unit, self.child_nodes(unit))
+        if node.key in self.state.expanded:
+            self.show(node, self.child_nodes(node))
             return
-        worst = urgency(unit.hidden)
-        depth = unit.depth if worst < NOT_URGENT else 0
-        rank = (worst, depth, -unit.hidden.tasks, next(self.order), unit)
+        worst = urgency(node.hidden)
+        depth = node.depth if worst < NOT_URGENT else 0
+        rank = (worst, depth, -node.hidden.tasks, next(self.order), node)
         heapq.heappush(self.due, rank)
 
-    def expand(self, unit: CollapseNode, *, is_root: bool) -> None:
-        """Spend rows on a unit, as far as there are any."""
+    def expand(self, node: CollapseNode, *, is_root: bool) -> None:
+        """Expand a node, as far as rows are left."""
         if self.left < 1:
             return
-        units = self.child_nodes(unit)
-        if len(units) <= self.left:
-            self.left -= len(units)
-            self.show(unit, units)
-            if unit.kind is RowKind.GROUP:
-                self.groups.append(unit)
-        elif self.left > 1 and (is_root or urgency(unit.hidden) < NOT_URGENT):
-            units = self.best_of(unit, units, self.left - 1)
+        nodes = self.child_nodes(node)
+        if len(nodes) <= self.left:
+            self.left -= len(nodes)
+            self.show(node, nodes)
+            if node.kind is RowKind.GROUP:
+                self.groups.append(node)
+        elif self.left > 1 and (is_root or urgency(node.hidden) < NOT_URGENT):
+            nodes = self.best_of(node, nodes, self.left - 1)
             self.left = 0
-            self.show(unit, units)
+            self.show(node, nodes)
 
-    def widen(self, unit: CollapseNode) -> None:
-        """Spend rows that nobody else needs on more of a group, as long as they are urgent."""
-        assert isinstance(unit.of, Siblings), "only groups are widened"
-        assert unit.children is not None, "it was opened"
-        urgent = sum(map(len, unit.of.urgent))
-        known = {it.key: it for it in unit.children if it.kind is RowKind.TASK}
+    def widen(self, node: CollapseNode) -> None:
+        """Spend rows that are left over on more urgent members of a group."""
+        assert isinstance(node.of, Siblings), "only groups are widened"
+        assert node.children is not None, "it was expanded"
+        urgent = sum(map(len, node.of.urgent))
+        known = {it.key: it for it in node.children if it.kind is RowKind.TASK}
         more = min(urgent - len(known), self.left)
-        if more < 1 or unit.key in self.state.shown:
+        if more < 1 or node.key in self.state.shown:
             return
         self.left -= more
-        chosen = unit.of.most_important(len(known) + more)
-        kept = [known.get(it.task) or self.task(it, unit.depth + 1) for it in chosen]
-        unit.children = self.with_rest(unit, kept)
+        chosen = node.of.most_important(len(known) + more)
+        kept = [known.get(it.task) or self.task(it, node.depth + 1) for it in chosen]
+        node.children = self.with_rest(node, kept)
 
-    def show(self, unit: CollapseNode, units: "list[CollapseNode]") -> None:
-        unit.children = units
-        for below in units:
+    def show(self, node: CollapseNode, nodes: "list[CollapseNode]") -> None:
+        node.children = nodes
+        for below in nodes:
             self.consider(below)
 
-    def child_nodes(self, unit: CollapseNode) -> "list[CollapseNode]":
-        if isinstance(unit.of, Siblings):
-            most = self.state.shown.get(unit.key, SHOWN_PER_GROUP)
-            chosen = unit.of.most_important(most)
+    def child_nodes(self, node: CollapseNode) -> "list[CollapseNode]":
+        if isinstance(node.of, Siblings):
+            most = self.state.shown.get(node.key, SHOWN_PER_GROUP)
+            chosen = node.of.most_important(most)
             return self.with_rest(
-                unit, [self.task(branch, unit.depth + 1) for branch in chosen]
+                node, [self.task(branch, node.depth + 1) for branch in chosen]
             )
-        depth = unit.depth + 1
+        depth = node.depth + 1
         placed: list[tuple[int, CollapseNode]] = []
-        for siblings in unit.of.groups.values():
+        for siblings in node.of.groups.values():
             if len(siblings.members) > self.grouped:
                 first = next(iter(siblings.members.values())).place
                 placed.append((first, self.group(siblings, depth)))
@@ -182,43 +182,43 @@ class CollapsePlan:
         return [it for _, it in placed]
 
     def group(self, siblings: Siblings, depth: int) -> CollapseNode:
-        unit = CollapseNode(
+        node = CollapseNode(
             RowKind.GROUP, siblings.key, depth, siblings, siblings.tally
         )
-        unit.status_counts = siblings.status_counts
-        return unit
+        node.status_counts = siblings.status_counts
+        return node
 
     def best_of(
-        self, unit: CollapseNode, units: "list[CollapseNode]", most: int
+        self, node: CollapseNode, nodes: "list[CollapseNode]", most: int
     ) -> "list[CollapseNode]":
-        """Return the most urgent of a unit's units, and a row for the others."""
-        if isinstance(unit.of, Siblings):
-            chosen = unit.of.most_important(most)
-            kept = [self.task(branch, unit.depth + 1) for branch in chosen]
-            return self.with_rest(unit, kept)
-        places = sorted(range(len(units)), key=lambda at: _rank(units[at]))
-        return self.with_rest(unit, [units[at] for at in sorted(places[:most])])
+        """Return the most urgent children of a node, and a row for the others."""
+        if isinstance(node.of, Siblings):
+            chosen = node.of.most_important(most)
+            kept = [self.task(branch, node.depth + 1) for branch in chosen]
+            return self.with_rest(node, kept)
+        places = sorted(range(len(nodes)), key=lambda at: _rank(nodes[at]))
+        return self.with_rest(node, [nodes[at] for at in sorted(places[:most])])
 
     def with_rest(
-        self, unit: CollapseNode, kept: "list[CollapseNode]"
+        self, node: CollapseNode, kept: "list[CollapseNode]"
     ) -> "list[CollapseNode]":
-        hidden = unit.hidden
+        hidden = node.hidden
         for it in kept:
             hidden -= it.of.tally
         if not hidden.tasks:
             return kept
-        key = f"{unit.key}/…"
-        rest = CollapseNode(RowKind.MORE, key, unit.depth + 1, unit.of, hidden)
-        rest.status_counts = _members_but(unit, kept)
+        key = f"{node.key}/…"
+        rest = CollapseNode(RowKind.MORE, key, node.depth + 1, node.of, hidden)
+        rest.status_counts = _members_but(node, kept)
         return [*kept, rest]
 
 
-def _members_but(unit: CollapseNode, kept: "list[CollapseNode]") -> list[int]:
-    """Return how many of a unit's members stand how, without those that are shown."""
-    if isinstance(unit.of, Siblings):
-        numbers = unit.of.status_counts.copy()
+def _members_but(node: CollapseNode, kept: "list[CollapseNode]") -> list[int]:
+    """Count the members of a node by status, without those that are shown."""
+    if isinstance(node.of, Siblings):
+        numbers = node.of.status_counts.copy()
     else:
-        groups = unit.of.groups.values()
+        groups = node.of.groups.values()
         numbers = [
             sum(them) for them in zip(*(it.status_counts for it in groups), strict=True)
         ]
@@ -227,7 +227,7 @@ def _members_but(unit: CollapseNode, kept: "list[CollapseNode]") -> list[int]:
             theirs = it.of.status_counts
             numbers = [one - two for one, two in zip(numbers, theirs, strict=True)]
         else:
-            assert it.of.status is not None, "it was looked at"
+            assert it.of.status is not None, "it was added up"
             numbers[it.of.status] -= 1
     return numbers
 
@@ -236,5 +236,5 @@ def _first(placed: tuple[int, CollapseNode]) -> int:
     return placed[0]
 
 
-def _rank(unit: CollapseNode) -> tuple[int, int]:
-    return urgency(unit.of.tally), -unit.of.tally.tasks
+def _rank(node: CollapseNode) -> tuple[int, int]:
+    return urgency(node.of.tally), -node.of.tally.tasks

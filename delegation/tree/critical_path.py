@@ -1,16 +1,15 @@
-"""What everybody waited for: the critical path of a run.
+"""The critical path of a run: the chain of tasks that took as long as all of it.
 
-**The critical path** of a subtree is found from its end backwards. It begins at the end of whoever
-ended last: the task itself, or a detached task below it that outlived it. From there, at each
-moment:
+**The critical path** of a subtree is found from its end backwards. It begins at the last end: that
+of the task itself, or of a detached task below it that outlived it. From there, at each moment:
 
-- in a task, back to the moment at which the joined task ended that it had waited for last, and on
-  in that one; if there is none, back to its start: the task *works*;
-- from its start, back to when it could have started: it was *queued*. That moment is when the last
-  of the tasks ended that it needs, and the path goes on there; else when it was asked for, and the
-  path goes on in whoever asked;
-- from the beginning of a turn of a session, back to the detached task whose news it was told: the
-  last that ended since the turn before. If there is none, it was *idle* until somebody wrote.
+- in a task, back to the end of the joined child that it had waited for last, and on in that one;
+  if there is none, back to its start: the task *works*;
+- from its start, back to when it could have started: it was *queued*. That moment is the last end
+  of its dependencies, and the path goes on there; else its request, and the path goes on in its
+  parent;
+- from the beginning of a turn of a session, back to the detached task whose notice it read: the
+  last that ended since the turn before. If there is none, it was *idle* until a message came.
 
 So it has no gaps: its parts reach from the start of the task to the last end, and its length is the
 makespan. Only its parts at work are worth making faster.
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
 class SegmentKind(enum.StrEnum):
     WORKS = "works"
     QUEUED = "queued"
-    """It waits for room."""
+    """It waits for a slot."""
     IDLE = "idle"
-    """A session that nobody has said anything to."""
+    """A session without mail."""
 
 
 @attrs.frozen
 class Segment:
-    """A part of the critical path: what one task did for a while."""
+    """A part of the critical path: what one task did, from when to when."""
 
     task: TaskId
     part: SegmentKind
@@ -54,7 +53,7 @@ class Segment:
 
 @attrs.frozen
 class CriticalPath:
-    """What took as long as all of it took, oldest first."""
+    """The segments of the path, oldest first."""
 
     segments: tuple[Segment, ...]
 
@@ -65,31 +64,31 @@ class CriticalPath:
 
     @property
     def work(self) -> float:
-        """How much of that somebody was at work."""
+        """The seconds in which a task worked."""
         return sum(it.seconds for it in self.segments if it.part is SegmentKind.WORKS)
 
     @property
     def tasks(self) -> list[TaskId]:
-        """Who is on it, in the order in which they first are."""
+        """The tasks on it, in the order of their first segments."""
         return [*dict.fromkeys(it.task for it in self.segments)]
 
 
 def critical_path(
     tree: "Tree", task: TaskId | None = None, *, now: float | None = None
 ) -> CriticalPath:
-    """Return what took as long as a subtree took, as this module defines it.
+    """Return the critical path of a subtree, as this module defines it.
 
     Args:
         tree: the run.
         task: the top of the subtree; by default the root.
-        now: until when that goes on which has not ended; by default the last known moment.
+        now: the end of tasks that have not ended; by default the last known moment.
     """
     top = tree.root if task is None else task
     if tree[top]["started"] is None:
         return CriticalPath(())
     tasks = [*tree.descendants(top, itself=True)]
     until = last_moment(tree, tasks) if now is None else now
-    # A task that waits for nothing is passed in no time.
+    # A task that waited for nothing has empty segments.
     found = [
         it
         for it in _BackwardWalk(tree, top, tasks, until).segments()
@@ -107,7 +106,7 @@ def _last_to_end(tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> 
 
 
 class _BackwardWalk:
-    """The way back from the last end."""
+    """Walks from the last end back to the start."""
 
     def __init__(
         self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float
@@ -127,7 +126,7 @@ class _BackwardWalk:
 
     def segments(self) -> Iterator[Segment]:
         task, at = self.last, self.end(self.last)
-        before = len(self.tree)  # which of its children come into question
+        before = len(self.tree)  # only children before this index count
         while True:
             begin = self.begin(task, at)
             child = self.last_joined(task, at, before)
@@ -158,7 +157,7 @@ class _BackwardWalk:
         return end_of(self.tree, task, self.now)
 
     def begin(self, task: TaskId, at: float) -> float:
-        """Return since when a task ran without a break, at a moment."""
+        """Return since when a task had run without a break, at a moment."""
         if task != self.tree.root:
             started: float | None = self.tree[task]["started"]
             return at if started is None else started
@@ -167,7 +166,7 @@ class _BackwardWalk:
         return self.tree.turns[self.turn][0]
 
     def last_joined(self, task: TaskId, at: float, before: int) -> TaskId | None:
-        """Return the joined child that ended last, of those asked for before another one."""
+        """Return the joined child that ended last, of those requested before another one."""
         if task not in self._joined:
             self._joined[task] = sorted(
                 (self.end(child), place, child)
@@ -175,7 +174,7 @@ class _BackwardWalk:
                 if self.tree[child]["mode"] == Mode.JOINED
             )
         ends = self._joined[task]
-        # What is too late now is too late for all that comes before, too.
+        # The walk only goes back: what is too late now stays too late.
         while ends:
             ended, place, child = ends[-1]
             if ended <= at and place < before:
@@ -184,7 +183,7 @@ class _BackwardWalk:
         return None
 
     def ready(self, task: TaskId) -> tuple[TaskId | None, float]:
-        """Return which task it needed last, if any, and when it could have started."""
+        """Return its last dependency, if any, and when it could have started."""
         ready: float = self.tree[task]["requested"]
         last: TaskId | None = None
         for need in self.tree.needs(task):
@@ -193,7 +192,7 @@ class _BackwardWalk:
         return last, ready
 
     def turn_back(self, at: float) -> tuple[TaskId, Segment]:
-        """Return who made a session begin a turn, and how long it took it to begin."""
+        """Return the task that woke a session for a turn, and how long the turn took to begin."""
         _, before = self.tree.turns[self.turn - 1]
         earlier = at if before is None else min(before, at)
         self.turn -= 1

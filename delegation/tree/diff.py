@@ -1,7 +1,7 @@
-"""What differs between two runs, role by role.
+"""The difference of two runs, by numberless path.
 
-A role is a path without its numbers: `/editor/researcher` are all researchers that the editor
-asked. So runs are comparable in which other tasks, or other numbers of them, did the same work.
+All tasks with the same path but for its numbers are one `role`: `/editor/researcher` are all
+researchers below the editor. So runs with other numbers of tasks can be compared.
 """
 
 import re
@@ -21,11 +21,11 @@ NUMBER: Final = re.compile(r"\[[0-9]+\]")
 
 @attrs.frozen
 class RoleTotals:
-    """What all tasks of one role add up to by themselves, without what they handed on."""
+    """The tally of all tasks of one role, without what they delegated."""
 
     tally: Tally = attrs.field(factory=Tally)
     seconds: float = 0.0
-    """How long they ran, one after the other."""
+    """The seconds of all of them, one after the other."""
 
 
 @attrs.frozen
@@ -72,7 +72,7 @@ class Change:
 
     @property
     def is_same(self) -> bool:
-        """Nothing has changed but for how long it took."""
+        """Nothing has changed but the time it took."""
         one, two = self.before.tally, self.after.tally
         return one - two == Tally()
 
@@ -102,7 +102,7 @@ def diff(before: "Tree", after: "Tree") -> list[Change]:
 
 
 def role_totals(tree: "Tree") -> dict[str, RoleTotals]:
-    """Return what the tasks of each role add up to."""
+    """Return the totals of each role."""
     found: dict[str, RoleTotals] = {}
     for task in tree.descendants(itself=True):
         node = tree[task]

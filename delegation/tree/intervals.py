@@ -1,10 +1,10 @@
-"""When tasks were at work, and how many at once.
+"""The intervals in which tasks worked, and how many worked at once.
 
-A task is *at work* from its start to its end, except while it waits for joined tasks: from when the
-first of them is asked for until the last has ended. A session is at work during its turns only. So
-a parent that waits and the child that it waits for count as one.
+A task *works* from its start to its end, except while it waits for joined tasks: from the request
+of the first until the end of the last. A session works during its turns only. So a waiting parent
+and its child count as one.
 
-What has not ended is taken to go on until `now`, by default the last moment that the tree knows of.
+A task that has not ended goes on until `now`, by default the last moment that the tree knows.
 """
 
 import itertools
@@ -23,7 +23,7 @@ Interval: TypeAlias = tuple[float, float]
 
 @attrs.frozen
 class ConcurrencyStep:
-    """From a moment on, how many tasks are at work."""
+    """How many tasks work from a moment on."""
 
     at: float
     at_work: int
@@ -31,20 +31,20 @@ class ConcurrencyStep:
 
 @attrs.frozen(kw_only=True)
 class Parallelism:
-    """How much was done at once."""
+    """How many tasks worked at once."""
 
     peak: int
-    """How many tasks were at work at most."""
+    """The most tasks that worked at once."""
     achieved: float
-    """How many on average, from the first start to the last end."""
+    """The average, from the first start to the last end."""
     work: float
-    """How long it would have taken one after the other, in seconds."""
+    """The seconds of all tasks, one after the other."""
     makespan: float
-    """How long it took."""
+    """The seconds from the first start to the last end."""
 
 
 def last_moment(tree: "Tree", tasks: Iterable[TaskId]) -> float:
-    """Return the last moment that something is known to have happened at to any of these."""
+    """Return the last moment that is known of any of these tasks."""
     moments = (
         moment
         for task in tasks
@@ -84,7 +84,7 @@ def run_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
 
 
 def work_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
-    """Return when a task was at work itself."""
+    """Return when a task worked itself."""
     return [*_without(run_intervals(tree, task, now), wait_intervals(tree, task, now))]
 
 
@@ -107,9 +107,9 @@ def _without(whole: list[Interval], gaps: list[Interval]) -> Iterator[Interval]:
 def steps(
     tree: "Tree", task: TaskId | None = None, *, now: float | None = None
 ) -> list[ConcurrencyStep]:
-    """Return how many tasks of a subtree were at work, each time that changed.
+    """Return how many tasks of a subtree worked at once, at each change.
 
-    It begins with the first that starts to work, and ends at 0.
+    The first step is the first start; the last one is 0.
     """
     tasks = [*tree.descendants(task, itself=True)]
     until = last_moment(tree, tasks) if now is None else now
@@ -130,7 +130,7 @@ def steps(
 def parallelism(
     tree: "Tree", task: TaskId | None = None, *, now: float | None = None
 ) -> Parallelism:
-    """Return how much of a subtree was done at once, at most and on average."""
+    """Return the peak and average number of tasks of a subtree that worked at once."""
     tasks = [*tree.descendants(task, itself=True)]
     until = last_moment(tree, tasks) if now is None else now
     spans = [it for one in tasks for it in run_intervals(tree, one, until)]

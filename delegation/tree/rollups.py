@@ -1,8 +1,8 @@
 """What every subtree adds up to: the total usage of each node, and the tallies of the views.
 
 Nothing is added up until it is read. `UsageTotals` is read with every result of a task, so it sums
-usage alone, level by level. `Rollups` begins with the first view of a tree, adds up everything once,
-and from then on only what has changed, O(depth) a task.
+usage alone, level by level. `Rollups` begins with the first view of a tree, adds up everything
+once, and from then on only what has changed, O(depth) a task.
 """
 
 import heapq
@@ -72,13 +72,13 @@ def _level(node: Mapping[str, Any]) -> int:
 
 
 def urgency(tally: Tally) -> int:
-    """Return how urgent some tasks are: `WAITING`, `RUNNING`, `FAILED` or `QUIET`."""
-    numbers = tally.status_counts
-    if numbers[_WAITING]:
+    """Return how urgent some tasks are: `WAITING`, `RUNNING`, `FAILED` or `NOT_URGENT`."""
+    counts = tally.status_counts
+    if counts[_WAITING]:
         return WAITING
-    if any(numbers[place] for place in _RUNNING):
+    if any(counts[at] for at in _RUNNING):
         return RUNNING
-    if any(numbers[place] for place in _FAILED):
+    if any(counts[at] for at in _FAILED):
         return FAILED
     return NOT_URGENT
 
@@ -107,25 +107,25 @@ class Subtree:
         self.task = task
         self.parent = parent
         self.place = place
-        """Which of its parent's children it is."""
+        """Its index among the children of its parent."""
         self.siblings: Siblings | None = None
-        """Those of the same agent, itself included."""
-        # Its own, as of the last look.
+        """The children of its parent with the same agent, itself included."""
+        # Its own, as they were added up last.
         self.status: int | None = None
         self.tokens = self.calls = self.cost = self.unpriced = 0
         self.started: float | None = None
         self.ended: float | None = None
         self.tally = Tally()
-        """Of it and all below it."""
+        """Its own and that of all below it."""
         self.groups: Mapping[str, Siblings] = _NO_GROUPS
         """The children, by agent."""
         self.urgency = NOT_URGENT
 
     @property
     def below(self) -> Tally:
-        """What all below it add up to, without itself."""
+        """The tally of all below it, without itself."""
         below = self.tally - Tally(1, self.tokens, self.calls, self.cost, self.unpriced)
-        assert self.status is not None, "it was looked at"
+        assert self.status is not None, "it was added up"
         below.status_counts[self.status] -= 1
         return below
 
@@ -136,7 +136,7 @@ class Subtree:
 
 
 class Siblings:
-    """The children of one task that are of one agent."""
+    """The children of one task that have one agent."""
 
     __slots__ = (
         "agent",
@@ -153,21 +153,21 @@ class Siblings:
         self.parent = parent
         self.members: dict[TaskId, Subtree] = {}
         self.tally = Tally()
-        """Of them and all below them."""
+        """Their own and that of all below them."""
         self.status_counts = [0] * len(STATUSES)
-        """How many of themselves have each status."""
+        """How many of them have each status."""
         self.urgent: tuple[dict[TaskId, Subtree], ...] = ({}, {}, {})
-        """Those that are, by how urgent."""
+        """The urgent ones, by urgency."""
         self.branching: dict[TaskId, Subtree] = {}
-        """Those with tasks below them."""
+        """The ones that have children."""
 
     @property
     def key(self) -> str:
-        """What a view knows the group by. No id of a task has a slash in it."""
+        """The name of the group in views. No id of a task contains a slash."""
         return f"{self.parent.task}/{self.agent}"
 
     def most_important(self, most: int) -> list[Subtree]:
-        """Return those that matter most, in their order: urgent, then large, then the first."""
+        """Return the most important ones in their order: urgent, then large, then the first."""
         chosen: dict[TaskId, Subtree] = {}
         for those in self.urgent:
             if len(chosen) < most and those:
@@ -191,7 +191,7 @@ def _take(
     chosen: dict[TaskId, Subtree], more: Iterable[Subtree], most: int | None = None
 ) -> None:
     left = None if most is None else most - len(chosen)
-    # First all of them: what is left to choose from depends on what is chosen.
+    # A list first: the iterator filters by what is chosen.
     for branch in list(islice(more, left)):
         chosen[branch.task] = branch
 
@@ -205,12 +205,12 @@ def _size(branch: Subtree) -> tuple[int, int, int]:
 
 
 class Rollups:
-    """The tallies of a tree, up to date as of the last look."""
+    """The tallies of a tree, brought up to date when they are read."""
 
     def __init__(self, nodes: Mapping[TaskId, dict[str, Any]]) -> None:
         self._nodes = nodes
         self.changed: dict[TaskId, None] = dict.fromkeys(nodes)
-        """What the tree has noted since the last look: parents before what is new below them."""
+        """The tasks that have changed since then, parents before their new children."""
         self._branches: dict[TaskId, Subtree] = {}
 
     def __getitem__(self, task: TaskId) -> Subtree:
@@ -231,7 +231,7 @@ class Rollups:
             _propagate(branch, self._nodes[task])
 
     def _add_up(self) -> None:
-        """Add up all there is: each task once, since parents come before their children."""
+        """Add up the whole tree: parents come before their children."""
         for task, node in self._nodes.items():
             branch = self._branches[task] = self._add_subtree(task)
             _initialize(branch, node)
@@ -262,7 +262,7 @@ class Rollups:
 
 
 def _propagate(branch: Subtree, node: dict[str, Any]) -> None:
-    """Let all above know what has changed of a task."""
+    """Add what has changed of a task to all above it."""
     before, status = branch.status, STATUS_INDEX[node["status"]]
     change = _used_since(branch, node["usage"])
     times = (node["started"], node["ended"])
@@ -286,7 +286,7 @@ def _propagate(branch: Subtree, node: dict[str, Any]) -> None:
 
 
 def _initialize(branch: Subtree, node: dict[str, Any]) -> None:
-    """Note of a task for the first time how it stands itself, and tell nobody."""
+    """Add up a task itself, and nothing above it."""
     status = branch.status = STATUS_INDEX[node["status"]]
     branch.started, branch.ended = times = (node["started"], node["ended"])
     _add(branch.tally, None, status, _used_since(branch, node["usage"]), times)
@@ -295,7 +295,7 @@ def _initialize(branch: Subtree, node: dict[str, Any]) -> None:
 
 
 def _used_since(branch: Subtree, usage: Usage) -> tuple[int, int, int, int] | None:
-    """Return the tokens, calls, cost and unpriced calls since the last look, if any."""
+    """Return the tokens, calls, cost and unpriced calls that are not added up yet, if any."""
     now = (usage.tokens, usage.calls, usage.cost, usage.unpriced)
     before = (branch.tokens, branch.calls, branch.cost, branch.unpriced)
     if now == before:
@@ -331,13 +331,13 @@ def _add(
         tally.unpriced += unpriced
     if started is not None and (tally.began is None or started < tally.began):
         tally.began = started
-    # A session may take its end back, but only to end later.
+    # The end of a root goes with each new turn, and comes back later.
     if ended is not None and (tally.ended is None or ended > tally.ended):
         tally.ended = ended
 
 
 def _update_urgency(branch: Subtree) -> None:
-    """Keep a subtree among those of its siblings that are as urgent."""
+    """Move a subtree among its siblings to its urgency."""
     now, before = urgency(branch.tally), branch.urgency
     if now == before or branch.siblings is None:
         branch.urgency = now

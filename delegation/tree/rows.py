@@ -1,4 +1,4 @@
-"""Trees as text. Pure: from a tree to a string, the same for the same facts."""
+"""The rows of a tree as text: one line a task, the same for the same facts."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -31,9 +31,9 @@ class Row:
     """Its own and those of all below it."""
     money: str
     about: str
-    """What went wrong, else what it is about."""
+    """Its error, else its label or goal."""
     collapsed: str = ""
-    """How many tasks below it are not shown and how they stand, in short."""
+    """The counts of the tasks below it that are not shown."""
 
     @property
     def glyph(self) -> str:
@@ -49,22 +49,22 @@ def rows(
 ) -> Iterator[Row]:
     """Yield the tasks of a tree, each parent before its children.
 
-    What is left out below a task is counted there, in `Row.folded`.
+    What is left out below a task is counted there, in `Row.collapsed`.
 
     Args:
-        tree: what to show.
-        now: counts the time of what still runs; without it that time is not shown.
-        depth: how many levels below the root are shown; by default all are.
+        tree: the tree to show.
+        now: the end of tasks that still run; without it their time is not shown.
+        depth: how many levels below the root are shown; by default all.
         only: the tasks to show, besides those above them; by default all.
     """
-    kept = None if only is None else _with_ancestors(tree, only)
+    included = None if only is None else _with_ancestors(tree, only)
     pending = [(tree.root, 0, "", "")]
     while pending:
         task, level, branch, indent = pending.pop()
-        asked = tree.children(task) if depth is None or level < depth else []
-        children = [it for it in asked if kept is None or it in kept]
+        below = tree.children(task) if depth is None or level < depth else []
+        children = [it for it in below if included is None or it in included]
         yield _row(
-            tree, task, branch, now, _collapsed_summary(tree, task, asked, children)
+            tree, task, branch, now, _collapsed_summary(tree, task, below, children)
         )
         for child in reversed(children):
             last = child == children[-1]
@@ -79,20 +79,20 @@ def rows(
 
 
 def _with_ancestors(tree: "Tree", tasks: Collection[TaskId]) -> set[TaskId]:
-    kept: set[TaskId] = set()
+    found: set[TaskId] = set()
     for task in tasks:
-        line: TaskId | None = task
-        while line is not None and line not in kept:
-            kept.add(line)
-            line = tree[line]["parent"]
-    return kept
+        above: TaskId | None = task
+        while above is not None and above not in found:
+            found.add(above)
+            above = tree[above]["parent"]
+    return found
 
 
 def _collapsed_summary(
-    tree: "Tree", task: TaskId, asked: list[TaskId], shown: list[TaskId]
+    tree: "Tree", task: TaskId, below: list[TaskId], shown: list[TaskId]
 ) -> str:
-    """Return how many tasks below one are not shown, and how they stand."""
-    if len(shown) == len(asked) and (asked or not tree.children(task)):
+    """Return the counts of the tasks below one that are not shown."""
+    if len(shown) == len(below) and (below or not tree.children(task)):
         return ""
     left = tree.subtree(task).below
     for child in shown:
@@ -101,7 +101,7 @@ def _collapsed_summary(
 
 
 def _row(
-    tree: "Tree", task: TaskId, branch: str, now: float | None, folded: str
+    tree: "Tree", task: TaskId, branch: str, now: float | None, collapsed: str
 ) -> Row:
     node = tree[task]
     _, _, name = node["path"].rpartition("/")
@@ -115,12 +115,12 @@ def _row(
         tokens=node["total"].tokens,
         money=usd(node["total"]),
         about=one_line(node["error"] or node["label"] or node["goal"]),
-        collapsed=folded,
+        collapsed=collapsed,
     )
 
 
 def seconds_of(node: dict[str, Any], now: float | None) -> float | None:
-    """Return how long a task ran, or has until now."""
+    """Return how long a task ran, or has run until now."""
     ended: float | None = node["ended"] if node["ended"] is not None else now
     if node["started"] is None or ended is None:
         return None
@@ -128,7 +128,7 @@ def seconds_of(node: dict[str, Any], now: float | None) -> float | None:
 
 
 def text(shown: Iterable[Row]) -> str:
-    """Return one line a task: status, mode, time, tokens and cost with all below, what about."""
+    """Return one line a task: status, mode, time, tokens and cost with all below, and its text."""
     return aligned(
         (
             row.branch + row.name,
@@ -156,12 +156,12 @@ def _aligned(cell: str, width: int, direction: str) -> str:
     return f"{cell:{direction}{width}}"
 
 
-# Control characters but for line ends and tabs, and those that turn the direction of writing.
+# Control characters except line ends and tabs, and those that change the direction of text.
 CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(words: str) -> str:
-    """Return a text that a terminal only shows: what agents say may hold control sequences."""
+    """Return a text without control sequences, which the output of agents may contain."""
     return CONTROLS.sub(" ", words)
 
 

@@ -1,8 +1,8 @@
-"""How much time there was: the slack of every task of a run.
+"""The slack of every task of a run: how much later it could have ended.
 
 **The slack** of a task is how much later it could have ended without the last end being later, all
-else as it was: who waited goes on at once, and what took a while to begin takes as long as it did,
-be it for want of room or for a session to be told. Who ends on the critical path has none.
+else as it was: a waiting parent goes on at once, and the time to begin stays the same, whether a
+task waits for a slot or a session for its turn. A task on the critical path has none.
 """
 
 import bisect
@@ -29,7 +29,7 @@ def slack(
 
 
 class _Slack:
-    """Goes through a subtree from its end, so that what depends on a task comes before it."""
+    """Walks a subtree from its end: what depends on a task comes before it."""
 
     def __init__(
         self, tree: "Tree", top: TaskId, tasks: list[TaskId], now: float
@@ -60,24 +60,24 @@ class _Slack:
                 pending.append(self.backwards(child))
 
     def causes_of_turns(self, tasks: list[TaskId]) -> list[float | None]:
-        """Return when that ended whose news each turn was begun for, if it was for any."""
+        """Return the end of the detached task whose notice began each turn, if any did."""
         causes: list[float | None] = [None] * len(self.begins)
-        news = sorted(
+        ends = sorted(
             end_of(self.tree, task, self.now)
             for task in tasks
             if self.tree[task]["mode"] == Mode.DETACHED
         )
         for turn, begin in enumerate(self.begins):
-            last = bisect.bisect_right(news, begin) - 1
+            last = bisect.bisect_right(ends, begin) - 1
             _, before = self.tree.turns[turn - 1] if turn else (0.0, begin)
-            if last >= 0 and before is not None and news[last] > before:
-                causes[turn] = news[last]
+            if last >= 0 and before is not None and ends[last] > before:
+                causes[turn] = ends[last]
         return causes
 
     def backwards(self, parent: TaskId) -> Iterator[TaskId]:
         """Yield the children, the last one first, each once its own slack is known.
 
-        Whoever takes one goes through all below it before taking the next.
+        The caller walks all below a child before it takes the next one.
         """
         tree = self.tree
         intervals = wait_intervals(tree, parent, self.now)
@@ -85,7 +85,7 @@ class _Slack:
             own = self.of(parent, child, intervals)
             self.found[child] = own
             yield child
-            # Had it started later, all that it handed on would have, too.
+            # Had it started later, all that it delegated would have, too.
             start = self.starts[child] = min(own, self.delegated[child, 0].least)
             at = tree[child]["requested"]
             self.delegated[parent, self.turn_at(parent, at)].add(at, start)
@@ -127,15 +127,15 @@ class _Slack:
 
     def begin_later(self, turn: int) -> float:
         """Return how much later a turn could have begun, with all in it."""
-        handed_on = self.delegated[self.tree.root, turn]
-        return min(self.end_later(self.tree.root, turn), handed_on.least)
+        delegated = self.delegated[self.tree.root, turn]
+        return min(self.end_later(self.tree.root, turn), delegated.least)
 
     def end_later(self, task: TaskId, turn: int) -> float:
         """Return how much later a task could have ended, or a turn of a session."""
         if task != self.tree.root:
             return self.found[task]
         last = len(self.begins) - 1
-        # From the last one on that is known: all after it is known, too.
+        # The turns after the last known one are known, too.
         for at in range(last - len(self.turns_later), turn - 1, -1):
             if at == last:
                 self.turns_later.append(self.found[task])
@@ -145,22 +145,22 @@ class _Slack:
             )
             cause, (_, ended) = self.causes[at + 1], self.tree.turns[at]
             if cause is not None and ended is not None:
-                # The next one waited for news anyway.
+                # The next turn waited for a notice anyway.
                 later += cause - ended
             self.turns_later.append(later)
         return self.turns_later[last - turn]
 
 
 class _Delegated:
-    """What a task, or a turn of a session, has handed on: the last is added first."""
+    """What a task, or a turn of a session, has delegated: the last is added first."""
 
     def __init__(self) -> None:
-        self.asked: list[float] = []
+        self.requested: list[float] = []
         self.starts: list[float] = []
 
-    def add(self, asked: float, start: float) -> None:
-        """Learn when something was asked for, and how much later it could have started."""
-        self.asked.append(-asked)
+    def add(self, requested: float, start: float) -> None:
+        """Note when a task was requested, and how much later it could have started."""
+        self.requested.append(-requested)
         self.starts.append(min(start, self.least))
 
     @property
@@ -169,6 +169,6 @@ class _Delegated:
         return self.starts[-1] if self.starts else math.inf
 
     def least_since(self, at: float) -> float:
-        """Return how much later that could have started which was asked for since a moment."""
-        since = bisect.bisect_right(self.asked, -at)
+        """Return how much later the tasks requested since a moment could have started."""
+        since = bisect.bisect_right(self.requested, -at)
         return self.starts[since - 1] if since else math.inf

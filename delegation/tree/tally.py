@@ -1,4 +1,4 @@
-"""What some tasks add up to: how many stand how, and what they have used together."""
+"""The tally of some tasks: how many have each status, and what they have used."""
 
 from collections.abc import Sequence
 from typing import Final, assert_never
@@ -10,7 +10,7 @@ from delegation.task import Ending, Status
 
 STATUSES: Final[tuple[str, ...]] = (*Status, *Ending)
 STATUS_INDEX: Final[dict[str, int]] = {status: at for at, status in enumerate(STATUSES)}
-"""Where the number of each status stands among the counts."""
+"""The index of each status in `status_counts`."""
 
 
 def _group_glyph(status: Status | Ending) -> str:
@@ -46,13 +46,13 @@ GLYPH_GROUPS: Final[tuple[tuple[str, frozenset[str]], ...]] = tuple(
 """The groups of statuses that are counted together, the most urgent first."""
 
 _FAILED: Final = tuple(STATUS_INDEX[status] for status in FAILURES)
-_OPEN: Final = tuple(STATUS_INDEX[status] for status in Status)
+_UNSETTLED: Final = tuple(STATUS_INDEX[status] for status in Status)
 _WAITING: Final = STATUS_INDEX[Status.WAITING]
 
 
 @attrs.define
 class Tally:
-    """Some tasks, counted."""
+    """The counts and the usage of some tasks."""
 
     tasks: int = 0
     tokens: int = 0
@@ -60,9 +60,9 @@ class Tally:
     cost: int = 0
     """Micro-dollars; a lower bound if anything is `unpriced`."""
     unpriced: int = 0
-    """Model calls whose price nobody knows."""
+    """Model calls without a known price."""
     began: float | None = None
-    """When the first of them started; None if none has, or where that is not kept."""
+    """When the first of them started; None if none has, or if it is unknown."""
     ended: float | None = None
     """When the last of them ended so far."""
     status_counts: list[int] = attrs.field(
@@ -85,16 +85,16 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        return sum(self.status_counts[place] for place in _FAILED)
+        return sum(self.status_counts[at] for at in _FAILED)
 
     @property
     def unsettled(self) -> int:
         """How many have not ended."""
-        return sum(self.status_counts[place] for place in _OPEN)
+        return sum(self.status_counts[at] for at in _UNSETTLED)
 
     @property
     def usage(self) -> Usage:
-        """What they have used, as far as it is counted here: tokens are not told apart."""
+        """What they have used; all tokens count as input."""
         return Usage(
             calls=self.calls,
             input_tokens=self.tokens,
@@ -103,10 +103,9 @@ class Tally:
         )
 
     def seconds(self, now: float | None = None) -> float | None:
-        """Return the time from the first start to the last end, or until now if any is open.
+        """Return the time from the first start to the last end, or until now if one has not ended.
 
-        None is unknown: nothing has started, or something is open and nobody says what time
-        it is.
+        It is None if none has started, or if one has not ended and `now` is not given.
         """
         end = now if self.unsettled else self.ended
         if self.began is None or end is None:
@@ -117,7 +116,7 @@ class Tally:
         return attrs.evolve(self, status_counts=self.status_counts.copy())
 
     def absorb(self, other: "Tally") -> None:
-        """Count others with these."""
+        """Add another tally to this one."""
         self.tasks += other.tasks
         self.tokens += other.tokens
         self.calls += other.calls
@@ -134,7 +133,7 @@ class Tally:
             self.ended = other.ended if mine is None else max(mine, other.ended)
 
     def __sub__(self, other: "Tally") -> "Tally":
-        """Return the tally without some of its tasks. When the others began is not known."""
+        """Return the tally without some of its tasks; the times of the others are unknown."""
         return Tally(
             self.tasks - other.tasks,
             self.tokens - other.tokens,
@@ -156,19 +155,19 @@ class Tally:
         return glyph_counts(self.status_counts)
 
     def alarms(self) -> str:
-        """Return the counts of what must not be overlooked: who waits, works or has failed."""
+        """Return the counts of the tasks that wait, run or have failed."""
         return glyph_counts(self.status_counts, only="!◐✗")
 
 
-def glyph_counts(numbers: Sequence[int], *, only: str = "!◐·✗⊘✓") -> str:
-    """Return how many stand how, the most urgent first.
+def glyph_counts(counts: Sequence[int], *, only: str = "!◐·✗⊘✓") -> str:
+    """Return counts as text, the most urgent first: `✗3 ✓41`.
 
     Args:
-        numbers: how many have each status, in the order of `STATUSES`.
-        only: the glyphs of what is told.
+        counts: how many have each status, in the order of `STATUSES`.
+        only: the glyphs to include.
     """
     parts = (
-        (glyph, sum(numbers[STATUS_INDEX[status]] for status in statuses))
+        (glyph, sum(counts[STATUS_INDEX[status]] for status in statuses))
         for glyph, statuses in GLYPH_GROUPS
         if glyph in only
     )

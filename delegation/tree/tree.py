@@ -1,6 +1,6 @@
-"""The executed tree of one session, as a graph that anybody can query.
+"""The tree of one session's tasks, as a graph for queries and exports.
 
-The fold keeps it up to date, fact by fact; it is never rebuilt. Work per fact is O(depth).
+The fold updates it fact by fact; it is never rebuilt. Work per fact is O(depth).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 MAX_BOXES: Final = 120
-"""How many boxes a chart has at most: more than this nobody can read."""
+"""The most boxes of a chart: more are not readable."""
 DELEGATES: Final = "delegates"
-"""The edge from who asked to who was asked."""
+"""The edge from a parent to a child."""
 NEEDS: Final = "needs"
 """The edge from a task to one that starts when it has succeeded."""
 
 
 class Tree:
-    """Who asked whom for what, and what came of it.
+    """The tasks of a session, who delegated them, and how they ended.
 
     Edges have a `kind`: `delegates` from parent to child, `needs` from a task to a sibling that
     starts when it has succeeded.
@@ -52,7 +52,7 @@ class Tree:
         self.root = root
         self._nodes: dict[TaskId, dict[str, Any]] = {}
         self._needs: dict[TaskId, tuple[TaskId, ...]] = {}
-        # Kept from the first look on: most trees are never looked at while they grow.
+        # Built when first read: most trees are never read while they grow.
         self._graph: nx.DiGraph[TaskId] | None = None
         self._rollups: Rollups | None = None
         self._totals = UsageTotals(self._nodes)
@@ -81,7 +81,7 @@ class Tree:
         """The same as a graph. The ledger writes it: copy it before you change it."""
         self._totals.refresh()
         if self._graph is None:
-            # Imported late: networkx is the slowest import of all, and many programs draw no tree.
+            # Imported late: networkx is the slowest import of all, and many programs need no graph.
             import networkx as nx
 
             self._graph = nx.DiGraph()
@@ -92,7 +92,7 @@ class Tree:
     def _draw(self, graph: "nx.DiGraph[TaskId]", task: TaskId) -> None:
         node = self._nodes[task]
         graph.add_node(task, **node)
-        # The graph's own dictionary, without the view that it wraps around each look at it.
+        # The dictionary of the graph itself, without the view that wraps each read of it.
         self._nodes[task] = graph.nodes[task]
         if node["parent"] is not None:
             graph.add_edge(node["parent"], task, kind=DELEGATES)
@@ -106,7 +106,7 @@ class Tree:
         return usage
 
     def children(self, task: TaskId) -> list[TaskId]:
-        """Return the tasks that this one asked for, in the order it asked."""
+        """Return the children of a task, in the order of their requests."""
         below = self.graph.succ[task].items()
         return [child for child, edge in below if edge["kind"] == DELEGATES]
 
@@ -121,13 +121,13 @@ class Tree:
             yield above, below, edge["kind"]
 
     def ancestors(self, task: TaskId) -> list[TaskId]:
-        """Return who asked for a task, who asked for that one, and so on up to the root."""
-        line: list[TaskId] = []
+        """Return the parent of a task, its parent, and so on up to the root."""
+        found: list[TaskId] = []
         above: TaskId | None = self._nodes[task]["parent"]
         while above is not None:
-            line.append(above)
+            found.append(above)
             above = self._nodes[above]["parent"]
-        return line
+        return found
 
     def descendants(
         self, task: TaskId | None = None, *, itself: bool = False
@@ -151,9 +151,9 @@ class Tree:
         """Return the tasks that fit, each parent before its children.
 
         Args:
-            status: theirs, or several that they may have, such as `FAILURES`.
-            agent: who does them.
-            under: the top of the subtree in which to look; by default everywhere.
+            status: their status, or several that they may have, such as `FAILURES`.
+            agent: the name of their agent.
+            under: the top of the subtree to search; by default the whole tree.
         """
         statuses = {status} if isinstance(status, str) else status
         return [
@@ -164,7 +164,7 @@ class Tree:
         ]
 
     def at(self, name: str) -> TaskId | None:
-        """Return the task of an id or of a path, if there is one."""
+        """Return the task with this id or path, if there is one."""
         task = TaskId(name)
         if task in self._nodes:
             return task
@@ -176,11 +176,11 @@ class Tree:
         return self.subtree(self.root).tally.counts
 
     def tally(self, task: TaskId | None = None) -> Tally:
-        """Return what a task and all below it add up to; without one, the whole tree."""
+        """Return the tally of a task and all below it; without one, of the whole tree."""
         return self.subtree(self.root if task is None else task).tally.copy()
 
     def subtree(self, task: TaskId) -> Subtree:
-        """Return a subtree as it is added up: for views, which only read it."""
+        """Return the rollup of a subtree, for views, which only read it."""
         if self._rollups is None:
             self._rollups = Rollups(self._nodes)
         return self._rollups[task]
@@ -188,19 +188,19 @@ class Tree:
     def steps(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> list[ConcurrencyStep]:
-        """Return how many tasks of a subtree were at work, each time that changed."""
+        """Return how many tasks of a subtree worked at once, at each change."""
         return intervals.steps(self, task, now=now)
 
     def parallelism(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> Parallelism:
-        """Return how much of a subtree was done at once, at most and on average."""
+        """Return the peak and average number of tasks of a subtree that worked at once."""
         return intervals.parallelism(self, task, now=now)
 
     def critical_path(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> CriticalPath:
-        """Return what took as long as a subtree took: see `delegation.tree.critical_path`."""
+        """Return the critical path of a subtree: see `delegation.tree.critical_path`."""
         return critical_path.critical_path(self, task, now=now)
 
     def slack(
@@ -219,19 +219,19 @@ class Tree:
         """Yield one row a task, each parent before its children.
 
         Args:
-            now: counts the time of what still runs.
-            depth: how many levels below the root are shown; by default all are.
+            now: the end of tasks that still run.
+            depth: how many levels below the root are shown; by default all.
             only: the tasks to show, besides those above them; by default all.
         """
         return tree_rows.rows(self, now=now, depth=depth, only=only)
 
     def diff(self, later: "Tree") -> "list[Change]":
-        """Return how another run differs from this one, role by role: see `delegation.tree.diff`."""
+        """Return how another run differs from this one: see `delegation.tree.diff`."""
         from delegation.tree.diff import diff
 
         return diff(self, later)
 
-    # Imported late: who draws is not who runs.
+    # Imported late: a program that runs tasks seldom draws them.
 
     def to_text(
         self,
@@ -241,9 +241,9 @@ class Tree:
         depth: int | None = None,
         only: Collection[TaskId] | None = None,
     ) -> str:
-        """Return the tree as lines of text, one a task; with `rows`, folded into so many.
+        """Return the tree as lines of text, one a task; with `rows`, collapsed to this many.
 
-        The other arguments are those of `rows()`; where it is folded, only `now` counts.
+        The other arguments are those of `rows()`; of a collapsed tree, only `now` counts.
         """
         if rows is None:
             return tree_rows.text(self.rows(now=now, depth=depth, only=only))
@@ -252,19 +252,19 @@ class Tree:
         return collapsed_text(self, rows=rows, now=now)
 
     def to_mermaid(self, *, rows: int = MAX_BOXES) -> str:
-        """Return the folded tree as a Mermaid flowchart, with at most so many boxes."""
+        """Return the collapsed tree as a Mermaid flowchart, with at most `rows` boxes."""
         from delegation.tree.exports.mermaid import mermaid
 
         return mermaid(self, rows=rows)
 
     def to_dot(self, *, rows: int = MAX_BOXES) -> str:
-        """Return the folded tree for Graphviz, with at most so many boxes."""
+        """Return the collapsed tree for Graphviz, with at most `rows` boxes."""
         from delegation.tree.exports.dot import dot
 
         return dot(self, rows=rows)
 
     def to_svg(self, *, rows: int = MAX_BOXES, now: float | None = None) -> str:
-        """Return the folded tree as a picture of at most so many lines."""
+        """Return the collapsed tree as a picture of at most `rows` lines."""
         from delegation.tree.exports.svg import svg
 
         return svg(self, rows=rows, now=now)
@@ -301,7 +301,7 @@ class Tree:
         reason: Reason | None = None,
         needs: Iterable[TaskId] = (),
     ) -> None:
-        """Add a task that has not started."""
+        """Add a task that is queued."""
         self._nodes[task] = {
             "parent": parent,
             "agent": agent,

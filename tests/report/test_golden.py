@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from delegation import Encoded, SessionRecord, TaskId, Tree, decode
 from delegation.events import Entry
-from delegation.tree.collapse import fold
+from delegation.tree.collapse import collapse_tree
 from delegation.tree.tally import STATUSES
 from orchestrator.journal.journal import fold_entries
 from orchestrator.report.packed_tree import columns_of
@@ -88,7 +88,7 @@ def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
 def rows_of(tree: Tree, budget: int) -> list[list[Any]]:
     return [
         [row.key, row.kind, row.depth, row.members, row.is_expanded, row.hidden.tasks]
-        for row in fold(tree, rows=budget).rows
+        for row in collapse_tree(tree, rows=budget).rows
     ]
 
 

@@ -1,11 +1,11 @@
-"""Trees for other programs. Pure: from a tree to a string, the same for the same facts.
+"""Exports of trees. Pure: from a tree to a string, the same for the same facts.
 
-Whatever agents say is hostile here: each format escapes in its own way, and none passes control
-characters on. What has not ended is drawn as if it went on until `now`.
+The texts of agents are hostile here: each format escapes in its own way, and none passes control
+characters on. A task that has not ended is drawn until `now`.
 
 | format | size |
 |---|---|
-| text | every task is a line; with `rows`, the folded tree |
-| mermaid, dot, svg | the folded tree: at most `NODES` boxes, and a line that says what is folded |
+| text | every task is a line; with `rows`, the collapsed tree |
+| mermaid, dot, svg | the collapsed tree: at most `MAX_BOXES` boxes, and a line about the rest |
 | graphml, json, trace | every task, whatever the size |
 """

@@ -1,4 +1,4 @@
-"""What all charts draw: the folded tree as boxes and arrows."""
+"""The boxes and arrows of a collapsed tree, which all charts draw."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,7 +6,7 @@ import attrs
 
 from delegation.notices import usd
 from delegation.task import Mode, TaskId
-from delegation.tree.collapse import CollapsedRow, RowKind, fold
+from delegation.tree.collapse import CollapsedRow, RowKind, collapse_tree
 from delegation.tree.glyphs import glyph
 from delegation.tree.rows import one_line, seconds_of
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from delegation.tree.tree import Tree
 
 MAX_BOXES: Final = 120
-"""More than this nobody can read, and the usual viewers refuse at 500 arrows."""
+"""More are not readable, and the usual viewers refuse at 500 arrows."""
 
 
 @attrs.frozen(kw_only=True)
 class Box:
-    """A task, or several of a kind."""
+    """A task, or a group of siblings."""
 
     name: str
-    """What arrows call it."""
+    """Its name in arrows."""
     above: str | None
     row: CollapsedRow
     title: str
@@ -32,9 +32,9 @@ class Box:
     seconds: float | None
     money: str
     about: str
-    """What went wrong, else what it is about; of several, how they stand."""
+    """Its error, else its label or goal; of a group, its counts."""
     collapsed: str
-    """What is below it and not drawn, in short."""
+    """The counts of the tasks below it that are not drawn."""
 
     @property
     def glyph(self) -> str:
@@ -51,21 +51,21 @@ class Chart:
 
     boxes: list[Box]
     needs: list[tuple[str, str]]
-    """From what has to succeed to what then starts."""
+    """From a dependency to the task that depends on it."""
     footer: str
-    """What is folded, in words; empty if nothing is."""
+    """A sentence about the hidden tasks; empty if there are none."""
 
 
 def chart_of(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -> Chart:
-    """Return a tree as boxes, no more than there may be."""
-    folded = fold(tree, rows=rows)
+    """Return a tree as at most `rows` boxes."""
+    collapsed = collapse_tree(tree, rows=rows)
     boxes: list[Box] = []
-    line: list[str] = []
+    above: list[str] = []
     drawn: dict[TaskId, str] = {}
-    for number, row in enumerate(folded.rows):
-        del line[row.depth :]
-        box = _box(tree, row, f"n{number}", line[-1] if line else None, now)
-        line.append(box.name)
+    for number, row in enumerate(collapsed.rows):
+        del above[row.depth :]
+        box = _box(tree, row, f"n{number}", above[-1] if above else None, now)
+        above.append(box.name)
         boxes.append(box)
         if row.kind is RowKind.TASK:
             drawn[row.task] = box.name
@@ -75,7 +75,7 @@ def chart_of(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -
         for need in tree.needs(task)
         if need in drawn
     ]
-    return Chart(boxes, needs, folded.footer)
+    return Chart(boxes, needs, collapsed.footer)
 
 
 def _box(

@@ -1,8 +1,8 @@
 """Trees as Chrome traces, which Perfetto, speedscope and chrome://tracing show: every task.
 
-A lane shows properly only what is nested, so each task lies on the lane of whoever asked for it if
-it fits inside there, beside no other, and else on the first lane that is free. Arrows lead from who
-asked to who was asked on another lane, and from a task to those that needed it.
+A lane shows properly only what is nested, so each task lies on the lane of its parent if it fits
+inside there, beside no other, and else on the first lane that is free. Arrows lead from a parent
+to a child on another lane, and from a task to those that depend on it.
 """
 
 import heapq
@@ -50,14 +50,14 @@ def trace(tree: "Tree", *, now: float | None = None) -> str:
 
 
 def pack_lanes(tree: "Tree", *, now: float) -> list[Slice]:
-    """Return when each task ran that has started, on lanes where all that overlaps is nested."""
+    """Return when each started task ran, on lanes where all that overlaps is nested."""
     begun = tree[tree.root]["requested"]
     spans = [
         (_micro(node["started"] - begun), _micro(end_of(tree, task, now) - begun), task)
         for task in tree.descendants(itself=True)
         if (node := tree[task])["started"] is not None
     ]
-    # Who begins first, and of those who ends last: parents come before what lies inside them.
+    # By begin, and then the longest first: parents come before what lies inside them.
     spans.sort(key=lambda span: (span[0], -span[1]))
     packing = _Packing()
     return [
@@ -71,10 +71,10 @@ class _Packing:
 
     def __init__(self) -> None:
         self.stacks: list[list[tuple[int, TaskId]]] = []
-        """What goes on in each lane, the innermost last: until when, and which task."""
+        """The open slices of each lane, the innermost last: end and task."""
         self.free: list[int] = []
         self.busy: list[tuple[int, int]] = []
-        """Until when those are not free that are not."""
+        """The busy lanes: until when, and which."""
         self.lanes: dict[TaskId, int] = {}
 
     def place(self, task: TaskId, parent: TaskId | None, begin: int, end: int) -> int:
@@ -87,7 +87,7 @@ class _Packing:
         return lane
 
     def beside(self, parent: TaskId | None, begin: int, end: int) -> int | None:
-        """Return the lane of whoever asked, if there is room inside."""
+        """Return the lane of the parent, if the task fits inside."""
         if parent is None or parent not in self.lanes:
             return None
         lane = self.lanes[parent]
@@ -159,7 +159,7 @@ def _about(tree: "Tree", task: TaskId) -> dict[str, Any]:
 def _never_started(
     tree: "Tree", slices: dict[TaskId, Slice], begun: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield a mark where a task was asked for that never ran."""
+    """Yield a mark at the request of each task that never ran."""
     for task in tree.graph:
         if task in slices:
             continue

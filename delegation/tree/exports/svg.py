@@ -1,4 +1,4 @@
-"""Trees as pictures: a folded, indented tree, drawn by us, in light and in dark."""
+"""Trees as SVG: a collapsed, indented tree, in light and in dark."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def svg(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -> str
 
 
 class _Picture:
-    """Where everything stands."""
+    """The layout of a chart."""
 
     def __init__(self, chart: Chart) -> None:
         self.chart = chart

@@ -1,4 +1,4 @@
-"""Folded trees as lines of text."""
+"""Collapsed trees as lines of text."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def collapsed_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
-    """Return a tree in so many lines, and one more that says what is folded."""
+    """Return a tree in `rows` lines, and one more about the hidden tasks."""
     chart = chart_of(tree, rows=rows, now=now)
     lines = aligned(
         (

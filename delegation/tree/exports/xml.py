@@ -1,4 +1,4 @@
-"""What XML lets pass."""
+"""Escapes of text for XML."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ ESCAPES: Final = str.maketrans(
         "<": "&lt;",
         ">": "&gt;",
         '"': "&quot;",
-        # Readers make blanks of these, or of the first the last, unless they are escaped.
+        # Readers turn these into blanks, or a carriage return into a line end.
         "\r": "&#13;",
         "\n": "&#10;",
         "\t": "&#9;",
@@ -19,5 +19,5 @@ ESCAPES: Final = str.maketrans(
 
 
 def escaped(words: str) -> str:
-    """Return words for an element or an attribute; what XML cannot say at all is replaced."""
+    """Return a text for an element or an attribute; characters that XML forbids are replaced."""
     return FORBIDDEN.sub("\ufffd", words).translate(ESCAPES)

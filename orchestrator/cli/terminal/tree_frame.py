@@ -20,9 +20,7 @@ from delegation.tree.collapse import (
     CollapsedRow,
     CollapseState,
     RowKind,
-)
-from delegation.tree.collapse import (
-    fold as collapse_tree,
+    collapse_tree,
 )
 from delegation.tree.glyphs import STATUS_GLYPHS, glyph
 from orchestrator.cli.terminal.approvals import one_line_subject

@@ -88,7 +88,9 @@ def _require_supported(request: ChatRequest) -> None:
         raise bad_request("an agent answers in text only", param=param)
     for name in ("functions", "function_call"):
         if getattr(request, name) is not None:
-            raise bad_request(f"{name} is not supported: send tools instead", param=name)
+            raise bad_request(
+                f"{name} is not supported: send tools instead", param=name
+            )
     if request.web_search_options is not None:
         raise bad_request(
             "an agent searches with the tools that it has: leave this out",
@@ -180,7 +182,9 @@ def _user(message: User, param: str) -> Said:
                 case FilePart():
                     parts.append(_file(part.file, part_param))
                 case AudioPart():
-                    raise bad_request("audio is not supported: send text", param=part_param)
+                    raise bad_request(
+                        "audio is not supported: send text", param=part_param
+                    )
                 case _:
                     assert_never(part)
         except DefinitionError as exc:

@@ -1,4 +1,4 @@
-"""Any tree in as many rows as there are: what is shown, what is folded, and that all is counted."""
+"""A tree of any size in few rows: what matters is shown, and nothing is hidden in silence."""
 
 import time
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from delegation.tree.collapse import (
     CollapsedTree,
     CollapseState,
     RowKind,
-    fold,
+    collapse_tree,
 )
 from delegation.tree.rollups import NOT_URGENT, urgency
 from delegation.tree.tally import FAILURES, Tally
@@ -42,21 +42,21 @@ def team(children: Iterable[tuple[str, str, str]] = ()) -> Tree:
     return tree
 
 
-def drawn(folded: CollapsedTree) -> list[str]:
+def drawn(collapsed: CollapsedTree) -> list[str]:
     return [
         f"{row.branch}{row.task if row.kind is RowKind.TASK else row.title} {row.summary}".rstrip()
-        for row in folded.rows
+        for row in collapsed.rows
     ]
 
 
 def test_a_tree_that_fits_is_shown_whole() -> None:
-    """Nothing is folded that need not be, not even many of a kind."""
+    """Nothing is collapsed that need not be, not even many of a kind."""
     tree = team([("s", "coder", DONE)] * 12 + [("t3", "tester", FAILED)])
-    folded = fold(tree, rows=14)
+    collapsed = collapse_tree(tree, rows=14)
 
-    assert [row.task for row in folded.rows] == [*tree.descendants(itself=True)]
-    assert [row.is_expanded for row in folded.rows].count(True) == 2
-    assert (folded.hidden, folded.footer) == (0, "")
+    assert [row.task for row in collapsed.rows] == [*tree.descendants(itself=True)]
+    assert [row.is_expanded for row in collapsed.rows].count(True) == 2
+    assert (collapsed.hidden, collapsed.footer) == (0, "")
 
 
 def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
@@ -67,12 +67,12 @@ def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
     tree.mark(TaskId("t30"), status=Status.WAITING)
     tree.mark(TaskId("t20"), status=Status.RUNNING)
 
-    assert drawn(fold(tree, rows=3)) == [
+    assert drawn(collapse_tree(tree, rows=3)) == [
         "s",
         "├─ coder ×44 !1 ◐1 ✓42 · 2↓ ✗1",
         "└─ t44",
     ]
-    assert drawn(fold(tree, rows=8)) == [
+    assert drawn(collapse_tree(tree, rows=8)) == [
         "s",
         "├─ coder ×44 !1 ◐1 ✓42",
         "│  ├─ t17 1↓ ✗1",
@@ -82,7 +82,10 @@ def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
         "│  └─ … 40 more ✓40",
         "└─ t44",
     ]
-    assert fold(tree, rows=8).footer == "6 of 48 tasks are shown; the rest is folded"
+    assert (
+        collapse_tree(tree, rows=8).footer
+        == "6 of 48 tasks are shown; the rest is folded"
+    )
 
 
 def test_rows_are_spent_on_what_is_most_urgent() -> None:
@@ -93,7 +96,7 @@ def test_rows_are_spent_on_what_is_most_urgent() -> None:
         + [("t1", "x", FAILED), ("t2", "x", Status.QUIET), ("t3", "x", Status.WAITING)]
     )
     shown = [
-        {row.task for row in fold(tree, rows=rows).rows}
+        {row.task for row in collapse_tree(tree, rows=rows).rows}
         - {ROOT, "t0", "t1", "t2", "t3"}
         for rows in (5, 6, 7, 8)
     ]
@@ -105,7 +108,7 @@ def test_what_does_not_fit_is_shown_in_part_if_it_is_urgent() -> None:
     tree = team([("s", f"agent{number}", DONE) for number in range(9)])
     tree.mark(TaskId("t6"), status=FAILED)
 
-    assert drawn(fold(tree, rows=4)) == [
+    assert drawn(collapse_tree(tree, rows=4)) == [
         "s",
         "├─ t0",
         "├─ t6",
@@ -118,9 +121,9 @@ def test_rows_that_nobody_else_needs_show_more_of_what_is_urgent() -> None:
     running = team([("s", "coder", Status.RUNNING)] * 40)
     done = team([("s", "coder", DONE)] * 40)
 
-    assert len(fold(running, rows=30).rows) == 30
-    assert drawn(fold(running, rows=30))[-1] == "   └─ … 13 more ◐13"
-    assert len(fold(done, rows=30).rows) == 2 + SHOWN_PER_GROUP + 1
+    assert len(collapse_tree(running, rows=30).rows) == 30
+    assert drawn(collapse_tree(running, rows=30))[-1] == "   └─ … 13 more ◐13"
+    assert len(collapse_tree(done, rows=30).rows) == 2 + SHOWN_PER_GROUP + 1
 
 
 def test_what_is_opened_and_closed_by_hand_stays_so() -> None:
@@ -128,40 +131,45 @@ def test_what_is_opened_and_closed_by_hand_stays_so() -> None:
     tree = team([("s", "coder", DONE)] * 20 + [("t5", "tester", FAILED)] * 3)
     state = CollapseState().expand("s/coder").expand("t5")
 
-    assert len(fold(tree, rows=2, state=state).rows) == 2 + SHOWN_PER_GROUP + 1 + 3
-    assert drawn(fold(tree, rows=9, state=CollapseState().collapse("s/coder"))) == [
+    assert (
+        len(collapse_tree(tree, rows=2, state=state).rows)
+        == 2 + SHOWN_PER_GROUP + 1 + 3
+    )
+    assert drawn(
+        collapse_tree(tree, rows=9, state=CollapseState().collapse("s/coder"))
+    ) == [
         "s",
         "└─ coder ×20 ✓20 · 3↓ ✗3",
     ]
     assert state.collapse("t5") == CollapseState(
         frozenset({"s/coder"}), frozenset({"t5"})
     )
-    whole = fold(tree, rows=9, state=CollapseState().show("s/coder", 20))
+    whole = collapse_tree(tree, rows=9, state=CollapseState().show("s/coder", 20))
     assert [row.key for row in whole.rows if row.kind is RowKind.MORE] == []
 
 
 def test_a_subtree_is_folded_like_a_tree() -> None:
     tree = team([("s", "coder", DONE), ("t0", "tester", DONE), ("s", "coder", DONE)])
 
-    assert drawn(fold(tree, rows=9, root=TaskId("t0"))) == ["t0", "└─ t1"]
+    assert drawn(collapse_tree(tree, rows=9, root=TaskId("t0"))) == ["t0", "└─ t1"]
 
 
 @given(trees(most=300), st.integers(1, 60))
 @EXAMPLES
 def test_the_rows_and_what_they_hide_add_up_to_the_tree(tree: Tree, rows: int) -> None:
     """Of every status, however much or little room there is."""
-    folded = fold(tree, rows=rows)
+    collapsed = collapse_tree(tree, rows=rows)
     whole = Tally()
-    for row in folded.rows:
+    for row in collapsed.rows:
         whole.absorb(row.hidden)
         if row.kind is RowKind.TASK:
             whole.absorb(tree.tally(row.task) - tree.subtree(row.task).below)
 
-    assert len(folded.rows) <= rows
-    assert folded.tasks == len(tree) == whole.tasks
+    assert len(collapsed.rows) <= rows
+    assert collapsed.tasks == len(tree) == whole.tasks
     assert whole.counts == tree.counts()
     assert whole - tree.tally() == Tally()
-    assert len({row.key for row in folded.rows}) == len(folded.rows)
+    assert len({row.key for row in collapsed.rows}) == len(collapsed.rows)
 
 
 @given(trees(most=200), st.integers(1, 40), st.sets(st.integers(0, 200)), st.booleans())
@@ -172,11 +180,11 @@ def test_whatever_is_opened_and_closed_all_is_counted(
     keys = [*tree.graph, *(f"{task}/coder" for task in tree.graph)]
     these = frozenset(keys[number % len(keys)] for number in chosen)
     state = CollapseState(expanded=these) if opened else CollapseState(collapsed=these)
-    folded = fold(tree, rows=rows, state=state)
-    shown = sum(row.kind is RowKind.TASK for row in folded.rows)
+    collapsed = collapse_tree(tree, rows=rows, state=state)
+    shown = sum(row.kind is RowKind.TASK for row in collapsed.rows)
 
-    assert shown + sum(row.hidden.tasks for row in folded.rows) == len(tree)
-    for row in folded.rows:
+    assert shown + sum(row.hidden.tasks for row in collapsed.rows) == len(tree)
+    for row in collapsed.rows:
         if row.key in these and row.is_expanded is not None:
             assert row.is_expanded is opened
 
@@ -185,12 +193,12 @@ def test_whatever_is_opened_and_closed_all_is_counted(
 @EXAMPLES
 def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
     """It is a row, or the row above it counts it."""
-    folded = fold(tree, rows=rows)
-    said = sum(row.hidden.failed for row in folded.rows)
-    shown = {row.task for row in folded.rows if row.kind is RowKind.TASK}
+    collapsed = collapse_tree(tree, rows=rows)
+    said = sum(row.hidden.failed for row in collapsed.rows)
+    shown = {row.task for row in collapsed.rows if row.kind is RowKind.TASK}
 
     assert said == len({*tree.find(status=FAILURES)} - shown)
-    for row in folded.rows:
+    for row in collapsed.rows:
         assert not row.hidden.failed or "✗" in row.summary
 
 
@@ -198,9 +206,9 @@ def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
 @EXAMPLES
 def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
     """Unless they wait, run or have failed, or somebody below them."""
-    folded = fold(tree, rows=len(tree) - 1)
+    collapsed = collapse_tree(tree, rows=len(tree) - 1)
     siblings: dict[tuple[str, str], list[int]] = {}
-    for row in folded.rows:
+    for row in collapsed.rows:
         if row.kind is RowKind.TASK and row.task != ROOT:
             node = tree[row.task]
             those = siblings.setdefault((node["parent"], node["agent"]), [])
@@ -227,14 +235,14 @@ def test_a_frame_looks_only_at_what_it_shows(wide: bool) -> None:
     if not wide:
         tasks += [(f"t{number}", "tester", DONE) for number in range(140)] * 140
     tree = team(tasks)
-    folded = fold(tree, rows=30)
+    collapsed = collapse_tree(tree, rows=30)
     best = 1.0
     for number in range(5):
         tree.mark(TaskId(f"t{number}"), status=FAILED)
         before = time.perf_counter()
-        folded = fold(tree, rows=30)
+        collapsed = collapse_tree(tree, rows=30)
         best = min(best, time.perf_counter() - before)
 
-    assert folded.tasks > 19_700
-    assert len(folded.rows) <= 30
+    assert collapsed.tasks > 19_700
+    assert len(collapsed.rows) <= 30
     assert best < 0.02
