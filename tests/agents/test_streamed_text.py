@@ -6,7 +6,7 @@ import pytest
 
 from agents.redaction.redactor import Redactor
 from agents.redaction.streamed_text import StreamRedactor
-from tests.agents.test_secrets_tables import GO, KEYS, PLACES
+from tests.agents.test_redactor_tables import GO, KEYS, PLACES
 
 KNOWN = "correct-horse-battery"
 REDACTOR = Redactor([KNOWN])

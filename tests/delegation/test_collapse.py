@@ -18,7 +18,7 @@ from delegation.tree.collapse import (
 )
 from delegation.tree.rollups import NOT_URGENT, urgency
 from delegation.tree.tally import FAILURES, Tally
-from tests.delegation.trees import ROOT, trees
+from tests.delegation.tree_strategies import ROOT, trees
 
 EXAMPLES = settings(max_examples=150)
 DONE, FAILED = Ending.SUCCEEDED, Ending.FAILED

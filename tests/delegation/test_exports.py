@@ -18,7 +18,7 @@ from delegation import Ending, Mode, Status, TaskId, Tree
 from delegation.tree.exports.chrome_trace import pack_lanes
 from delegation.tree.exports.graphml import flat
 from delegation.tree.intervals import last_moment
-from tests.delegation.trees import ROOT, trees
+from tests.delegation.tree_strategies import ROOT, trees
 
 EXAMPLES = settings(max_examples=60)
 HOSTILE = [

@@ -21,8 +21,8 @@ from delegation import (
 )
 from delegation.events import TaskSettled
 from delegation.events.approvals import ApprovalId, ApprovalVerdict
-from tests.delegation.books import Task, ids
-from tests.delegation.facts import Facts
+from tests.delegation.fact_strategies import Facts
+from tests.delegation.reference_books import Task, ids
 
 Snapshot: TypeAlias = Callable[[Ledger], object]
 

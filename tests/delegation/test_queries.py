@@ -11,8 +11,8 @@ from delegation import Ending, Mode, Status, TaskId, Tree
 from delegation.tree.critical_path import CriticalPath, SegmentKind
 from delegation.tree.intervals import ConcurrencyStep, last_moment, work_intervals
 from delegation.tree.tally import FAILURES, Tally
-from tests.delegation.delays import last_end
-from tests.delegation.trees import ROOT, trees
+from tests.delegation.reference_delays import last_end
+from tests.delegation.tree_strategies import ROOT, trees
 
 EXAMPLES = settings(max_examples=100)
 

@@ -27,7 +27,7 @@ from orchestrator.cli.terminal.approvals import (
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import StdinLines
 from tests.orchestrator.approvals_kit import Shell, heard, run
-from tests.orchestrator.ptys import terminal
+from tests.orchestrator.terminals import terminal
 
 TEAM = """
 from pathlib import Path

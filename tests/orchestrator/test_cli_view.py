@@ -17,7 +17,7 @@ from orchestrator.cli.terminal.style import (
 from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.server import AnswerApproval, Cancel, Steer
-from tests.orchestrator.pictures import ask_of, grown, sight_of
+from tests.orchestrator.synthetic_trees import ask_of, grown, sight_of
 
 FIVE = """\
 ◐ 3 running  ! 1 waiting  ✓ 1 done  last activity 2s ago

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.orchestrator.ptys import DOWN, LEFT, RIGHT, UP, Terminal, terminal
+from tests.orchestrator.terminals import DOWN, LEFT, RIGHT, UP, Terminal, terminal
 
 TEAM = """
 from agents import Agent, ScriptedModel, ToolCall, tool

@@ -36,7 +36,7 @@ from delegation.events import (
 )
 from orchestrator import ClosedError, MemoryJournal, open_orchestrator
 from tests.kit import facts, hand_on, worker
-from tests.orchestrator.ptys import terminal
+from tests.orchestrator.terminals import terminal
 
 
 def on_its_way(transcript: Transcript) -> Any:

@@ -18,7 +18,7 @@ from delegation.tree.tally import STATUSES
 from orchestrator.journal.journal import fold_entries
 from orchestrator.report.packed_tree import columns_of
 from orchestrator.report.run_history import read_history
-from tests.delegation.facts import Facts
+from tests.delegation.fact_strategies import Facts
 from tests.golden.make import lines
 from tests.report.browser import Browser, Page
 from tests.report.conftest import Opened, Written

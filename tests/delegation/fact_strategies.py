@@ -65,7 +65,7 @@ from delegation.events import (
 )
 from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from delegation.events.processes import ProcessId
-from tests.delegation.books import (
+from tests.delegation.reference_books import (
     GRANTS,
     OWN,
     Command,

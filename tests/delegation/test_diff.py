@@ -5,7 +5,7 @@ from hypothesis import given
 from agents import Usage
 from delegation import Ending, Mode, TaskId, Tree
 from delegation.tree.diff import Change, role_of
-from tests.delegation.trees import ROOT, trees
+from tests.delegation.tree_strategies import ROOT, trees
 
 
 def run(*agents: str, tokens: int = 10, price: int | None = 5) -> Tree:
