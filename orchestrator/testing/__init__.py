@@ -1,4 +1,4 @@
-"""A kit for tests of agents: fake and recorded models, faults to order, trees and laws.
+"""Tools to test agents: fake and recorded models, faults, crashes, tree assertions and laws.
 
 Nothing here imports pytest; the fixture `house` is in `orchestrator.testing.fixtures`.
 """

@@ -1,4 +1,4 @@
-"""A journal whose process dies when a test says so."""
+"""A journal that crashes after a given entry."""
 
 import os
 import signal
@@ -11,24 +11,24 @@ from orchestrator.journal.journal import Journal, JournalContents
 
 
 class CrashedError(JournalError):
-    """The process is dead, as far as the journal goes."""
+    """The simulated process is dead: the journal accepts nothing any more."""
 
 
 class CrashingJournal:
-    """Keeps so many entries, and then nothing any more.
+    """Appends entries up to a number, and drops all later ones.
 
-    Whoever waits for a later one to be durable meets `CrashedError`, and with that the orchestrator
-    is torn down. What it had done by then without waiting is lost, as in a real crash. Open the
-    journal underneath again to go on.
+    Waiting until a later entry is durable raises `CrashedError`, which closes the orchestrator.
+    Facts that were not yet durable are lost, as in a real crash. To go on, open the wrapped journal
+    again.
     """
 
     def __init__(self, journal: Journal, *, after: int, kill: bool = False) -> None:
-        """Let a journal crash.
+        """Wrap a journal.
 
         Args:
-            journal: what keeps the entries.
-            after: the number of the last entry that is kept.
-            kill: really kill this process, with SIGKILL, once that entry is durable.
+            journal: stores the entries.
+            after: the number of the last entry that is stored.
+            kill: kill this process with SIGKILL once that entry is durable.
         """
         self._journal = journal
         self._after = after

@@ -1,4 +1,4 @@
-"""Faults to order: models, tools and doors that fail when a test asks for it."""
+"""Fault injection: models, tools and doors that fail when a test asks for it."""
 
 from collections.abc import Iterable
 
@@ -15,15 +15,15 @@ from orchestrator.testing.models import FailingModel, Fault
 def faulty(
     model: Model, faults: Iterable[Fault], *, retry_after: float | None = None
 ) -> FailingModel:
-    """Return a `FailingModel`: the first calls meet these faults, one each; later ones go through.
+    """Return a `FailingModel`: the first calls fail with these faults, later ones succeed.
 
-    A fault ends its task, as it does for any `Model` that is given to an agent. With
-    `agents.models.wrappers.retry.retrying(faulty(...))` the model is called again.
+    A fault fails its task, as for any `Model` object. Wrap it in
+    `agents.models.wrappers.retry.retrying(faulty(...))` to retry.
 
     Args:
-        model: what answers where there is no fault.
-        faults: what the calls meet, in the order in which they come.
-        retry_after: what a 429 asks for, in seconds.
+        model: answers the calls without a fault.
+        faults: one for each call, in order.
+        retry_after: the seconds in the Retry-After of a 429.
     """
     return FailingModel(faults, model, retry_after=retry_after)
 
@@ -39,9 +39,9 @@ def slow(tool: Tool, seconds: float) -> Tool:
 
 
 class DroppingDoor:
-    """A door whose first deliveries fail, as those of a webhook whose server is down.
+    """A door whose first deliveries fail, as with a webhook whose server is down.
 
-    It wraps a session's own door, which gets the later ones.
+    It wraps the door of a session, which gets the later deliveries.
     """
 
     def __init__(self, session: Session, times: float) -> None:
@@ -49,7 +49,7 @@ class DroppingDoor:
         self._session = session
         self._times = times
         self.attempts: list[float] = []
-        """When each delivery was tried, in seconds of trio's clock."""
+        """The time of each attempt, in seconds of trio's clock."""
 
     async def deliver(self, reply: Reply) -> None:
         await trio.lowlevel.checkpoint()
@@ -63,7 +63,7 @@ class DroppingDoor:
 
 
 def drop_deliveries(session: Session, times: float) -> DroppingDoor:
-    """Fail the next deliveries to a session, that many times; `math.inf` fails them for ever."""
+    """Fail the next deliveries to a session, that many times; `math.inf` fails all."""
     door = DroppingDoor(session, times)
     deliveries = session._services.deliveries  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     deliveries.detach(session.id)

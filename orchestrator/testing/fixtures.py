@@ -1,6 +1,6 @@
 """The fixture `house`, for pytest-trio: `from orchestrator.testing.fixtures import house`.
 
-It is a module of its own, so that whoever uses the rest of the kit needs no pytest.
+It has a module of its own, so that the rest of the package needs no pytest.
 """
 
 from collections.abc import Generator
@@ -12,7 +12,7 @@ from orchestrator.testing.harness import TrialHouse
 
 @pytest.fixture
 def house() -> Generator[TrialHouse]:
-    """Give a test a house; when the test is over, its journal must obey every law."""
-    trial = TrialHouse()
-    yield trial
-    trial.assert_laws()
+    """Give a test a `TrialHouse`; at the end of the test its journal must obey every law."""
+    harness = TrialHouse()
+    yield harness
+    harness.assert_laws()

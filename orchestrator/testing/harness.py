@@ -1,4 +1,4 @@
-"""A house to try something in: a journal in memory that is opened, crashes, and is opened again."""
+"""The test harness: a journal in memory that is opened, crashes, and is opened again."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ EventT = TypeVar("EventT", bound=Event)
 
 
 class TrialHouse:
-    """One journal, and as many processes in a row as a test needs."""
+    """One journal, and as many orchestrators in a row as a test needs."""
 
     def __init__(
         self,
@@ -32,32 +32,32 @@ class TrialHouse:
         prices: "PriceTable | None" = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Build a house. What it is given is for every orchestrator that it opens."""
+        """Create an empty journal. The options are for every orchestrator on it."""
         self.rules = rules
         self._limiters = limiters
         self._prices = prices
-        # No key of whoever runs the tests: a trial asks nobody.
+        # Without the keys of the developer: a test must not call a provider.
         self._environ: Mapping[str, str] = {} if environ is None else environ
         self._journal = MemoryJournal()
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """What the journal has."""
+        """All entries of the journal."""
         return self._journal.entries
 
     def facts(self, kind: type[EventT]) -> list[EventT]:
         """Return the facts of one kind, oldest first."""
-        return [it.event for it in self.entries if isinstance(it.event, kind)]
+        return facts(self.entries, kind)
 
     @asynccontextmanager
     async def open(
         self, *, crash_after: int | None = None
     ) -> AsyncGenerator[Orchestrator]:
-        """Open an orchestrator on the journal, and go on with whatever that leaves to be done.
+        """Open an orchestrator on the journal; it resumes interrupted work.
 
         Args:
-            crash_after: the last entry of the journal that is kept. Then the process is dead: the
-                block is left at once, and the test goes on behind it.
+            crash_after: the last entry that is durable. Then the orchestrator crashes: the block
+                is left at once, and the test goes on after it.
         """
         journal = self._journal
         crashing = None

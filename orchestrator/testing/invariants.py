@@ -1,6 +1,6 @@
-"""What holds in every journal, looked at fact by fact: an oracle for whatever ran.
+"""The laws of every journal, checked fact by fact.
 
-It adds up for itself what the ledger adds up, and compares.
+The check has its own sums, and compares them with those of the ledger.
 """
 
 from collections import Counter
@@ -35,31 +35,31 @@ from delegation.events import (
 
 
 def assert_laws(entries: Sequence[Entry], rules: Rules | None = None) -> None:
-    """Raise `AssertionError` if a journal breaks a law, and say which ones and where."""
+    """Raise `AssertionError` with all violations, if a journal breaks a law."""
     broken = laws_of(entries, rules)
     assert not broken, "the journal breaks a law:\n" + "\n".join(broken)
 
 
 def laws_of(entries: Sequence[Entry], rules: Rules | None = None) -> list[str]:
-    """Return how a journal breaks the laws: nothing, if all is well.
+    """Return the violations of a journal, as sentences.
 
-    Facts are in order. A task is settled once, does nothing before it starts or after it has ended,
-    and its joined children have ended before it. Limits of room and depth hold, budgets are not
-    passed, mail is read once, a turn ends once, and what each tree has used is the sum of what its
-    models have used. Once everything has ended, no task is left over.
+    Facts are in order. A task settles once, does nothing before it starts or after it has settled,
+    and its joined children settle before it. Limits of slots and depth hold, budgets are not
+    exceeded, mail is read once, a turn ends once, and the usage of a tree is the sum of its model
+    calls. An idle session has no unsettled task.
 
     Args:
-        entries: all of a journal, or all of some sessions in it.
-        rules: the limits under which it was written, whenever it was opened.
+        entries: all entries of a journal, or of some of its sessions.
+        rules: the limits under which they were written.
     """
-    inspection = _JournalCheck(rules or Rules())
+    check = _JournalCheck(rules or Rules())
     for entry in entries:
-        inspection.check(entry)
-    return [*inspection.broken, *inspection.check_ledger(entries)]
+        check.check(entry)
+    return [*check.broken, *check.check_ledger(entries)]
 
 
 class _Budget:
-    """What is used under one budget."""
+    """The use of one budget."""
 
     def __init__(self, budget: Budget, depth: int) -> None:
         self.budget = budget
@@ -70,7 +70,7 @@ class _Budget:
         self.tasks = 0
 
     def add(self, usage: Usage) -> None:
-        # The attempts inside one call are booked when it is over: it is the call that counts.
+        # Retries inside one call are booked together: they count as one call.
         self.calls += 1
         self.tokens += usage.tokens
         self.cost += usage.cost
@@ -85,8 +85,8 @@ class _Budget:
             "usd": (self.cost / 1_000_000, budget.usd),
         }
         return [
-            f"{used} {what} of {most}"
-            for what, (used, most) in amounts.items()
+            f"{used} {name} of {most}"
+            for name, (used, most) in amounts.items()
             if most is not None and used > most
         ]
 
@@ -99,7 +99,7 @@ class _Task:
         self.running = False
         self.joined_running = 0
         self.unsettled: set[TaskId] = set()
-        """The joined children that have not ended."""
+        """Joined children that have not settled."""
         self.settled = 0
 
 
@@ -111,7 +111,7 @@ class _JournalCheck:
         self._at = float("-inf")
         self._tasks: dict[TaskId, _Task] = {}
         self._unsettled_joined: dict[TaskId, set[TaskId]] = {}
-        """The joined children of each session that have not ended."""
+        """Joined children of each session that have not settled."""
         self._slots: Counter[SessionId] = Counter()
         self._children: Counter[TaskId] = Counter()
         self._detached: Counter[SessionId] = Counter()
@@ -126,7 +126,7 @@ class _JournalCheck:
 
     def check(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
         self._require(entry, entry.seq > self._seq, "comes after a later one")
-        # The clock of another process may be another one.
+        # Another process may have another clock.
         is_later = entry.at >= self._at or isinstance(entry.event, JournalOpened)
         self._require(entry, is_later, "is dated before the one before it")
         self._seq, self._at = entry.seq, entry.at
@@ -141,9 +141,9 @@ class _JournalCheck:
             case TurnStarted(session, mail=mail):
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
-                # What a message was said under holds for the turn that reads it.
+                # The grants of a message hold for the turn that reads it.
                 grants = tuple(
-                    it for seq in mail for it in self._message_grants.get(seq, ())
+                    grant for seq in mail for grant in self._message_grants.get(seq, ())
                 )
                 above = self._session_accounts.get(session, ())
                 self._grant(root_of(session), 0, above, None, grants)
@@ -160,14 +160,14 @@ class _JournalCheck:
             case TaskSettled(task):
                 self._settled(entry, task, self._tasks[task])
             case ModelAnswered(task, message, copied):
-                self._acted(entry, task)
+                self._require_running(entry, task)
                 if not copied:
                     self._booked(entry, task, message.usage)
             case ModelFailed(task, _, usage):
-                self._acted(entry, task)
+                self._require_running(entry, task)
                 self._booked(entry, task, usage)
             case ToolAnswered(task, _, mail):
-                self._acted(entry, task)
+                self._require_running(entry, task)
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
             case _:
@@ -181,7 +181,7 @@ class _JournalCheck:
             )
 
     def _interrupt(self) -> None:
-        """Whatever ran runs no more."""
+        """Mark all running tasks as not running."""
         for task in self._tasks.values():
             task.running = False
             task.joined_running = 0
@@ -209,7 +209,7 @@ class _JournalCheck:
         self._tasks[request.id] = _Task(request, mode, depth)
         self._require(entry, depth <= self._rules.depth, f"is {depth} levels deep")
         above = self._accounts.get(request.parent, ())
-        # Those that it is asked for under pay for the asking; its own is for what it does.
+        # The budgets of the request count the task; its own budget is for its work.
         self._grant(request.id, depth - 1, above, None, request.grants)
         for id_ in self._accounts[request.id]:
             account = self._budgets[id_]
@@ -233,7 +233,7 @@ class _JournalCheck:
         task.running = True
         parent = self._tasks.get(task.request.parent)
         self._children[task.request.parent] += 1
-        # A parent lends its place to the first joined child that it waits for.
+        # A waiting parent lends its slot to its first joined child.
         borrows = task.mode is Mode.JOINED and parent is not None and parent.running
         if not (borrows and parent is not None and not parent.joined_running):
             self._slots[session] += 1
@@ -270,7 +270,7 @@ class _JournalCheck:
         if not (lent and parent is not None and not parent.joined_running):
             self._slots[entry.session] -= 1
 
-    def _acted(self, entry: Entry, task: TaskId) -> None:
+    def _require_running(self, entry: Entry, task: TaskId) -> None:
         if task in self._tasks:
             known = self._tasks[task]
             self._require(entry, known.running, f"{task} acts while it does not run")
@@ -287,7 +287,7 @@ class _JournalCheck:
         self._require(entry, not passed, f"{account.budget}: {', '.join(passed)}")
 
     def check_ledger(self, entries: Sequence[Entry]) -> Iterator[str]:
-        """Yield what the ledger makes of it that is not so."""
+        """Yield the differences to the ledger's sums."""
         ledger = Ledger(self._rules)
         try:
             for entry in entries:

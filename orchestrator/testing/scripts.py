@@ -1,4 +1,4 @@
-"""What scripts say, and models that say what was recorded."""
+"""Steps for scripted models, and recorded models."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ def hand_on(*goals: str, agent: str = "", background: bool | None = None) -> Too
     """Return the call by which a scripted model delegates goals to one agent.
 
     Args:
-        goals: what is to be done, one task each.
-        agent: who is to do it; may be left out where there is one delegate.
-        background: whether to go on at once, to wait, or to leave that to the session.
+        goals: one task each.
+        agent: the name of the delegate; not needed if there is only one.
+        background: True detaches, False waits, None detaches if possible.
     """
     arguments: dict[str, object] = {
         "tasks": [{"goal": goal, "agent": agent} for goal in goals]
@@ -23,14 +23,14 @@ def hand_on(*goals: str, agent: str = "", background: bool | None = None) -> Too
 
 
 def recorded(file: Path, model: Model | None = None) -> Model:
-    """Return a model that answers from a cassette, or one that fills it if there is none.
+    """Return a model that answers from a cassette, or records it if there is none.
 
-    The first run of a test asks the model, and every later one only the file: delete it to record
-    anew.
+    The first run of a test calls the model, and later ones only read the file: delete it to record
+    again.
 
     Args:
         file: the cassette.
-        model: who is asked where there is none yet.
+        model: the model to record.
     """
     if model is None or file.exists():
         return ReplayModel(file)

@@ -1,4 +1,4 @@
-"""Trees in tests: what one should look like, and how it differs."""
+"""Tree assertions: compare a tree with indented text."""
 
 import difflib
 import re
@@ -26,9 +26,9 @@ class _Node:
 def assert_tree(tree: Run[Any] | Session | Tree, expected: str) -> None:
     """Compare a tree with indented text, one line a task: `NAME STATUS MODE: ABOUT`.
 
-    What a line leaves out at its end is not compared, and `...` stands for any text: for any name,
-    status or part of them. A line that is nothing but `...` stands for any tasks, with all below
-    them. So this is an editor whose two researchers are followed by whatever there is:
+    Parts that a line leaves out at its end are not compared. `...` matches any text: a name, a
+    status or a part of them. A line of only `...` matches any number of tasks with their
+    descendants. So this matches an editor with two researchers and any other children:
 
         editor succeeded
           researcher[1] succeeded joined
@@ -37,10 +37,10 @@ def assert_tree(tree: Run[Any] | Session | Tree, expected: str) -> None:
 
     Args:
         tree: a run, a session, or a tree.
-        expected: what it should look like.
+        expected: the expected tree.
 
     Raises:
-        AssertionError: it does not, and the message is a diff.
+        AssertionError: it differs; the message is a diff.
     """
     if not isinstance(tree, Tree):
         tree = tree.tree
@@ -81,12 +81,12 @@ def _actual_node(tree: Tree, task: TaskId, rows: dict[TaskId, Row]) -> _Node:
     row = rows[task]
     line = f"{row.name} {row.status} {row.mode}: {printable(row.about)}"
     return _Node(
-        line, tuple(_actual_node(tree, it, rows) for it in tree.children(task))
+        line, tuple(_actual_node(tree, child, rows) for child in tree.children(task))
     )
 
 
 def _nodes_match(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
-    """Tell whether tasks are those that are wanted, in their order."""
+    """Tell whether the tasks match, in order."""
     if not wanted:
         return not found
     first, rest = wanted[0], wanted[1:]
@@ -101,11 +101,11 @@ def _nodes_match(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
 
 
 def _line_matches(wanted: str, found: str) -> bool:
-    """Tell whether a line is what is wanted, as far as that goes."""
+    """Tell whether a line matches the parts that are wanted."""
     words, colon, about = wanted.partition(":")
     found_words, _, found_about = found.partition(": ")
     pairs = zip(words.split(), [*found_words.split(), "", "", ""], strict=False)
-    if not all(_text_matches(word, one) for word, one in pairs):
+    if not all(_text_matches(word, found_word) for word, found_word in pairs):
         return False
     return not colon or _text_matches(about.strip(), found_about)
 
@@ -126,9 +126,16 @@ def _indented_lines(nodes: Sequence[_Node], indent: str = "") -> list[str]:
 
 
 def _difference(wanted: Sequence[str], found: Sequence[str]) -> str:
-    # A line that fits is shown as it was wanted: only what differs is to be seen.
+    # A line that matches is shown as it was written, so that the diff has only the differences.
     shown = [
-        next((it for it in wanted if it.strip() != ANY and _same(it, line)), line)
+        next(
+            (
+                candidate
+                for candidate in wanted
+                if candidate.strip() != ANY and _same(candidate, line)
+            ),
+            line,
+        )
         for line in found
     ]
     return "\n".join(
