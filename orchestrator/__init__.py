@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from orchestrator.pipelines.combinators.fan_out import (
         FanOut,
         map_each,
+        map_reduce,
         parallel,
         race,
     )
-    from orchestrator.pipelines.combinators.map_reduce import map_reduce
     from orchestrator.pipelines.combinators.retry import Review, fallback, refine, retry
     from orchestrator.pipelines.combinators.sequence import sequence
-    from orchestrator.pipelines.delegate import delegate, detach
     from orchestrator.pipelines.gather import Settled
+    from orchestrator.pipelines.runner import delegate, detach
     from orchestrator.runtime import Orchestrator, open_orchestrator
 
 __all__ = [
@@ -95,11 +95,11 @@ _MODULES = {
     "Settled": "pipelines.gather",
     "best": "pipelines.combinators.choose",
     "budget": "budget_scope",
-    "delegate": "pipelines.delegate",
-    "detach": "pipelines.delegate",
+    "delegate": "pipelines.runner",
+    "detach": "pipelines.runner",
     "fallback": "pipelines.combinators.retry",
     "map_each": "pipelines.combinators.fan_out",
-    "map_reduce": "pipelines.combinators.map_reduce",
+    "map_reduce": "pipelines.combinators.fan_out",
     "open_orchestrator": "runtime",
     "parallel": "pipelines.combinators.fan_out",
     "race": "pipelines.combinators.fan_out",

@@ -1,4 +1,4 @@
-"""What a pipeline has delegated: how it is waited for, given up, and what is raised if it fails."""
+"""The child of a pipeline: its wait, its cancellation, and the error that it raises."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
@@ -28,7 +28,7 @@ _WITH_CALLER: Final = frozenset(
 
 
 class Child(Generic[OutputT_co]):
-    """Something that a pipeline has delegated, and goes on without waiting for it."""
+    """A task that a pipeline has delegated, and that runs beside it."""
 
     def __init__(
         self, agent: Agent[OutputT_co], record: TaskRecord, book: Bookkeeper
@@ -42,7 +42,7 @@ class Child(Generic[OutputT_co]):
 
     @property
     def path(self) -> str:
-        """Where in the tree it is, such as `/brief/researcher[3]`."""
+        """Its path in the tree, such as `/brief/researcher[3]`."""
         return self._record.path
 
     @property
@@ -52,7 +52,7 @@ class Child(Generic[OutputT_co]):
 
     @property
     def was_not_awaited(self) -> bool:
-        """It was ended because nobody waited for it any more."""
+        """It ended because the pipeline stopped waiting for it."""
         return _was_not_awaited(self._record)
 
     @property
@@ -61,7 +61,7 @@ class Child(Generic[OutputT_co]):
         return self._ended.is_set()
 
     async def result(self) -> OutputT_co:
-        """Wait until it has ended, and return what it answered.
+        """Wait until it has ended, and return its answer.
 
         Raises:
             TaskFailedError: it did not succeed.
@@ -72,7 +72,7 @@ class Child(Generic[OutputT_co]):
         return self.output(outcome)
 
     async def wait(self) -> Outcome:
-        """Wait until it has ended, and return how."""
+        """Wait until it has ended, and return its outcome."""
         record = self._record
         # The wait ends by the fact, as that for a detached task does.
         while (outcome := record.outcome) is None:
@@ -86,16 +86,16 @@ class Child(Generic[OutputT_co]):
         return outcome
 
     async def cancel(self) -> None:
-        """End it and all below it, and return when every one of them has ended."""
+        """Cancel it and its descendants, and return when all of them have ended."""
         self._cancelled.set()
         self._scope.cancel(reason=NOT_AWAITED)
         await self._ended.wait()
 
     def output(self, outcome: Outcome) -> OutputT_co:
-        """Return an answer as what its agent promises.
+        """Return the answer as the output type of its agent.
 
         Raises:
-            TaskFailedError: a secret was in it, and without that it cannot be read.
+            TaskFailedError: the answer does not fit the type without the secret that was in it.
         """
         try:
             return read_output(self._agent.output, outcome.output)
@@ -106,13 +106,13 @@ class Child(Generic[OutputT_co]):
             raise TaskFailedError(self.path, unread) from exc
 
     def failure(self, outcome: Outcome) -> TaskFailedError:
-        """Return what is raised if it did not succeed: of a fan-out, every failure in it."""
+        """Return the error of a child that did not succeed: of a fan-out, all failures in it."""
         if not (isinstance(self._agent, Pipeline) and self._agent.fans_out):
             return TaskFailedError(self.path, outcome)
         ledger = self._book.ledger
         tree = ledger.sessions[self._record.session].tree
         below = [ledger.tasks[task] for task in tree.children(self._record.id)]
-        # Who was ended because of the others has not failed.
+        # A task that was cancelled because of the others has not failed.
         outcomes = {
             it.path: it.outcome
             for it in below
@@ -123,13 +123,13 @@ class Child(Generic[OutputT_co]):
     async def run_until_ended(
         self, run: Callable[[TaskRecord], Awaitable[None]], settle: Callable[[], None]
     ) -> None:
-        """Run it until it has ended, or until nobody waits for it any more."""
+        """Run it until it has ended, or until the pipeline stops waiting for it."""
         try:
             await trio.lowlevel.checkpoint()
             if self._record.outcome is None:
                 with self._scope:
                     await run(self._record)
-                # Not if all of this is torn down: then it goes on another time.
+                # Not if the pipeline itself is torn down: then the child resumes with it.
                 if self._scope.cancelled_caught and self._record.outcome is None:
                     settle()
         finally:
@@ -139,10 +139,10 @@ class Child(Generic[OutputT_co]):
 def fan_out_failure(
     path: str, outcome: Outcome, outcomes: Mapping[str, Outcome]
 ) -> TaskFailedError:
-    """Return the failures of those who were asked at once, with how all of them ended."""
+    """Return the failures of the children of a fan-out, with the outcomes of all."""
     failures = [
-        TaskFailedError(who, ended)
-        for who, ended in outcomes.items()
+        TaskFailedError(child, ended)
+        for child, ended in outcomes.items()
         if not ended.succeeded
     ]
     if not failures:
@@ -151,18 +151,18 @@ def fan_out_failure(
 
 
 def combined_failure(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedError:
-    """Return why a task cannot go on of which several children have failed.
+    """Return the error of a pipeline that cannot do without its failed children.
 
     Args:
-        path: whose children they are.
-        outcomes: how each of them ended, by path.
+        path: of the pipeline.
+        outcomes: of the children, by path.
     """
-    failed = {who: ended for who, ended in outcomes.items() if not ended.succeeded}
-    # What says most of why it cannot go on: a budget that is used up is so for all.
-    endings = [it for it in failed.values() if it.ending is Ending.OVER_BUDGET]
-    main = (endings or list(failed.values()))[0]
+    failed = {path: ended for path, ended in outcomes.items() if not ended.succeeded}
+    # A budget that is used up decides: it is used up for all children.
+    over_budget = [it for it in failed.values() if it.ending is Ending.OVER_BUDGET]
+    main = (over_budget or list(failed.values()))[0]
     outcome = Outcome(
-        main.ending if endings else Ending.FAILED,
+        main.ending if over_budget else Ending.FAILED,
         error="; ".join(str(TaskFailedError(*it)) for it in failed.items()),
         kind=main.kind,
         cause=Cause.CHILD,
@@ -172,7 +172,7 @@ def combined_failure(path: str, outcomes: Mapping[str, Outcome]) -> TaskFailedEr
 
 
 def _was_not_awaited(record: TaskRecord) -> bool:
-    """Tell whether a task has ended because the program that asked for it stopped waiting."""
+    """Return whether a task ended because its pipeline stopped waiting for it."""
     outcome = record.outcome
     return (
         outcome is not None

@@ -1,7 +1,6 @@
-"""Asking several at once, and knowing when enough of them have ended.
+"""A group of children that run at once, until enough of them have ended.
 
-However it ends, what has succeeded by then is not lost: it is in the tree, in the journal, and on
-the error that is raised.
+However it ends, no success is lost: it is in the tree, in the journal, and on the error.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import attrs
 import trio
 
 from agents import Agent, InputError, raising_one_error
-from delegation import Ending, Outcome
+from delegation import Cause, Ending, Outcome
 from orchestrator.errors import TaskFailedError
 from orchestrator.pipelines.child import Child, combined_failure
 from orchestrator.pipelines.runner import current_pipeline_run
@@ -21,34 +20,40 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 @attrs.frozen
 class Settled(Generic[OutputT_co]):
-    """How one of several ended."""
+    """How one child of a fan-out ended."""
 
     path: str
-    """Whose task it was, such as `/map_each/researcher[3]`."""
+    """The path of its task, such as `/map_each/researcher[3]`."""
     ending: Ending
     output: OutputT_co | None = None
-    """What it answered, if it succeeded."""
+    """Its answer, if it succeeded."""
     error: str = ""
-    """What went wrong, if it did not."""
+    """A sentence, if it did not."""
+    cause: Cause = Cause.NONE
+    account: str = ""
+    """The id of the account that was used up, if one ended it."""
 
     @property
     def succeeded(self) -> bool:
         return self.ending is Ending.SUCCEEDED
 
     def result(self) -> OutputT_co:
-        """Return what it answered.
+        """Return its answer.
 
         Raises:
             TaskFailedError: it did not succeed.
         """
         if not self.succeeded:
-            raise TaskFailedError(self.path, Outcome(self.ending, error=self.error))
+            outcome = Outcome(
+                self.ending, error=self.error, cause=self.cause, account=self.account
+            )
+            raise TaskFailedError(self.path, outcome)
         return cast("OutputT_co", self.output)
 
 
 @attrs.frozen
 class ChildRequest:
-    """Something to be delegated together with others."""
+    """A child of a group: its agent, and its input."""
 
     agent: Agent[Any]
     value: Any
@@ -62,7 +67,7 @@ class _Ended:
 
 
 class ChildGroup:
-    """Several tasks that are asked for at once."""
+    """Children of the pipeline that runs here."""
 
     def __init__(
         self, requests: Sequence[ChildRequest], *, limit: int | None = None
@@ -70,18 +75,18 @@ class ChildGroup:
         self._requests = requests
         self._limit = len(requests) if limit is None else limit
         self._pipeline_run = current_pipeline_run("delegate")
-        self._begun = 0
-        self._in_turn = trio.Lock()
+        self._started = 0
+        self._start_lock = trio.Lock()
         self._children: dict[int, Child[Any]] = {}
         self._ended: dict[int, _Ended] = {}
-        """Who has ended so far, by their place among all."""
+        """The children that have ended, by their index among all."""
         self._successes = 0
 
     async def run(self, *, needed: int | None) -> None:
-        """Ask for all, and return when enough have ended; the others are cancelled.
+        """Run the children, and return when enough have ended; the others are cancelled.
 
         Args:
-            needed: how many must succeed; None is to wait for all, however they end.
+            needed: how many must succeed; None waits for all, however they end.
         """
         if needed is not None and needed > len(self._requests):
             raise InputError(
@@ -93,30 +98,32 @@ class ChildGroup:
                 for _ in range(min(self._limit, len(self._requests))):
                     nursery.start_soon(self._run_requests, needed, nursery.cancel_scope)
         for at, child in self._children.items():
-            # It had ended in the very moment in which it was not needed any more.
+            # It ended just when it was not needed any more.
             if at not in self._ended and not child.was_not_awaited:
                 self._note(at, self._end_of(child, child.outcome))
 
     async def _start_next(self) -> tuple[int, Child[Any] | TaskFailedError] | None:
-        """Ask for the first that nobody has asked for; return None if there is none."""
-        # One after the other, so that they are numbered in the tree as they are in the list.
-        async with self._in_turn:
-            if self._begun == len(self._requests):
+        """Start the next child; return None if there is none."""
+        # One after the other, so that the tree numbers them as the list does.
+        async with self._start_lock:
+            if self._started == len(self._requests):
                 return None
-            at = self._begun
-            self._begun += 1
-            ask = self._requests[at]
+            at = self._started
+            self._started += 1
+            request = self._requests[at]
             try:
-                child = await self._pipeline_run.start_child(ask.agent, ask.value)
+                child = await self._pipeline_run.start_child(
+                    request.agent, request.value
+                )
             except TaskFailedError as exc:
                 return at, exc
             self._children[at] = child
             return at, child
 
     async def _run_requests(self, needed: int | None, scope: trio.CancelScope) -> None:
-        """See one after the other to its end, as long as there are any."""
-        while (begun := await self._start_next()) is not None:
-            at, child = begun
+        """Run one child after the other, as long as there are any."""
+        while (started := await self._start_next()) is not None:
+            at, child = started
             self._note(at, await self._wait_ended(child))
             if needed is not None and self._is_decided(needed):
                 scope.cancel(reason="enough have ended")
@@ -125,11 +132,11 @@ class ChildGroup:
         if isinstance(child, TaskFailedError):
             await trio.lowlevel.checkpoint()
             return _Ended(child.path, child.outcome)
-        # No checkpoint before this: whoever has begun a child must be there to give it up.
+        # No checkpoint before this: a cancelled group has to cancel the child that it started.
         return self._end_of(child, await self._pipeline_run.wait_settled(child))
 
     def _end_of(self, child: Child[Any], outcome: Outcome | None) -> _Ended:
-        assert outcome is not None, "it has ended, or we would have been torn down"
+        assert outcome is not None, "without one the group was cancelled"
         if not outcome.succeeded:
             return _Ended(child.path, outcome)
         try:
@@ -149,18 +156,25 @@ class ChildGroup:
         return [self._ended[at] for at in sorted(self._ended)]
 
     def outputs(self) -> list[Any]:
-        """Return what those answered who have succeeded, in the order of all."""
+        """Return the answers of the children that succeeded, in the order of all."""
         return [it.output for it in self._in_order() if it.outcome.succeeded]
 
     def settled(self) -> list[Settled[Any]]:
-        """Return how each of them ended."""
+        """Return how each child ended."""
         return [
-            Settled(it.path, it.outcome.ending, it.output, it.outcome.error)
+            Settled(
+                it.path,
+                it.outcome.ending,
+                it.output,
+                it.outcome.error,
+                it.outcome.cause,
+                it.outcome.account,
+            )
             for it in self._in_order()
         ]
 
     def require_successes(self, needed: int) -> None:
-        """Raise every failure, with its path, unless so many have succeeded."""
+        """Raise all failures, with their paths, unless enough children have succeeded."""
         if self._successes < needed:
             outcomes = {it.path: it.outcome for it in self._in_order()}
             raise combined_failure(self._pipeline_run.path, outcomes)

@@ -1,8 +1,8 @@
-"""Running the program of a pipeline: whom it asks, and seeing that all of them end.
+"""Runs the program of a pipeline, with `delegate` and `detach` by which it delegates.
 
-What a program delegates is joined to it: the nursery of this module owns every child, and is left
-when each has ended. Whoever stops waiting for a child ends it. A program that runs again after a
-crash finds what it has asked for by what it asks, and nothing is done twice.
+The children of a pipeline are joined: its nursery owns every one, and is left when all have ended.
+A child that the program stops waiting for is cancelled. A program that runs again after a crash
+finds its children by agent and goal, so that no work is done twice.
 """
 
 import hashlib
@@ -85,7 +85,7 @@ class PipelineRun:
         self._registry = registry
         self._runner = runner
         self._request_counts: Counter[str] = Counter()
-        """How often the same was asked of the same."""
+        """How often the same goal was delegated to the same agent."""
         self._budget_counts: Counter[str] = Counter()
         self._children: list[TaskId] = []
         self._nursery: trio.Nursery | None = None
@@ -95,12 +95,12 @@ class PipelineRun:
         return self._record.path
 
     async def run(self, pipeline: Pipeline[Any, Any]) -> str:
-        """Run the program to its end, and return what it answers."""
+        """Run the program to its end, and return its answer."""
         wanted = self._record.requested_schema
         try:
             given = pipeline.parse_goal(self._goal(pipeline))
             with raising_one_error(), use_budget_names(self._budget_name):
-                # Owns whatever the program asks for, also what it does not wait for.
+                # Owns all children, also those that the program does not wait for.
                 async with trio.open_nursery() as self._nursery:
                     with _use_run(self):
                         value = await self._run(pipeline, given, self._nursery)
@@ -121,12 +121,12 @@ class PipelineRun:
         finally:
             if not is_done:
                 nursery.cancel_scope.cancel(reason="the pipeline has failed")
-        # Somebody's program, which may never have waited for anything.
+        # The program may have no checkpoint of its own.
         await trio.lowlevel.checkpoint()
         return value
 
     def _unwrapped(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
-        """Return what a nursery of the program has raised as what it would be without one."""
+        """Return the error of a program whose nursery has wrapped it in a group."""
         exc: BaseException = group
         while _is_group(exc) and len(exc.exceptions) == 1:
             exc = exc.exceptions[0]
@@ -141,54 +141,54 @@ class PipelineRun:
         record = self._record
         turn = self._book.ledger.sessions[record.session].turn
         if record.request is None:
-            assert turn is not None, "a session acts in its turns"
+            assert turn is not None, "a root runs in a turn"
             begins = turn.transcript_start - len(turn.read)
             read = record.transcript[begins : turn.transcript_start]
-            if any(isinstance(said, UserMessage) and said.parts for said in read):
+            if any(isinstance(it, UserMessage) and it.parts for it in read):
                 raise DefinitionError(
                     f"{pipeline.name} is a pipeline, and takes neither images nor files"
                 )
-            return "\n\n".join(said.text for said in read)
+            return "\n\n".join(message.text for message in read)
         if pipeline.takes_text:
             return record.transcript[0].text
-        # What a model adds to a goal in words is not part of the JSON.
+        # Without the context that a model may add: the goal alone is JSON.
         return record.request.goal
 
     async def delegate(
         self, agent: Agent[OutputT, InputT], value: InputT, /
     ) -> OutputT:
-        """Have an agent do something, and return what it answers.
+        """Delegate to an agent, and return its answer.
 
-        Cancelling this ends the task and all below it, and returns when all have ended.
+        Cancelling this cancels the child and its descendants, and returns when all have ended.
         """
         return await self.wait_result(await self.start_child(agent, value))
 
     async def wait_result(self, child: Child[OutputT]) -> OutputT:
-        """Return what a child answers that is given up with this very call."""
+        """Return the answer of a child, which is cancelled with this call."""
         outcome = await self.wait_settled(child)
         if not outcome.succeeded:
             raise child.failure(outcome)
         return child.output(outcome)
 
     async def wait_settled(self, child: Child[Any]) -> Outcome:
-        """Return how a child ends that is given up with this very call."""
+        """Return the outcome of a child, which is cancelled with this call."""
         try:
             return await child.wait()
         finally:
             if child.outcome is None:
-                # Unbounded, as every cancel is: it returns when all below have ended.
+                # Unbounded, as every cancel is: it returns when all descendants have ended.
                 with trio.CancelScope(shield=True):
                     await child.cancel()
 
     async def start_child(
         self, agent: Agent[OutputT, Any], value: Any
     ) -> Child[OutputT]:
-        """Have an agent do something, and go on.
+        """Delegate to an agent without waiting for it.
 
         Raises:
             TaskFailedError: the rules, or a budget, do not allow it.
         """
-        # Before anything is asked for: afterwards somebody must have the child.
+        # Before the request: afterwards the caller must get the child.
         await trio.lowlevel.checkpoint()
         if not is_agent(agent):
             raise DefinitionError(
@@ -201,14 +201,14 @@ class PipelineRun:
         call = self._child_call_key(agent, goal)
         known = self._record.children.by_call.get(call)
         if known is None and self._book.admission.is_stopping:
-            # A program cannot end with what it has: it goes on another time, or is cancelled.
+            # A program cannot end with what it has: it waits to be interrupted or cancelled.
             await trio.sleep_forever()
         if self._nursery is None:
             raise DefinitionError(
                 f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
             )
         task = known or self._runner.new_task_id(self._record.id, call)
-        # Before it is asked for: somebody without a model cannot be.
+        # Before the request: an agent without a model cannot be registered.
         self._registry.register_child(task, agent)
         self._children.append(task)
         if known is None:
@@ -237,14 +237,14 @@ class PipelineRun:
             raise TaskFailedError(path, _refused_outcome(refused))
 
     async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
-        # What the child does is its own: it hands work on by itself, or not at all.
+        # A child delegates for itself, not for this pipeline.
         with outside_pipeline(), use_budget_names():
             await child.run_until_ended(
                 self._runner.run_joined, partial(self._settle_not_awaited, record)
             )
 
     def _settle_not_awaited(self, record: TaskRecord) -> None:
-        """Settle a task that nobody waits for any more."""
+        """Settle a child that the program has stopped waiting for."""
         if self._book.closed:
             return
         outcome = unfinished_outcome(
@@ -253,12 +253,13 @@ class PipelineRun:
         self._runner.settle(record, outcome)
 
     def _child_call_key(self, agent: Agent[Any], goal: str) -> str:
-        """Return the name of what is asked for: the same when the program runs again."""
-        # Two agents of one name are told apart by who they are.
+        """Return the key of a request: the same when the program runs again."""
+        # Two agents may have one name.
         about = agent.instructions if isinstance(agent.instructions, str) else ""
-        what = _digest(agent.name, about, str(agent.output), goal)
-        self._request_counts[what] += 1
-        call = f"{self._origin.turn}.{agent.name}.{what}.{self._request_counts[what]}"
+        digest = _digest(agent.name, about, str(agent.output), goal)
+        self._request_counts[digest] += 1
+        count = self._request_counts[digest]
+        call = f"{self._origin.turn}.{agent.name}.{digest}.{count}"
         return call_key(CallId(call), 0)
 
     def _budget_name(self, budget: Budget) -> str:
@@ -286,13 +287,13 @@ def _digest(*words: str) -> str:
 def _is_group(
     exc: BaseException,
 ) -> TypeGuard[BaseExceptionGroup[BaseException]]:
-    # That of a fan-out is one failure.
+    # The group of a fan-out is one failure.
     is_failure = isinstance(exc, TaskFailedError)
     return isinstance(exc, BaseExceptionGroup) and not is_failure
 
 
 _CURRENT_RUN: Final[ContextVar[PipelineRun | None]] = ContextVar(
-    "performance", default=None
+    "pipeline run", default=None
 )
 
 
@@ -307,7 +308,7 @@ def _use_run(run: PipelineRun) -> Generator[None]:
 
 @contextmanager
 def outside_pipeline() -> Generator[None]:
-    """Let nothing inside hand work on for a pipeline around it."""
+    """Hide the pipeline that runs here from the code of a child."""
     token = _CURRENT_RUN.set(None)
     try:
         yield
@@ -319,13 +320,45 @@ def current_pipeline_run(verb: str) -> PipelineRun:
     """Return the pipeline that runs here.
 
     Args:
-        verb: what somebody wants to do, for the sentence if there is none.
+        verb: the function that needs it, for the error.
     """
-    performance = _CURRENT_RUN.get()
-    if performance is None:
+    run = _CURRENT_RUN.get()
+    if run is None:
         raise DefinitionError(
-            f"{verb}() hands work on for a pipeline that runs, and none does here: call it"
+            f"{verb}() delegates for a pipeline that runs, and none does here: call it"
             " in a function that @agent has made an agent, and run that with"
             " orchestrator.run(...)"
         )
-    return performance
+    return run
+
+
+async def delegate(agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
+    """Delegate to an agent, and return its answer as the agent's output type.
+
+    The task is a child of the pipeline whose function calls this. Cancelling the call cancels the
+    task and its descendants, and returns when all of them have ended.
+
+    Args:
+        agent: does the task.
+        value: the goal, or another input that the agent takes.
+
+    Raises:
+        TaskFailedError: it did not succeed, or was not allowed.
+    """
+    return await current_pipeline_run("delegate").delegate(agent, value)
+
+
+async def detach(agent: Agent[OutputT, InputT], value: InputT, /) -> Child[OutputT]:
+    """Delegate to an agent, and go on at once.
+
+    The pipeline whose function calls this owns the task: when the function returns, it waits for
+    all that it has detached; when it raises, they are cancelled.
+
+    Args:
+        agent: does the task.
+        value: the goal, or another input that the agent takes.
+
+    Raises:
+        TaskFailedError: it was not allowed.
+    """
+    return await current_pipeline_run("detach").start_child(agent, value)

@@ -150,7 +150,9 @@ class Equivalence:
                 return self._same_values(*answers)
         return False
 
-    def _same_values(self, one: Any, other: Any, key: str = "") -> bool:
+    def _same_values(  # noqa: PLR0911 (one for each)
+        self, one: Any, other: Any, key: str = ""
+    ) -> bool:
         match one, other:
             case _ if key in self.ignored_keys:
                 return True
@@ -218,7 +220,7 @@ def compare(
         record: what happened.
         replayed: what happened when it was done again, and while what of the record.
         ledger: what was true at its end.
-        waiting: what tasks wait for that the record does not have.
+        unrecorded_waits: what tasks wait for that the record does not have.
     """
     before = _steps_by_task((entry, entry.seq) for entry in record.entries)
     after = _steps_by_task(replayed)

@@ -72,13 +72,13 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.fact_redaction import EventT
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.replay.compare import ReplayResult, compare
+from orchestrator.replay.position import ReplayPosition
 from orchestrator.replay.record import RecordedRun
-from orchestrator.replay.recorded_models import (
+from orchestrator.replay.recorded_models import RecordedModels
+from orchestrator.replay.recorded_tools import (
     RecordedIds,
-    RecordedModels,
     RecordedTiming,
     RecordedTools,
-    ReplayPosition,
 )
 from orchestrator.services import Services, open_services
 

@@ -690,9 +690,9 @@ async def test_a_tool_of_a_child_does_not_speak_for_the_pipeline_above() -> None
         async with open_orchestrator(":memory:") as another:
             return (await another.run(meddler, topic)).outcome.error
 
-    assert "hands work on for a pipeline" in (await run_once(brief)).outcome.error
+    assert "delegates for a pipeline" in (await run_once(brief)).outcome.error
     meddler = attrs.evolve(meddler, model=ScriptedModel([ToolCall("meddle"), "done"]))
-    assert "hands work on for a pipeline" in (await run_once(nested)).output
+    assert "delegates for a pipeline" in (await run_once(nested)).output
 
 
 async def test_what_has_ended_delegates_nothing_any_more() -> None:

@@ -1,4 +1,4 @@
-"""What an agent is made of other agents from: parts that are looked at when it is defined."""
+"""Checks of the arguments of combinators, and types that are made of the agents' types."""
 
 from collections.abc import Sequence
 from typing import Any, Union
@@ -7,7 +7,7 @@ from agents import Agent, DefinitionError, input_of, is_agent
 
 
 def require_agents(what: str, agents: Sequence[object], *, least: int) -> None:
-    """Refuse what is no agent, and too few of them."""
+    """Raise `DefinitionError` if an argument is no agent, or there are too few."""
     for agent in agents:
         if not isinstance(agent, Agent):
             raise DefinitionError(
@@ -20,7 +20,7 @@ def require_agents(what: str, agents: Sequence[object], *, least: int) -> None:
 
 
 def require_number(what: str, number: object, *, least: float) -> None:
-    """Refuse a number that makes no sense."""
+    """Raise `DefinitionError` if an argument is no number, or is too small."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise DefinitionError(f"{what} is {number!r}, which is no number")
     # Written so that it is also false of NaN.
@@ -29,7 +29,7 @@ def require_number(what: str, number: object, *, least: float) -> None:
 
 
 def agent_or_function(what: str, given: object) -> Agent[Any, Any] | None:
-    """Return the agent that somebody judges by; None if it is a function."""
+    """Return an argument that is an agent; None if it is a function."""
     if is_agent(given):
         return given
     if not callable(given):
@@ -38,20 +38,20 @@ def agent_or_function(what: str, given: object) -> Agent[Any, Any] | None:
 
 
 def shared_input(agents: Sequence[Agent[Any, Any]]) -> Any:
-    """Return the type of what some agents take: of the first that does not take anything."""
+    """Return the input type of some agents: that of the first whose input is not `Any`."""
     return next((it for it in map(input_of, agents) if it is not Any), Any)
 
 
 def list_of(item: Any) -> Any:
-    """Return a type that is known only now."""
+    """Return `list[item]`."""
     return list.__class_getitem__(item)
 
 
 def tuple_of(*items: Any) -> Any:
-    """Return a type that is known only now."""
+    """Return `tuple[items]`."""
     return tuple.__class_getitem__(items)
 
 
 def either_of(types: Sequence[Any]) -> Any:
-    """Return a type that is known only now."""
+    """Return the union of types."""
     return Union[tuple(types)]  # noqa: UP007 (there is no other way to write it)

@@ -1,4 +1,4 @@
-"""Agents that choose: among answers (`vote`, `best`), and whom to ask (`route`)."""
+"""Combinators that choose: an answer (`vote`, `best`), or the agent to delegate to (`route`)."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
@@ -30,11 +30,11 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 @attrs.frozen
 class Candidates(Generic[OutputT_co]):
-    """What a judge is asked: which of the answers to a goal is the best?"""
+    """The input of a judge: a goal, and the answers to choose the best from."""
 
     goal: Any
     answers: list[OutputT_co]
-    """The first one is number 1."""
+    """Counted from 1."""
 
 
 def vote(
@@ -43,15 +43,15 @@ def vote(
     least: int = 1,
     key: Callable[[OutputT], Hashable] | None = None,
 ) -> Pipeline[InputT, OutputT]:
-    """Return an agent that asks several at once, and gives the answer that most of them give.
+    """Return a pipeline that delegates to several agents at once, and gives the commonest answer.
 
-    Who fails has no vote. Of answers with as many votes, the one that was asked for first wins.
+    A failure has no vote. Of answers with as many votes, the one that was requested first wins.
 
     Args:
-        voters: who is asked.
-        times: how often each of them is asked.
+        voters: the agents.
+        times: how often each of them votes.
         least: how many votes an answer needs.
-        key: what makes two answers the same; by default the whole answer does.
+        key: answers with equal keys are the same; by default the whole answer is the key.
     """
     require_agents("vote", voters, least=1)
     require_number("vote: times", times, least=1)
@@ -62,12 +62,15 @@ def vote(
         )
 
     async def count(_: PipelineContext, value: Any) -> Any:
-        asks = [ChildRequest(voter, value) for voter in voters for _ in range(times)]
-        gathering = ChildGroup(asks)
-        await gathering.run(needed=None)
-        gathering.require_successes(1)
-        answers = gathering.outputs()
-        ballots = [_same(answer) if key is None else key(answer) for answer in answers]
+        group = ChildGroup(
+            [ChildRequest(voter, value) for voter in voters for _ in range(times)]
+        )
+        await group.run(needed=None)
+        group.require_successes(1)
+        answers = group.outputs()
+        ballots = [
+            _hashable(answer) if key is None else key(answer) for answer in answers
+        ]
         winner, votes = Counter(ballots).most_common(1)[0]
         if votes < least:
             raise AgentError(
@@ -94,27 +97,27 @@ def best(
     of: int,
     by: Callable[[OutputT], float] | Agent[int, Candidates[OutputT]],
 ) -> Pipeline[InputT, OutputT]:
-    """Return an agent that asks another several times at once, and gives the best answer.
+    """Return a pipeline that delegates to an agent several times, and gives the best answer.
 
     Args:
-        agent: who is asked.
-        of: how many answers are asked for; those that fail are not among them.
-        by: who judges: a function that rates an answer, or an agent that is given `Candidates`,
-            and gives the number of the best.
+        agent: gives the answers.
+        of: how many answers are requested; failures are left out.
+        by: the judge: a function that rates an answer, or an agent that takes `Candidates` and
+            gives the number of the best.
     """
     require_agents("best", [agent], least=1)
     require_number("best: of", of, least=1)
     judge = agent_or_function("best", by)
     rate: Any = by
 
-    async def judged(hands: PipelineContext, value: Any) -> Any:
-        gathering = ChildGroup([ChildRequest(agent, value)] * of)
-        await gathering.run(needed=None)
-        gathering.require_successes(1)
-        answers: list[Any] = gathering.outputs()
+    async def choose_best(context: PipelineContext, value: Any) -> Any:
+        group = ChildGroup([ChildRequest(agent, value)] * of)
+        await group.run(needed=None)
+        group.require_successes(1)
+        answers: list[Any] = group.outputs()
         if judge is None:
             return max(answers, key=rate)
-        number: int = await hands.delegate(judge, Candidates(value, answers))
+        number: int = await context.delegate(judge, Candidates(value, answers))
         if not 1 <= number <= len(answers):
             raise AgentError(
                 f"{judge.name} chose number {number}, and there are {len(answers)} answers"
@@ -124,7 +127,7 @@ def best(
     return Pipeline(
         "best",
         instructions=f"The best of {of} times {agent.name}.",
-        program=judged,
+        program=choose_best,
         input=input_of(agent),
         output=agent.output,
         parts=[agent] if judge is None else [agent, judge],
@@ -138,44 +141,44 @@ def route(
     *,
     otherwise: Agent[OutputT, InputT] | None = None,
 ) -> Pipeline[InputT, OutputT]:
-    """Return an agent that hands what it is given to one of several.
+    """Return a pipeline that delegates its input to one of several agents.
 
     Args:
-        by: who says to whom: a function of what is given, or an agent, whose output may well be a
-            `Literal` of the routes.
-        routes: the agents, by what `by` says.
-        otherwise: who gets what `by` says no route for; without one, that fails.
+        by: gives the name of a route: a function of the input, or an agent, whose output may well
+            be a `Literal` of the routes.
+        routes: the agents, by name.
+        otherwise: takes the input where `by` names no route; without it, that fails.
     """
     judge, choose = agent_or_function("route", by), by
     agents = [*routes.values(), *([] if otherwise is None else [otherwise])]
     require_agents("route", agents, least=1)
     parts = [*agents, *([] if judge is None else [judge])]
 
-    async def by_what_it_is(hands: PipelineContext, value: Any) -> Any:
+    async def run_route(context: PipelineContext, value: Any) -> Any:
         if judge is not None:
-            said = await hands.delegate(judge, value)
+            name = await context.delegate(judge, value)
         else:
-            said = cast("Callable[[Any], str]", choose)(value)
-        agent = routes.get(said.strip(), otherwise)
+            name = cast("Callable[[Any], str]", choose)(value)
+        agent = routes.get(name.strip(), otherwise)
         if agent is None:
             known = ", ".join(map(repr, routes))
-            raise AgentError(f"there is no route for {said!r}; there are: {known}")
-        return await hands.delegate(agent, value)
+            raise AgentError(f"there is no route for {name!r}; there are: {known}")
+        return await context.delegate(agent, value)
 
     return Pipeline(
         "route",
         instructions=f"One of {', '.join(dict.fromkeys(it.name for it in agents))}.",
-        program=by_what_it_is,
+        program=run_route,
         input=shared_input(parts),
         output=either_of([it.output for it in agents]),
         parts=parts,
     )
 
 
-def _same(answer: object) -> Hashable:
+def _hashable(answer: object) -> Hashable:
     try:
         hash(answer)
     except TypeError:
-        # What is in a list or a dictionary cannot be counted as it is.
+        # A list or a dictionary.
         return repr(answer)
     return answer

@@ -1,8 +1,7 @@
-"""Agents that ask several at once: `parallel`, `map_each`, `race`.
+"""Combinators that delegate at once: `parallel`, `map_each`, `race`, `map_reduce`.
 
-When it is enough has a name. *All*, which is meant if nothing is said: one failure cancels the
-rest, and every failure is reported. *Settled*: each comes to its end. *First*: one success is
-enough. *Quorum*: so many are.
+A fan-out waits for *all* by default: one failure cancels the rest, and every failure is reported.
+*Settled* waits until each has ended, *first* for one success, *quorum* for a number of successes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 InputT_contra = TypeVar("InputT_contra", contravariant=True)
 OutputT_co = TypeVar("OutputT_co", covariant=True)
+PartT = TypeVar("PartT")
 EachT_co = TypeVar("EachT_co", covariant=True)
 A = TypeVar("A")
 B = TypeVar("B")
@@ -33,11 +33,11 @@ D = TypeVar("D")
 
 
 class Items(Protocol[OutputT_co]):
-    """A list or a tuple. Not any sequence: a text is one, too, and nobody means its letters."""
+    """A list or a tuple. A text is a sequence, too, and is never meant as its letters."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[OutputT_co]: ...
-    # What tells it from a text, which contains nothing but texts.
+    # A text differs here: it contains nothing but texts.
     def __contains__(self, value: object, /) -> bool: ...
     def __getitem__(self, index: SupportsIndex, /) -> OutputT_co: ...
 
@@ -46,71 +46,71 @@ class Items(Protocol[OutputT_co]):
 class FanOut(
     Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT_co, EachT_co]
 ):
-    """An agent that asks several at once, and waits until all have succeeded.
+    """A pipeline that delegates to several agents at once, and waits until all have succeeded.
 
-    One failure cancels the others. Whoever delegated to it gets a `FanOutFailedError` then: a group
-    of every failure, with how all of them ended.
+    One failure cancels the others. Its parent gets a `FanOutFailedError` then: a group of all
+    failures, with the outcomes of all children.
     """
 
     requests: Callable[[Any], Sequence[ChildRequest]] = attrs.field(kw_only=True)
-    """What it asks of whom."""
+    """Returns the children for a value."""
     limit: int | None = attrs.field(default=None, kw_only=True)
-    """How many of them run at once."""
+    """How many children run at once."""
     outputs: tuple[Any, ...] = attrs.field(kw_only=True)
-    """The types of what they answer."""
+    """The output types of the agents."""
     is_fixed: bool = attrs.field(kw_only=True)
-    """It asks as many as it has types: otherwise, any number of one type."""
+    """It has one child for each output type; otherwise any number of children of one type."""
 
     def settled(self) -> Pipeline[InputT_contra, tuple[Settled[EachT_co], ...]]:
-        """Return the same with every one coming to its end: nothing fails, nothing is cancelled."""
+        """Return a pipeline that waits until each child has ended: none cancels another."""
 
-        async def all_to_their_end(_: PipelineContext, value: Any) -> Any:
-            gathering = ChildGroup(self.requests(value), limit=self.limit)
-            await gathering.run(needed=None)
-            return gathering.settled()
+        async def run_settled(_: PipelineContext, value: Any) -> Any:
+            group = ChildGroup(self.requests(value), limit=self.limit)
+            await group.run(needed=None)
+            return group.settled()
 
         each: list[Any] = [_settled_of(output) for output in self.outputs]
         output = tuple_of(*each) if self.is_fixed else tuple_of(each[0], ...)
-        return self._as_pipeline(all_to_their_end, output)
+        return self._as_pipeline(run_settled, output)
 
     def first(self) -> Pipeline[InputT_contra, EachT_co]:
-        """Return the same with the first success being enough: the others are cancelled."""
+        """Return a pipeline that waits for the first success, and cancels the others."""
 
-        async def first_of_all(_: PipelineContext, value: Any) -> Any:
-            gathering = ChildGroup(self.requests(value), limit=self.limit)
-            await gathering.run(needed=1)
-            gathering.require_successes(1)
-            return gathering.outputs()[0]
+        async def run_first(_: PipelineContext, value: Any) -> Any:
+            group = ChildGroup(self.requests(value), limit=self.limit)
+            await group.run(needed=1)
+            group.require_successes(1)
+            return group.outputs()[0]
 
-        return self._as_pipeline(first_of_all, either_of(self.outputs))
+        return self._as_pipeline(run_first, either_of(self.outputs))
 
     def quorum(self, successes: int) -> Pipeline[InputT_contra, list[EachT_co]]:
-        """Return the same with so many successes being enough: the others are cancelled."""
+        """Return a pipeline that waits for a number of successes, and cancels the others."""
         require_number("quorum", successes, least=1)
         if self.is_fixed and successes > len(self.outputs):
             raise DefinitionError(
                 f"{self.name}.quorum({successes}) asks {len(self.outputs)} agents only"
             )
 
-        async def so_many(_: PipelineContext, value: Any) -> Any:
-            gathering = ChildGroup(self.requests(value), limit=self.limit)
-            await gathering.run(needed=successes)
-            gathering.require_successes(successes)
-            return gathering.outputs()[:successes]
+        async def run_quorum(_: PipelineContext, value: Any) -> Any:
+            group = ChildGroup(self.requests(value), limit=self.limit)
+            await group.run(needed=successes)
+            group.require_successes(successes)
+            return group.outputs()[:successes]
 
-        return self._as_pipeline(so_many, list_of(either_of(self.outputs)))
+        return self._as_pipeline(run_quorum, list_of(either_of(self.outputs)))
 
     def _as_pipeline(
         self, program: Callable[[PipelineContext, Any], Any], output: Any
     ) -> Pipeline[Any, Any]:
-        # Not by `attrs.evolve`: what comes of it is no fan-out, and has nothing more to ask.
-        alike: dict[str, Any] = {
+        # Not `attrs.evolve`: the result is a plain pipeline, without `settled` and its siblings.
+        fields: dict[str, Any] = {
             field.name: getattr(self, field.name)
             for field in attrs.fields(Pipeline)
             if field.init
         }
-        alike |= {"program": program, "output": output}
-        return Pipeline(**alike)
+        fields |= {"program": program, "output": output}
+        return Pipeline(**fields)
 
 
 @overload
@@ -140,10 +140,10 @@ def parallel(
     *others: Agent[OutputT, InputT],
 ) -> FanOut[InputT, tuple[OutputT, ...], OutputT]: ...
 def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
-    """Return an agent that hands what it is given to several at once, and gives all answers."""
+    """Return a pipeline that delegates its input to several agents, and gives all answers."""
     require_agents("parallel", agents, least=1)
 
-    async def all_of_them(_: PipelineContext, value: Any) -> Any:
+    async def run_all(_: PipelineContext, value: Any) -> Any:
         return tuple(
             await delegate_all(
                 [ChildRequest(agent, value) for agent in agents], limit=None
@@ -154,7 +154,7 @@ def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
     fan_out: FanOut[Any, Any, Any] = FanOut(
         "parallel",
         instructions=f"At once: {', '.join(agent.name for agent in agents)}.",
-        program=all_of_them,
+        program=run_all,
         requests=lambda value: [ChildRequest(agent, value) for agent in agents],
         input=shared_input(agents),
         output=tuple_of(*outputs),
@@ -169,27 +169,27 @@ def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
 def map_each(
     agent: Agent[OutputT, InputT], /, *, limit: int | None = None
 ) -> FanOut[Items[InputT], list[OutputT], OutputT]:
-    """Return an agent that hands each of a list to another, and gives the answers in that order.
+    """Return a pipeline that delegates each item of a list, and gives the answers in that order.
 
     Args:
-        agent: who is asked for each.
+        agent: does each item.
         limit: how many run at once; the rules, and budgets, may allow fewer.
     """
     require_agents("map_each", [agent], least=1)
     if limit is not None:
         require_number("map_each: limit", limit, least=1)
 
-    def asks(values: Sequence[Any]) -> list[ChildRequest]:
+    def requests_for(values: Sequence[Any]) -> list[ChildRequest]:
         return [ChildRequest(agent, value) for value in values]
 
-    async def each_of_them(_: PipelineContext, values: Any) -> Any:
-        return await delegate_all(asks(values), limit=limit)
+    async def run_each(_: PipelineContext, values: Any) -> Any:
+        return await delegate_all(requests_for(values), limit=limit)
 
     fan_out: FanOut[Items[InputT], list[OutputT], OutputT] = FanOut(
         "map_each",
         instructions=f"For each: {agent.name}.",
-        program=each_of_them,
-        requests=asks,
+        program=run_each,
+        requests=requests_for,
         limit=limit,
         input=list_of(input_of(agent)),
         output=list_of(agent.output),
@@ -202,9 +202,9 @@ def map_each(
 
 
 def race(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
-    """Return an agent that asks several at once, and gives the first answer.
+    """Return a pipeline that delegates to several agents at once, and gives the first answer.
 
-    The others are cancelled then. A failure is not the end of it, as long as anybody is left.
+    The others are cancelled then. It fails when all have failed.
     """
     require_agents("race", agents, least=2)
     return parallel(*agents).first().named("race")
@@ -217,8 +217,76 @@ def _settled_of(output: Any) -> Any:
 async def delegate_all(
     requests: Sequence[ChildRequest], *, limit: int | None
 ) -> list[Any]:
-    """Return what all of them answer; the first failure cancels the others."""
-    gathering = ChildGroup(requests, limit=limit)
-    await gathering.run(needed=len(requests))
-    gathering.require_successes(len(requests))
-    return gathering.outputs()
+    """Return the answers of all children; the first failure cancels the others."""
+    group = ChildGroup(requests, limit=limit)
+    await group.run(needed=len(requests))
+    group.require_successes(len(requests))
+    return group.outputs()
+
+
+@overload
+def map_reduce(
+    each: Agent[PartT, InputT],
+    merge: Agent[OutputT, list[PartT]],
+    /,
+    *,
+    limit: int | None = None,
+) -> Pipeline[Items[InputT], OutputT]: ...
+@overload
+def map_reduce(
+    each: Agent[PartT, InputT],
+    merge: Agent[PartT, list[PartT]],
+    /,
+    *,
+    limit: int | None = None,
+    at_once: int,
+) -> Pipeline[Items[InputT], PartT]: ...
+def map_reduce(
+    each: Agent[Any, Any],
+    merge: Agent[Any, Any],
+    /,
+    *,
+    limit: int | None = None,
+    at_once: int | None = None,
+) -> Pipeline[Any, Any]:
+    """Return a pipeline that delegates each item of a list, and all answers to a second agent.
+
+    Args:
+        each: does each item.
+        merge: makes one answer of many.
+        limit: how many of these tasks run at once.
+        at_once: how many answers are merged at once, where all are more than a model can read:
+            the results are merged again until one is left.
+    """
+    require_agents("map_reduce", [each, merge], least=2)
+    if at_once is not None:
+        require_number("map_reduce: at_once", at_once, least=2)
+        if each.output != merge.output:
+            raise DefinitionError(
+                f"map_reduce: with at_once, {merge.name!r} must give what {each.name!r}"
+                " gives, since that is merged again"
+            )
+    mapped = map_each(each, limit=limit)
+
+    async def in_groups(context: PipelineContext, values: Any) -> Any:
+        answers = await delegate_all(mapped.requests(values), limit=limit)
+        if at_once is None:
+            return await context.delegate(merge, answers)
+        while len(answers) > at_once:
+            starts = range(0, len(answers), at_once)
+            groups = [answers[at : at + at_once] for at in starts]
+            # The last group may have one answer, which needs no merging yet.
+            alone = groups.pop() if len(groups[-1]) == 1 else []
+            requests = [ChildRequest(merge, group) for group in groups]
+            answers = [*await delegate_all(requests, limit=limit), *alone]
+        return await context.delegate(merge, answers)
+
+    return Pipeline(
+        "map_reduce",
+        instructions=f"For each: {each.name}; then {merge.name}.",
+        program=in_groups,
+        input=list_of(input_of(each)),
+        output=merge.output,
+        parts=[each, merge],
+        fans_out=True,
+    )

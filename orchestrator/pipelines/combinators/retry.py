@@ -1,4 +1,4 @@
-"""Agents that try again: `retry`, `fallback`, `refine`."""
+"""Combinators that delegate again after a failure: `retry`, `fallback`, `refine`."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -29,13 +29,13 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 NOT_RETRIED: Final = {Ending.OVER_BUDGET, Ending.REFUSED, Ending.CANCELLED}
-"""Endings that are no better another time: what is used up stays so, and a cancel was meant."""
+"""Endings that a second attempt does not change: a budget stays used up, and a cancel was meant."""
 LONGEST_PAUSE: Final = 60.0
 
 
 @attrs.frozen
 class Review:
-    """What a critic says of a draft."""
+    """The verdict of a critic on a draft."""
 
     passes: bool
     complaint: str = ""
@@ -48,33 +48,33 @@ Check: TypeAlias = Callable[[OutputT], str | Awaitable[str]] | Agent[Review, Out
 def retry(
     agent: Agent[OutputT, InputT], /, *, times: int = 3, pause: float = 0
 ) -> Pipeline[InputT, OutputT]:
-    """Return an agent that asks another again when that fails.
+    """Return a pipeline that delegates to an agent again when it fails.
 
-    What is over budget, refused or cancelled is not asked for again.
+    A task that is over budget, refused or cancelled is not tried again.
 
     Args:
-        agent: who is asked.
-        times: how often at most.
-        pause: how many seconds pass before the second time; twice as many before each next one.
+        agent: does the work.
+        times: how many attempts there are at most.
+        pause: seconds before the second attempt; twice as many before each next one.
     """
     require_agents("retry", [agent], least=1)
     require_number("retry: times", times, least=1)
     require_number("retry: pause", pause, least=0)
 
-    async def until_it_succeeds(hands: PipelineContext, value: Any) -> Any:
+    async def run_attempts(context: PipelineContext, value: Any) -> Any:
         for attempt in range(1, times):
             try:
-                return await hands.delegate(agent, value)
+                return await context.delegate(agent, value)
             except TaskFailedError as exc:
                 if exc.outcome.ending in NOT_RETRIED:
                     raise
             await trio.sleep(min(LONGEST_PAUSE, pause * 2 ** (attempt - 1)))
-        return await hands.delegate(agent, value)
+        return await context.delegate(agent, value)
 
     return Pipeline(
         "retry",
         instructions=f"{agent.name}, up to {times} times.",
-        program=until_it_succeeds,
+        program=run_attempts,
         input=input_of(agent),
         output=agent.output,
         parts=[agent],
@@ -82,22 +82,22 @@ def retry(
 
 
 def fallback(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
-    """Return an agent that asks one after the other until one succeeds."""
+    """Return a pipeline that delegates to one agent after the other until one succeeds."""
     require_agents("fallback", agents, least=2)
 
-    async def first_who_can(hands: PipelineContext, value: Any) -> Any:
+    async def run_first_success(context: PipelineContext, value: Any) -> Any:
         for agent in agents[:-1]:
             try:
-                return await hands.delegate(agent, value)
+                return await context.delegate(agent, value)
             except TaskFailedError as exc:
                 if exc.outcome.ending is Ending.CANCELLED:
                     raise
-        return await hands.delegate(agents[-1], value)
+        return await context.delegate(agents[-1], value)
 
     return Pipeline(
         "fallback",
         instructions=f"{', else '.join(agent.name for agent in agents)}.",
-        program=first_who_can,
+        program=run_first_success,
         input=shared_input(agents),
         output=either_of([it.output for it in agents]),
         parts=agents,
@@ -112,46 +112,47 @@ def refine(
     rounds: int = 3,
     or_last: bool = False,
 ) -> Pipeline[InputT, OutputT]:
-    """Return an agent that has something done again until a check passes.
+    """Return a pipeline that delegates to an agent again until its answer passes a check.
 
-    From the second round on, the agent reads what it was asked for, its last answer, and what is
-    wrong with that.
+    From the second round on, the agent reads the goal, its last answer, and the complaint.
 
     Args:
-        draft: who does it.
+        draft: gives the answer.
         until: the check: a function that returns what is wrong with an answer, or "" if it passes;
-            or an agent that is given the answer, and gives a `Review`.
-        rounds: how often it is done at most.
-        or_last: if nothing has passed by then, give the last answer instead of failing.
+            or an agent that takes the answer and gives a `Review`.
+        rounds: how many answers there are at most.
+        or_last: if no answer has passed by then, give the last one instead of failing.
     """
     require_agents("refine", [draft], least=1)
     require_number("refine: rounds", rounds, least=1)
     critic = agent_or_function("refine", until)
     check: Any = until
-    # A text, where what is wrong is told: no type checker can know.
+    # It takes text, checked below: its goal has the complaint in it from the second round on.
     drafting: Agent[Any, Any] = draft
     if input_of(draft) not in {str, Any}:
         raise DefinitionError(
             f"refine: {draft.name!r} must take text, to read what is wrong with its answer"
         )
 
-    async def complaint_about(hands: PipelineContext, answer: Any) -> str:
+    async def complaint_about(context: PipelineContext, answer: Any) -> str:
         if critic is not None:
-            review: Review = await hands.delegate(critic, answer)
+            review: Review = await context.delegate(critic, answer)
             return "" if review.passes else review.complaint or "it does not pass"
         await trio.lowlevel.checkpoint()
-        said = check(answer)
-        return str((await said if inspect.isawaitable(said) else said) or "")
+        complaint = check(answer)
+        if inspect.isawaitable(complaint):
+            complaint = await complaint
+        return str(complaint or "")
 
-    async def until_it_passes(hands: PipelineContext, value: Any) -> Any:
+    async def run_rounds(context: PipelineContext, value: Any) -> Any:
         await trio.lowlevel.checkpoint()
-        asked, answer, complaint = value, None, ""
+        goal, answer, complaint = value, None, ""
         for _ in range(rounds):
-            answer = await hands.delegate(drafting, asked)
-            complaint = await complaint_about(hands, answer)
+            answer = await context.delegate(drafting, goal)
+            complaint = await complaint_about(context, answer)
             if not complaint:
                 return answer
-            asked = _again(value, drafting.as_goal(answer), complaint)
+            goal = _next_goal(value, drafting.as_goal(answer), complaint)
         if or_last:
             return answer
         raise AgentError(
@@ -162,14 +163,14 @@ def refine(
     return Pipeline(
         "refine",
         instructions=f"{draft.name}, until it passes.",
-        program=until_it_passes,
+        program=run_rounds,
         input=input_of(draft),
         output=draft.output,
         parts=[draft] if critic is None else [draft, critic],
     )
 
 
-def _again(goal: str, answer: str, complaint: str) -> str:
+def _next_goal(goal: str, answer: str, complaint: str) -> str:
     return (
         f"{goal}\n\nYour last answer:\n{answer}\n\nWhat is wrong with it:\n{complaint}"
     )

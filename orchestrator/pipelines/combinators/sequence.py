@@ -1,4 +1,4 @@
-"""One after the other: `sequence`, which is `>>` in a word."""
+"""Agents one after the other: `sequence`, the function for `>>`."""
 
 from typing import Any, TypeVar, overload
 
@@ -39,9 +39,9 @@ def sequence(
     /,
 ) -> Pipeline[InputT, OutputT]: ...
 def sequence(*agents: Agent[Any, Any]) -> Pipeline[Any, Any]:
-    """Return agents as one: each gets what the one before it gives.
+    """Return a pipeline in which each agent takes the output of the one before it.
 
-    It is `a >> b >> c`, which has no end to how many there may be.
+    It is `a >> b >> c`, which takes any number of agents.
     """
     require_agents("sequence", agents, least=2)
     first, second, *others = agents
