@@ -663,9 +663,9 @@ async def test_two_agents_of_one_name_are_told_apart_by_their_instructions() -> 
 
 
 async def test_delegating_elsewhere_is_refused_with_a_sentence() -> None:
-    with pytest.raises(DefinitionError, match=r"delegate\(\) hands work on"):
+    with pytest.raises(DefinitionError, match=r"delegate\(\) delegates for"):
         await delegate(echo(), "go")
-    with pytest.raises(DefinitionError, match=r"detach\(\) hands work on"):
+    with pytest.raises(DefinitionError, match=r"detach\(\) delegates for"):
         await detach(echo(), "go")
 
 
