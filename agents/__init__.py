@@ -1,6 +1,6 @@
-"""One agent: what it is, what it may use, how it takes a turn.
+"""One agent: its definition, models, tools and the loop of a turn.
 
-Knows nothing of delegation and nothing of the orchestrator.
+It imports neither `delegation` nor `orchestrator`.
 """
 
 from agents.agent import Agent, Compaction, InstructionContext, is_agent
@@ -64,7 +64,7 @@ from agents.turn import take_turn
 from agents.turn_host import Step
 
 DISTRIBUTION = "delegation-orchestrator"
-"""Who ships this package: another distribution's import name is `agents` too."""
+"""The distribution that ships this package: another one has the import name `agents` too."""
 
 __all__ = [
     "Agent",

@@ -1,4 +1,4 @@
-"""What an agent is: a frozen value that says who acts, with what, within which limits."""
+"""The value `Agent`: a name, instructions, a model, tools, delegates and limits."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -36,31 +36,31 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 @attrs.frozen(kw_only=True)
 class Compaction:
-    """How a transcript is kept within what a model can read. The original is kept whole."""
+    """How requests are shortened to the window of a model. The transcript itself stays whole."""
 
     window: int
     """How many tokens the model reads at most."""
     summarizer: str | Model | None = None
-    """Who writes summaries; the agent's own model if nobody else is named."""
+    """The model that writes summaries; None is the agent's own."""
     keep_last: int = 4
     """How many of the newest messages stay as they are."""
 
 
 @attrs.frozen(kw_only=True)
 class InstructionContext:
-    """What an agent acts for: instructions may depend on it."""
+    """The task of an agent, on which its instructions may depend."""
 
     agent: str
     goal: str
     path: str
-    """Where in its tree the agent is, such as `/editor/researcher[3]`."""
+    """The path of its task in the tree, such as `/editor/researcher[3]`."""
 
 
 def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return _listed(tools)
 
 
-def _team(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
+def _agents(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
     return _listed(agents)
 
 
@@ -74,28 +74,28 @@ def _listed(given: Any) -> tuple[Any, ...]:
 
 @attrs.frozen
 class Agent(Generic[OutputT_co, InputT_contra]):
-    """Who acts: a name, instructions, a model, and what it may use.
+    """A definition: a name, instructions, a model, and what it may use.
 
     `Agent[Report]` promises a `Report`, and takes anything: a goal as it is, and any other value
-    as JSON. Who takes only some values is a `Pipeline`.
+    as JSON. An agent that takes only some values is a `Pipeline`.
     """
 
     name: str
     instructions: str | Callable[[InstructionContext], str] = attrs.field(
         default="", kw_only=True
     )
-    """Who it is and how it works: a text, or a function of the occasion."""
+    """What it is and how it works: a text, or a function of the context."""
     language: str = attrs.field(default="", kw_only=True)
     """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)
     """A name such as `"openai:gpt-5-mini"`, or any `Model`."""
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
     delegates: "tuple[Agent[Any], ...]" = attrs.field(
-        default=(), kw_only=True, converter=_team
+        default=(), kw_only=True, converter=_agents
     )
-    """Whom it may hand work to with `delegate_task`."""
+    """The agents that it may delegate to with `delegate_task`."""
     copies: bool = attrs.field(default=False, kw_only=True)
-    """Whether it may hand work to copies of itself, which may do so too."""
+    """Whether it may delegate to copies of itself, which may do so too."""
     output: "TypeForm[OutputT_co]" = attrs.field(
         default=cast("TypeForm[OutputT_co]", str), kw_only=True
     )
@@ -103,26 +103,26 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     limits: Limits = attrs.field(default=Limits(), kw_only=True)
     """What its own model calls may use in one task."""
     budget: Budget | None = attrs.field(default=None, kw_only=True)
-    """What one task of it may use together with all below it."""
+    """What one task of it may use together with all its descendants."""
     patience: Patience = attrs.field(default=Patience(), kw_only=True)
-    """How long it may show no sign of life."""
+    """How long it may make no progress."""
     on_restart: Literal["resume", "restart", "lose"] = attrs.field(
         default="resume", kw_only=True
     )
-    """What becomes of a task of it that a crash interrupts: it goes on from its last step, begins
-    anew, or ends as lost."""
+    """What happens to a task that a crash interrupts: it resumes from its last step, starts
+    anew, or settles as lost."""
     approve: tuple[ApprovalRule, ...] = attrs.field(
         default=(), kw_only=True, converter=_rules
     )
-    """What it and all who work for it may do with tools: `allow`, `ask` and `deny`. The first that
-    fits decides, and whoever works for it may only be allowed less."""
+    """What it and its descendants may do with tools: `allow`, `ask` and `deny`. The first that
+    matches decides, and rules of a descendant can only forbid more."""
     workspace: Path | Literal["worktree"] | None = attrs.field(
         default=None, kw_only=True
     )
-    """The folder that its tools work in: that of whoever asked if None; a relative one is inside
-    that; `"worktree"` is a git worktree of that, for each task its own."""
+    """The folder that its tools work in: that of the parent if None; a relative path is inside
+    that; `"worktree"` is a git worktree of that, one for each task."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
-    """What to do when the transcript nears the end of the model's window; nothing if None."""
+    """How to shorten requests that near the end of the model's window; None does not."""
 
     def __attrs_post_init__(self) -> None:
         if not has_type(self.name, str) or not NAME.fullmatch(self.name):
@@ -132,7 +132,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             )
         self._require(
             has_type(self.instructions, str) or callable(self.instructions),
-            "its instructions must be text, or a function of an Occasion",
+            "its instructions must be text, or a function of an InstructionContext",
         )
         self._require(
             has_type(self.model, str) or hasattr(self.model, "answer"),
@@ -180,15 +180,15 @@ class Agent(Generic[OutputT_co, InputT_contra]):
     def __rshift__(
         self, then: "Agent[NextT, OutputT_co]"
     ) -> "Pipeline[InputT_contra, NextT]":
-        """Return both as one agent: the other gets what this one gives."""
-        # Imported late: what a pipeline is begins with what an agent is.
+        """Return both as one agent: the second gets the answer of this one."""
+        # Imported late: a pipeline is a subclass of this.
         from agents.pipelines.pipeline import in_sequence
 
         return in_sequence(self, then)
 
     @property
     def team(self) -> "tuple[Agent[Any], ...]":
-        """All whom it is known to hand work to."""
+        """All agents that it is known to delegate to."""
         return self.delegates
 
     @property
@@ -196,15 +196,15 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         return bool(self.delegates) or self.copies
 
     def as_goal(self, value: InputT_contra) -> str:
-        """Return what it is handed as the text of a goal."""
+        """Return a value as the text of a goal."""
         return value if isinstance(value, str) else encoded(value, self.name)
 
     def leaf(self) -> "Agent[OutputT_co, InputT_contra]":
-        """Return the same agent with nobody to hand work to."""
+        """Return the same agent without delegates."""
         return attrs.evolve(self, delegates=(), copies=False)
 
     def instructions_for(self, context: InstructionContext) -> str:
-        """Return the instructions for an occasion. Nothing is added that is not asked for."""
+        """Return the instructions for a task. Nothing is added but the language."""
         text = self.instructions
         if callable(text):
             text = text(context)
@@ -212,26 +212,28 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             text = f"{text}\n\nAnswer in {self.language}.".strip()
         return text
 
-    def _require(self, condition: bool, otherwise: str) -> None:
+    def _require(self, condition: bool, problem: str) -> None:
         if not condition:
-            raise self._wrong(otherwise)
+            raise self._definition_error(problem)
 
-    def _wrong(self, problem: str) -> DefinitionError:
+    def _definition_error(self, problem: str) -> DefinitionError:
         return DefinitionError(f"agent {self.name!r}: {problem}")
 
     def _require_parts(
-        self, what: str, parts: tuple[Any, ...], kind: type[Any], hint: str
+        self, field: str, parts: tuple[Any, ...], kind: type[Any], hint: str
     ) -> None:
         for part in parts:
-            # Said only where it is needed: to write down an agent is to write down its whole team.
+            # The message is built only on failure: the repr of an agent contains all its delegates.
             if not isinstance(part, kind):
-                raise self._wrong(f"{part!r} is not one of its {what}: {hint}")
+                raise self._definition_error(
+                    f"{part!r} is not one of its {field}: {hint}"
+                )
         names = [part.name for part in parts]
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise self._wrong(f"it has two {what} called {twice!r}")
+            duplicate = next(name for name in names if names.count(name) > 1)
+            raise self._definition_error(f"it has two {field} called {duplicate!r}")
 
 
 def is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:
-    """Tell whether something is an agent that no type checker has looked at."""
+    """Return whether a value that no type checker has seen is an agent."""
     return isinstance(value, Agent)

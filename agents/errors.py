@@ -1,7 +1,7 @@
-"""What can go wrong inside one agent, by who reads it.
+"""The errors of one agent, by their reader.
 
-* AgentError                 the task reads it: it ends with this
-  x ModelError               the provider failed us; its `kind` says how
+* AgentError                 the task fails with it
+  x ModelError               the provider failed; `kind` says how
     · ScriptExhaustedError   a scripted model has no step left
   x LimitExceededError       the task used up what its agent allows
   x InputError               the goal is not what the agent takes
@@ -24,7 +24,7 @@ class AgentError(Exception):
 
 
 class Failure(enum.Enum):
-    """How a provider failed us."""
+    """The kinds of failures of a provider."""
 
     RATE_LIMIT = "rate_limit"
     OVERLOADED = "overloaded"
@@ -34,18 +34,18 @@ class Failure(enum.Enum):
     """The answer is not what the protocol says it is."""
     AUTH = "auth"
     QUOTA = "quota"
-    """The account is out of money, which no waiting heals."""
+    """The account is out of money: waiting does not help."""
     CONTEXT_TOO_LONG = "context_too_long"
     BAD_REQUEST = "bad_request"
     REFUSED = "refused"
-    """The provider will not say this."""
+    """The provider refuses to answer."""
     CUT_OFF = "cut_off"
-    """The answer is longer than it may be."""
+    """The answer was longer than its limit."""
     OTHER = "other"
 
     @property
     def is_transient(self) -> bool:
-        """The same request may do better a little later."""
+        """The same request may succeed a little later."""
         return self in _TRANSIENT
 
 
@@ -61,7 +61,7 @@ _TRANSIENT = frozenset(
 
 
 class ModelError(AgentError):
-    """The provider failed us."""
+    """The provider failed."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class ModelError(AgentError):
         super().__init__(message)
         self.kind = kind
         self.retry_after = retry_after
-        """The seconds after which the provider wants to be asked again."""
+        """The seconds after which the provider asks for a retry."""
         self.partial = partial
-        """What it had said when it failed."""
+        """The text before the failure."""
         self.usage = usage
-        """What it had used by then, as far as it told: that is paid for all the same."""
+        """What it had used by then, as far as it is known: it is paid for all the same."""
 
 
 class ScriptExhaustedError(ModelError):
@@ -100,7 +100,7 @@ class LimitExceededError(AgentError):
         super().__init__(f"used up its limit of {limit}")
         self.limit = limit
         self.ran_out = ran_out
-        """What there is no more of: `calls`, `tokens`, `usd`."""
+        """The amount that ran out: `calls`, `tokens`, `usd`."""
 
 
 class InputError(AgentError):

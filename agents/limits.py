@@ -1,4 +1,4 @@
-"""What an agent may use, and how long it may be silent."""
+"""The values `Limits`, `Budget` and `Patience`: what an agent may use, and how long it may idle."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from agents.errors import DefinitionError
 def _not_negative(
     instance: object, attribute: "attrs.Attribute[Any]", value: Any
 ) -> None:
-    # Written so that it is also false of what is no number, such as NaN.
+    # Written so that it also refuses NaN.
     if value is not None and not value >= 0:
         raise DefinitionError(
             f"{type(instance).__name__}({attribute.name}={value}) makes no sense"
@@ -34,13 +34,13 @@ def _positive(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -
 
 
 def _endless(value: Any) -> Any:
-    """Return None for what has no end, since no JSON can carry that."""
+    """Return None for infinity, which JSON cannot carry."""
     return None if value == math.inf else value
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What one task of an agent may use itself, without those it hands work to."""
+    """What one task of an agent may use itself, without its children."""
 
     model_calls: int = attrs.field(default=100, validator=_not_negative)
     seconds: float | None = attrs.field(default=None, validator=_not_negative)
@@ -55,25 +55,25 @@ class Limits:
 
 @attrs.frozen(kw_only=True)
 class Budget:
-    """What a task and all below it may use together. None is no limit, and 0 is nothing."""
+    """What a task and all its descendants may use together. None is no limit, 0 is nothing."""
 
     usd: float | None = attrs.field(
         default=None, validator=_not_negative, converter=_endless
     )
     tokens: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
-    """What all model calls may read and write."""
+    """How many tokens all model calls may read and write."""
     calls: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
-    """How often models may be asked."""
+    """How many model calls there may be."""
     seconds: float | None = attrs.field(
         default=None, validator=_not_negative, converter=_endless
     )
-    """How long all of it may take, from the first that is asked for."""
+    """How long all of it may take, from the first request on."""
     tasks: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
-    """How many tasks may be handed on."""
+    """How many tasks may be delegated."""
     depth: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
     """How many levels of tasks there may be below."""
     name: str = ""
-    """What it is called in a sentence."""
+    """Its name in messages."""
 
     def __str__(self) -> str:
         amounts = [
@@ -87,14 +87,14 @@ class Budget:
 
 @attrs.frozen(kw_only=True)
 class Patience:
-    """How long an agent may show no sign of life. None is for ever.
+    """How long an agent may make no progress, in seconds. None is for ever.
 
-    A word that its model streams is a sign of life, and so is an answer of a tool. Whoever
-    waits for its own children, or in line for a limiter or a budget, is not silent.
+    A streamed piece of an answer is progress, and so is the answer of a tool. Waits for children,
+    for a rate limiter or for a budget do not count.
     """
 
     quiet: float | None = attrs.field(default=60, validator=_positive)
-    """After so many seconds it is shown as quiet, which harms nobody."""
+    """After so many seconds it is shown as quiet, and goes on."""
     stalled: float | None = attrs.field(default=900, validator=_positive)
     """After so many seconds it is stopped."""
     stalled_in_tool: float | None = attrs.field(default=3_600, validator=_positive)

@@ -1,6 +1,6 @@
-"""What an agent hears and says: the messages of a transcript.
+"""The messages of a transcript, their parts, tool calls, and usage.
 
-A transcript is a sequence of these values, oldest first. It is only ever added to.
+A transcript is a sequence of these values, oldest first. Messages are only ever appended.
 """
 
 import os
@@ -25,21 +25,21 @@ _TEXTS: Final = frozenset({"application/json", "application/xml", "application/y
 
 @attrs.frozen
 class Usage:
-    """What model calls have cost. Totals are sums of these."""
+    """What model calls have used. Totals are sums of these."""
 
     calls: int = 0
     input_tokens: int = 0
-    """All that the model read, what it had cached included."""
+    """All that the model read, cached tokens included."""
     output_tokens: int = 0
-    """All that the model wrote, what it thought included."""
+    """All that the model wrote, reasoning included."""
     cost: int = 0
     """Micro-dollars: a sum of integers does not drift."""
     unpriced: int = 0
-    """Calls whose price nobody knows; with any of them `cost` is a lower bound."""
+    """Calls without a known price; with any of them `cost` is a lower bound."""
     cached_tokens: int = 0
     """The part of the input that the provider had cached."""
     reasoning_tokens: int = 0
-    """The part of the output that nobody is shown."""
+    """The part of the output that is reasoning."""
 
     @property
     def tokens(self) -> int:
@@ -59,7 +59,7 @@ class Usage:
 
 @attrs.frozen
 class ToolCall:
-    """A model's wish to have a tool run."""
+    """A call of a tool by a model."""
 
     name: str
     arguments: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
@@ -68,9 +68,9 @@ class ToolCall:
 
 
 def well_formed(text: str) -> str:
-    """Return a text that can be written down: what stands for no character is replaced.
+    """Return a text that UTF-8 can encode: lone surrogates are replaced.
 
-    Names of files and arguments of programs may hold such things.
+    File names and arguments of programs may contain them.
     """
     if not has_type(text, str):
         raise DefinitionError(f"{text!r} must be text")
@@ -86,12 +86,12 @@ class Part:
     """An image or a file that comes with a message: its bytes, or where it can be fetched."""
 
     media_type: str
-    """What it is, such as `image/png`."""
+    """Such as `image/png`."""
     data: bytes = attrs.field(default=b"", kw_only=True, repr=_bytes_in_short)
     url: str = attrs.field(default="", kw_only=True)
-    """Fetched by the provider, never by us."""
+    """The provider fetches it; this process never does."""
     name: str = attrs.field(default="", kw_only=True, converter=well_formed)
-    """What the model is told that the file is called."""
+    """The file name that the model reads."""
 
     def __attrs_post_init__(self) -> None:
         if not _fits(_MEDIA_TYPE, self.media_type):
@@ -115,7 +115,7 @@ class Part:
 
     @property
     def label(self) -> str:
-        """What it is called in a sentence."""
+        """Its name in messages."""
         name = f" {self.name!r}" if self.name else ""
         return f"the file{name} ({self.media_type})"
 
@@ -133,23 +133,23 @@ def _fits(pattern: re.Pattern[str], text: object) -> bool:
 
 
 def new_message_id() -> MessageId:
-    """Return an id by which a message is known from its birth.
+    """Return a new message id.
 
-    It says which message it is and nothing of what it says: it is no part of equality, no
-    provider is shown it, and it stays when a message is changed or stored.
+    The id is independent of the content: it is no part of equality, it is not sent to providers,
+    and it stays when a message is redacted or stored.
     """
     return MessageId(f"m_{os.urandom(5).hex()}")
 
 
 @attrs.frozen
 class UserMessage:
-    """Something the agent is told: a goal, a question, news of a child."""
+    """Input of an agent: a goal, a question, a notice about a child."""
 
     text: str
     parts: tuple[Part, ...] = ()
-    """What comes with the text."""
+    """Images and files that belong to the text."""
     aside: bool = attrs.field(default=False, kw_only=True)
-    """It was said in the midst of a turn, and does not begin one."""
+    """It came in the middle of a turn, and does not begin one."""
     id: MessageId = attrs.field(
         factory=new_message_id, kw_only=True, eq=False, repr=False
     )
@@ -157,7 +157,7 @@ class UserMessage:
     def __attrs_post_init__(self) -> None:
         if self.parts == ():
             return
-        # What is no part could be written to a journal, and never be read again.
+        # Any other value could be written to a journal, and not be read again.
         if not has_type(self.parts, tuple) or not all(
             has_type(part, Part) for part in self.parts
         ):
@@ -168,13 +168,13 @@ class UserMessage:
 
 @attrs.frozen
 class AssistantMessage:
-    """One answer of the model: text, or calls it waits for."""
+    """One answer of the model: text, or calls of tools."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     model: str = ""
-    """Who answered."""
+    """The name of the model that answered."""
     id: MessageId = attrs.field(
         factory=new_message_id, kw_only=True, eq=False, repr=False
     )
@@ -206,14 +206,14 @@ INTERRUPTED: Final = (
 
 
 def interrupted_answer(call: ToolCall) -> ToolMessage:
-    """Return the answer to a call that nobody is left to answer."""
+    """Return the answer to a call that was interrupted for good."""
     return ToolMessage(call.id, INTERRUPTED, failed=True, refused_by=RefusedBy.CRASH)
 
 
 def with_interrupted_answers(transcript: Transcript) -> list[Message]:
     """Return a transcript in which every call of an earlier turn has an answer.
 
-    A turn may end in the midst of a call, and no provider takes a transcript with open ones.
+    A turn may end in the middle of a call, and no provider accepts open calls.
     """
     whole: list[Message] = []
     for message in transcript:

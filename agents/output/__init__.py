@@ -1,1 +1,1 @@
-"""What an agent promises as its answer: a Python type or a JSON Schema, and the check of an answer against it."""
+"""The output of an agent: a Python type or a JSON Schema, and the check of answers against it."""

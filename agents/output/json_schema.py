@@ -1,7 +1,7 @@
-"""Answers that are checked against a JSON Schema which a model wrote.
+"""Checks an answer against a JSON Schema that a model wrote.
 
-Schema and answer are both the text of strangers, so nothing in them is fetched, nothing makes us
-wait, and nothing ends the process: what would is refused before the library sees it.
+Schema and answer are both untrusted: nothing in them is fetched, takes long, or crashes the
+process. Input that would is refused before the library sees it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 PROBLEMS: Final = 10
 CHARACTERS: Final = 100_000
 LINE: Final = 300
-# The library follows a schema, and an answer, on the stack of its thread: half a megabyte of it
-# holds 2,000 parts that refer to each other in a chain, and does not hold 5,000.
+# The library recurses on the stack of its thread: half a megabyte suffices for a chain of 2,000
+# references, and not for 5,000.
 MAX_OBJECTS: Final = 2_000
 MAX_DEPTH: Final = 100
 LEVELS: Final = 500
-# What is visited twice for each level of 30 is visited a billion times: that is a minute, or hours.
+# Two visits for each of 30 levels are a billion: that takes a minute, or hours.
 VISITS: Final = 100_000
 VISITS_A_CHARACTER: Final = 4
-# Bytes of one compiled regular expression: its size times the length of a text is what it costs.
+# Bytes of a compiled regular expression: the cost is its size times the length of a text.
 EXPRESSION: Final = 100_000
 
-# Where a schema has others: those for the very same value, and those for the values in it.
+# Keywords with subschemas: for the same value, and for the values in it.
 _SAME: Final = frozenset(
     {
         "allOf",
@@ -61,7 +61,7 @@ _NAMED: Final = frozenset({"dependentSchemas", "dependencies", "patternPropertie
 
 
 def require_schema(schema: object) -> None:
-    """Raise `DefinitionError` if this is no JSON Schema that an answer can be checked against.
+    """Raise `DefinitionError` if this JSON Schema cannot be used to check answers.
 
     Without `$schema` it is read as draft 2020-12. It may refer to its own parts only.
     """
@@ -74,10 +74,10 @@ def require_schema(schema: object) -> None:
 
 
 def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
-    """Return what is wrong with a final answer, a line each: nothing if it is JSON that fits.
+    """Return the problems of a final answer, a line each; none if it is JSON that fits.
 
     Raises:
-        DefinitionError: it is not the answer that is wrong, but the schema.
+        DefinitionError: the schema itself is wrong.
     """
     plain = _plain(schema)
     validator = _validator(plain)
@@ -108,7 +108,7 @@ def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
 
 
 def _plain(schema: object) -> dict[str, Any]:
-    """Return a schema as its JSON says, so that nothing but JSON is in it."""
+    """Return a schema as plain JSON values."""
     if not isinstance(schema, Mapping):
         raise _refused(f"a JSON Schema is an object, not {type(schema).__name__}")
     try:
@@ -143,10 +143,10 @@ def _require_own_references(part: dict[str, Any], *, is_root: bool) -> None:
     for keyword in ("$dynamicRef", "$recursiveRef"):
         if isinstance(part.get(keyword), str):
             raise _refused(f"it uses {keyword}: use $ref with the path of a part of it")
-    # A name of its own would give '#' another meaning below.
+    # An $id would change the meaning of '#' below it.
     if not is_root and isinstance(part.get("$id"), str):
         raise _refused("a part of it has an $id: leave that out")
-    # There, `id` is such a name.
+    # In draft 4, `id` does the same.
     if "draft-04" in str(part.get("$schema")):
         raise _refused("it is of draft 4: write it in draft 2020-12")
 
@@ -160,8 +160,8 @@ def _validator(schema: dict[str, Any]) -> "jsonschema_rs.Validator":
 
     with _PanicGuard():
         try:
-            # Not `meta.validate`, which fetches an unknown `$schema`. This engine knows no
-            # look-around and no back-reference, and so it never goes back: its time is linear.
+            # Not `meta.validate`, which fetches an unknown `$schema`. This engine has no
+            # look-around and no back-reference, so it does not backtrack: its time is linear.
             return jsonschema_rs.validator_for(
                 schema,
                 retriever=fetch,
@@ -186,7 +186,7 @@ def _validator(schema: dict[str, Any]) -> "jsonschema_rs.Validator":
 
 
 class _PanicGuard:
-    """Translates what a fault in the library's Rust raises, which is no `Exception`."""
+    """Translates a panic of the library's Rust code, which is no `Exception`."""
 
     def __enter__(self) -> None: ...
 
@@ -197,10 +197,10 @@ class _PanicGuard:
 
 
 class _VisitCounter:
-    """Counts, before the library goes, how often it will visit a value, and how deep it gets.
+    """Predicts how often the library will visit a value, and how deep it will recurse.
 
-    It counts each pair of schema and value once and multiplies, where the library goes anew along
-    each way. So it ends soon also where the library would not.
+    It counts each pair of schema and value once and multiplies, where the library repeats each
+    path. So it ends soon also where the library would not.
     """
 
     def __init__(self, root: dict[str, Any], visits: int) -> None:
@@ -209,7 +209,7 @@ class _VisitCounter:
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
 
     def is_bounded(self, answer: object) -> bool:
-        """Say whether the library comes to an end with this answer."""
+        """Return whether the library can check this answer in time."""
         try:
             visits, levels = self._cost(self._root, answer)
         except (_TooManyVisitsError, RecursionError):
@@ -226,10 +226,10 @@ class _VisitCounter:
             return known[pair]
         if len(known) > self._visits:
             raise _TooManyVisitsError
-        # Whoever comes back here while we are inside has come full circle, and the library ends it.
+        # A return to this pair while it is counted is a cycle, which the library stops.
         known[pair] = (1, 1)
         visits, levels = _own_cost(here, value), 0
-        # To know what was left unevaluated, all the others are visited up to twice again.
+        # To find what was not evaluated, all other keywords are visited up to twice again.
         factor = 3 if here.keys() & _UNEVALUATED else 1
         for part, inner in self._next(here, value):
             more, below = self._cost(part, inner)
@@ -241,7 +241,7 @@ class _VisitCounter:
     def _next(
         self, schema: dict[str, Any], value: object
     ) -> Iterable[tuple[object, object]]:
-        """Return which schemas are visited from here, each with the value that it is for."""
+        """Yield the schemas that are visited from here, each with its value."""
         for keyword, given in schema.items():
             if keyword == "$ref":
                 yield self._target(given), value
@@ -263,17 +263,17 @@ class _VisitCounter:
             try:
                 found = found[int(key) if isinstance(found, list) else key]
             except (LookupError, TypeError, ValueError) as exc:
-                # The library has followed it: should we ever differ, this is the safe side.
+                # The library has resolved it: should we ever differ, refusing is safe.
                 raise _refused(f"it refers to {ref!r}, which is not there") from exc
         return found
 
 
 class _TooManyVisitsError(Exception):
-    """There is no end in sight."""
+    """The count exceeds its limit."""
 
 
 def _own_cost(schema: dict[str, Any], value: object) -> int:
-    """Return what one visit costs in visits: 1, and more where it is as long as what it reads."""
+    """Return the cost of one visit: 1, and more for long texts and many names."""
     visits = 1 + len(schema.get("enum", ())) // 10
     if isinstance(value, str) and "pattern" in schema:
         visits += len(value) // 100
@@ -332,5 +332,5 @@ def _line(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def _refused(why: str) -> DefinitionError:
-    return DefinitionError(f"the schema cannot be used: {_line(why)}")
+def _refused(problem: str) -> DefinitionError:
+    return DefinitionError(f"the schema cannot be used: {_line(problem)}")

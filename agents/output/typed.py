@@ -1,4 +1,4 @@
-"""What an agent promises as its final answer: a schema for the model, and a check of what comes."""
+"""Typed final answers: a JSON schema of a Python type for the model, and the parser of answers."""
 
 import types
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ OutputT = TypeVar("OutputT")
 
 
 def output_schema(output_type: Any) -> Mapping[str, Any] | None:
-    """Return the JSON schema of a type of answers; plain text has none."""
+    """Return the JSON schema of an output type; `str` has none."""
     if output_type is str:
         return None
     try:
@@ -33,7 +33,7 @@ def output_schema(output_type: Any) -> Mapping[str, Any] | None:
 
 
 def read_output(output_type: "TypeForm[OutputT]", text: str) -> OutputT:
-    """Return a final answer as what was promised."""
+    """Parse a final answer as a value of the output type."""
     if output_type is str:
         return cast("OutputT", text)
     problems: list[str] = []
@@ -49,7 +49,7 @@ def read_output(output_type: "TypeForm[OutputT]", text: str) -> OutputT:
 
 
 def _alternatives(output_type: Any) -> tuple[Any, ...]:
-    # One by one, since msgspec reads no union of two classes: the first that fits is meant.
+    # One by one, since msgspec parses no union of two classes: the first that fits counts.
     is_union = get_origin(output_type) in {Union, types.UnionType}
     return get_args(output_type) if is_union else (output_type,)
 
@@ -62,7 +62,7 @@ def type_name(output_type: Any) -> str:
 
 
 def encoded(value: object, agent: str) -> str:
-    """Return a value as the JSON that an agent is handed, or that it gives."""
+    """Return the JSON of an input or an output of an agent."""
     try:
         # The same text in another process, too: sets have no order of their own.
         plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")

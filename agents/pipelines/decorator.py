@@ -1,4 +1,4 @@
-"""How an async function becomes an agent: `@agent`."""
+"""The decorator `@agent`, which makes a pipeline of an async function."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -36,7 +36,7 @@ ACCEPTED_KINDS: Final = {inspect.Parameter.POSITIONAL_ONLY, *BY_NAME}
 
 
 class AgentDecorator(Protocol):
-    """What `@agent(...)` gives: it makes an agent of a function."""
+    """The type of `@agent(...)`."""
 
     @overload
     def __call__(
@@ -77,26 +77,25 @@ def agent(
     workspace: Path | Literal["worktree"] | None = None,
 ) -> AgentDecorator: ...
 def agent(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make an agent of an async function: what it delegates are its children.
+    """Make an agent of an async function: the tasks that it delegates are its children.
 
-    Its name is the agent's, the first paragraph of its docstring tells other agents what it is for,
-    and what it returns is the agent's output. A function of one `str` gets the goal; what has
-    another type is read from JSON. Of several parameters that must be given, all are fields of one
-    JSON object.
+    The agent has the name of the function; the first paragraph of the docstring describes it to
+    other agents, and the return type is its output. A function of one `str` gets the goal; any
+    other type is parsed from JSON. Several required parameters are fields of one JSON object.
 
-    After a crash it is run again. What it had delegated is not done again: `delegate` finds that,
-    and returns at once.
+    After a crash the function is run again. Tasks that it had delegated are not repeated:
+    `delegate` finds their results, and returns at once.
 
     Args:
         function: what the agent does.
-        name: how it is called, if not as the function.
-        delegates: agents that it hands work to and does not name, such as those of a list: their
-            models are looked for before anything begins.
+        name: its name, if not that of the function.
+        delegates: agents that it delegates to without naming them, such as those of a list:
+            their models are looked up before anything begins.
         limits: only the seconds matter; a function has no model of its own.
-        budget: what one task of it may use together with all below it.
-        patience: how long it may show no sign of life.
-        on_restart: what becomes of a task of it that a crash interrupts.
-        approve: what all who work for it may do with tools.
+        budget: what one task of it may use together with all its descendants.
+        patience: how long it may make no progress.
+        on_restart: what happens to a task that a crash interrupts.
+        approve: what its descendants may do with tools.
         workspace: the folder that their tools work in.
         options: these.
     """
@@ -113,12 +112,12 @@ def _agent_from(
         )
     name = function.__name__ if name is None else name
     hints = _hints(name, function)
-    taken, call = _input(name, function, hints)
+    input_type, call = _input(name, function, hints)
     return Pipeline(
         name,
-        instructions=_about(function, taken),
+        instructions=_description(function, input_type),
         program=call,
-        input=taken,
+        input=input_type,
         output=hints["return"],
         function=function,
         **options,
@@ -140,7 +139,7 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 def _input(
     name: str, function: Callable[..., Awaitable[Any]], hints: Mapping[str, Any]
 ) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]]]:
-    """Return the type of what a function takes, and how it is called with such a value."""
+    """Return the input type of a function, and a program that calls it with such a value."""
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
         if parameter.kind not in ACCEPTED_KINDS:
@@ -153,13 +152,15 @@ def _input(
             )
     if not parameters:
         return Any, lambda _, __: function()
-    required = [it for it in parameters if it.default is it.empty]
+    required = [
+        parameter for parameter in parameters if parameter.default is parameter.empty
+    ]
     first = parameters[0]
     is_only_one = required in ([], [first]) and first.kind is not first.KEYWORD_ONLY
     if is_only_one:
-        taken = hints[first.name]
-        _require_readable(name, taken)
-        return taken, lambda _, value: function(value)
+        input_type = hints[first.name]
+        _require_readable(name, input_type)
+        return input_type, lambda _, value: function(value)
     return _by_name(name, function, parameters, hints)
 
 
@@ -178,40 +179,48 @@ def _by_name(
         if parameter.default is parameter.empty:
             fields.append((parameter.name, hints[parameter.name]))
         else:
-            # What is left out keeps the default that the function has for it.
-            left_out = hints[parameter.name] | msgspec.UnsetType
-            fields.append((parameter.name, left_out, msgspec.UNSET))
+            # A missing field keeps the default of the function.
+            optional = hints[parameter.name] | msgspec.UnsetType
+            fields.append((parameter.name, optional, msgspec.UNSET))
     try:
-        taken = msgspec.defstruct(
+        input_type = msgspec.defstruct(
             name, fields, kw_only=True, forbid_unknown_fields=True
         )
     except TypeError as exc:
         raise DefinitionError(f"agent {name!r}: {exc}") from exc
-    _require_readable(name, taken)
+    _require_readable(name, input_type)
 
     def call(_: PipelineContext, value: Any) -> Awaitable[Any]:
-        given = {it.name: getattr(value, it.name) for it in parameters}
-        return function(**{n: it for n, it in given.items() if it is not msgspec.UNSET})
+        fields = {
+            parameter.name: getattr(value, parameter.name) for parameter in parameters
+        }
+        return function(
+            **{
+                name: field
+                for name, field in fields.items()
+                if field is not msgspec.UNSET
+            }
+        )
 
-    return taken, call
+    return input_type, call
 
 
-def _require_readable(name: str, taken: Any) -> None:
-    if taken is Any:
+def _require_readable(name: str, input_type: Any) -> None:
+    if input_type is Any:
         return
     try:
-        output_schema(taken)
+        output_schema(input_type)
     except DefinitionError as exc:
         raise DefinitionError(
             f"agent {name!r} takes what JSON cannot carry: {exc.__cause__}"
         ) from exc
 
 
-def _about(function: Callable[..., Any], taken: Any) -> str:
-    """Return what other agents read of a function: what it is for, and what it takes."""
+def _description(function: Callable[..., Any], input_type: Any) -> str:
+    """Return the description of a function for other agents: its purpose and its input."""
     paragraph, _, _ = (inspect.getdoc(function) or "").partition("\n\n")
-    about = " ".join(paragraph.split())
-    if taken in {str, Any}:
-        return about
-    schema = msgspec.json.encode(output_schema(taken)).decode()
-    return f"{about} Its goal is nothing but JSON that fits {schema}".strip()
+    purpose = " ".join(paragraph.split())
+    if input_type in {str, Any}:
+        return purpose
+    schema = msgspec.json.encode(output_schema(input_type)).decode()
+    return f"{purpose} Its goal is nothing but JSON that fits {schema}".strip()

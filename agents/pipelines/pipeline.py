@@ -1,8 +1,8 @@
-"""What a pipeline is: an agent whose steps are a program's, and not a model's.
+"""The value `Pipeline`: an agent whose steps are decided by a program, not by a model.
 
-It is a value like any other agent, and can be wherever one can. The program hands work on through
-`Hands`, which whoever runs it brings. It may be run again after a crash: so it decides by what it
-is given and by what others answer, and by nothing else.
+It can be used wherever an agent can. The program delegates through a `PipelineContext` that the
+orchestrator provides. After a crash it is run again, so it must be deterministic: it may depend
+only on its input and on the answers of its children.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -32,17 +32,17 @@ OutputT = TypeVar("OutputT")
 
 
 class PipelineContext(Protocol):
-    """Hands work on for a pipeline."""
+    """Delegates for a pipeline."""
 
     async def delegate(
         self, agent: Agent[OutputT, InputT], value: InputT, /
     ) -> OutputT:
-        """Have an agent do something, and return what it answers."""
+        """Delegate to an agent, and return its answer."""
         ...
 
 
 class _NoModel:
-    """Stands where a pipeline would have a model."""
+    """The model of a pipeline, which is never called."""
 
     name = "none"
 
@@ -60,15 +60,14 @@ def _parts(agents: Iterable[Agent[Any]]) -> tuple[Agent[Any], ...]:
 
 @attrs.frozen(repr=False)
 class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_co]):
-    """An agent that is a program: `Pipeline[str, Report]` takes text and gives a report."""
+    """An agent that is a program: `Pipeline[str, Report]` takes text and returns a report."""
 
     program: Callable[[PipelineContext, Any], Awaitable[Any]] = attrs.field(
         kw_only=True
     )
-    """What it does with what it is given."""
+    """The program: gets the context and the input, returns the output."""
     input: Any = attrs.field(default=Any, kw_only=True)
-    """The type of what it takes. `str` is the goal as it is, and so is `Any`; any other is read
-    from JSON."""
+    """The input type. `str` and `Any` get the goal as it is; any other is parsed from JSON."""
     parts: tuple[Agent[Any], ...] = attrs.field(
         default=(), kw_only=True, converter=_parts
     )
@@ -76,11 +75,11 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
     function: Callable[..., Awaitable[Any]] | None = attrs.field(
         default=None, kw_only=True
     )
-    """The function that it was made of, for whoever tests that by itself."""
+    """The function that it was made of, for tests of the function alone."""
     fans_out: bool = attrs.field(default=False, kw_only=True)
-    """It asks several at once: if it fails, each of their failures is told."""
+    """It delegates to several at once: if it fails, the error lists each of their failures."""
     steps: tuple[Agent[Any], ...] = attrs.field(default=(), kw_only=True)
-    """Of agents joined by `>>`, all of them: the next one becomes another step."""
+    """The agents that were joined by `>>`; another `>>` appends to them."""
     model: str | Model = attrs.field(default=NO_MODEL, init=False)
 
     def __repr__(self) -> str:
@@ -96,13 +95,13 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
             )
 
     def named(self, name: str) -> Self:
-        """Return the same pipeline under another name: that is its name in the tree."""
+        """Return the same pipeline under another name, which is its name in the tree."""
         return attrs.evolve(self, name=name, steps=())
 
     @property
     def team(self) -> tuple[Agent[Any], ...]:
-        """All whom it is known to hand work to: the agents that its function names, too."""
-        named = () if self.function is None else _named_by(self.function)
+        """All agents that it is known to delegate to, with those that its function names."""
+        named = () if self.function is None else _agents_named_by(self.function)
         return (*self.delegates, *self.parts, *named)
 
     @property
@@ -110,9 +109,9 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
         return self.input in {str, Any}
 
     def as_goal(self, value: InputT_contra) -> str:
-        """Return what it is handed as the text of a goal."""
+        """Return a value as the text of a goal."""
         if isinstance(value, str) and (self.takes_text or not self._accepts(value)):
-            # Not what it takes, so it is JSON already: whoever reads it will see.
+            # A text that is no value of the input type is JSON already; `parse_goal` checks it.
             return value
         return encoded(value, self.name)
 
@@ -123,13 +122,13 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
         return False
 
     def parse_goal(self, goal: str) -> Any:
-        """Return a goal as what the program takes."""
+        """Parse a goal as a value of the input type."""
         if self.takes_text:
             return goal
         try:
             return read_output(self.input, goal)
         except OutputError as exc:
-            # A word that is one of those it takes needs no quotes.
+            # A word of a `Literal` or an enum needs no quotes.
             if self._accepts(goal):
                 return msgspec.convert(goal, self.input)
             raise InputError(
@@ -140,11 +139,11 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
     def encode_output(
         self, value: object, requested_schema: Mapping[str, Any] | None = None
     ) -> str:
-        """Return what the program gave as the text of its answer.
+        """Return the output of the program as the text of its answer.
 
         Args:
-            value: what it gave.
-            wanted: the JSON schema that whoever asked wants the answer to fit.
+            value: the output.
+            requested_schema: the JSON schema that the parent wants the answer to fit.
         """
         if self.output is str:
             if not isinstance(value, str):
@@ -179,7 +178,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
 def in_sequence(
     first: Agent[Any, InputT], then: Agent[OutputT, Any]
 ) -> Pipeline[InputT, OutputT]:
-    """Return two agents as one: the second gets what the first one gives."""
+    """Return two agents as one: the second gets the answer of the first."""
     if not is_agent(then):
         raise DefinitionError(
             f"{then!r} cannot come after {first.name!r}: it is no agent; make one of a"
@@ -189,16 +188,16 @@ def in_sequence(
     after = then.steps if isinstance(then, Pipeline) and then.steps else (then,)
     steps: tuple[Agent[Any], ...] = (*before, *after)
 
-    async def one_after_the_other(hands: PipelineContext, value: Any) -> Any:
+    async def run_steps(context: PipelineContext, value: Any) -> Any:
         await trio.lowlevel.checkpoint()
         for step in steps:
-            value = await hands.delegate(step, value)
+            value = await context.delegate(step, value)
         return value
 
     return Pipeline(
         "sequence",
         instructions=f"First {', then '.join(step.name for step in steps)}.",
-        program=one_after_the_other,
+        program=run_steps,
         input=input_of(first),
         output=then.output,
         parts=steps,
@@ -207,7 +206,7 @@ def in_sequence(
 
 
 def input_of(agent: Agent[Any, Any]) -> Any:
-    """Return the type of what an agent takes."""
+    """Return the input type of an agent."""
     return agent.input if isinstance(agent, Pipeline) else Any
 
 
@@ -216,23 +215,23 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _named_by(function: Callable[..., Any]) -> list[Agent[Any]]:
-    """Return the agents that a function refers to by name: those of its module, and around it."""
+def _agents_named_by(function: Callable[..., Any]) -> list[Agent[Any]]:
+    """Return the agents that a function names: globals of its module, and its closure."""
     scope: Mapping[str, Any] = getattr(function, "__globals__", {})
     cells = getattr(function, "__closure__", None) or ()
-    around: list[Any] = []
+    enclosed: list[Any] = []
     for cell in cells:
         with suppress(ValueError):  # not bound yet
-            around.append(cell.cell_contents)
+            enclosed.append(cell.cell_contents)
     code: CodeType | None = getattr(function, "__code__", None)
     names = dict.fromkeys(_names_in(code)) if code is not None else {}
-    found = [*around, *(scope[name] for name in names if name in scope)]
+    found = [*enclosed, *(scope[name] for name in names if name in scope)]
     return [value for value in found if isinstance(value, Agent)]
 
 
 def _names_in(code: CodeType) -> Iterable[str]:
     yield from code.co_names
     for constant in code.co_consts:
-        # A function in the function.
+        # A nested function.
         if isinstance(constant, CodeType):
             yield from _names_in(constant)

@@ -294,7 +294,7 @@ class TestForeground:
         assert '"output":"/lead\\n"' in heard
 
     async def test_without_an_orchestrator_there_is_no_place_to_run(self) -> None:
-        with pytest.raises(DefinitionError, match="where an orchestrator runs"):
+        with pytest.raises(DefinitionError, match="need a ToolContext"):
             await terminal.run(ToolCall("terminal", {"command": "true"}))
 
 

@@ -1,7 +1,7 @@
-"""Commands in the background, as the tools of one task see them.
+"""The port for background commands, as the tools of one task see them.
 
-Whoever runs the agent runs these, too, and ends them: with the task, or with the session where that
-can be told later how they ended.
+The orchestrator runs them and ends them: with the task, or with the session if that can be notified
+of their end.
 """
 
 import hashlib
@@ -14,8 +14,8 @@ from agents.tools.tool import CallKey
 
 
 def tag_of(key: CallKey) -> str:
-    """Return the tag of what a call runs and waits for: who knows the call finds what it left."""
-    # A key may hold anything that a model or a provider has written.
+    """Return the process tag of a call: after a crash it finds the processes of that call."""
+    # A key contains ids that a model or a provider chose.
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
@@ -32,12 +32,12 @@ class BackgroundCommand(Protocol):
     def output(self) -> OutputBuffer: ...
     @property
     def exit_code(self) -> int | None:
-        """Negative if a signal has ended it; None while it runs, or if nobody knows."""
+        """Negative if a signal has ended it; None while it runs, or if it is unknown."""
         ...
 
     @property
     def ended(self) -> str:
-        """How it ended, in words; empty while it runs."""
+        """How it ended, as text; empty while it runs."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class BackgroundCommands(Protocol):
 
     @property
     def can_notify(self) -> bool:
-        """Whether somebody is told when a command ends after the turn that started it."""
+        """Whether the session can be notified of a command that ends after its turn."""
         ...
 
     async def start(
@@ -67,46 +67,46 @@ class BackgroundCommands(Protocol):
         Args:
             command: a line of shell.
             workdir: the folder it starts in.
-            notify: tell the session when it has ended.
-            watch: tell the session of lines with one of these in them.
+            notify: notify the session when it has ended.
+            watch: notify the session of lines that contain one of these.
         """
         ...
 
     def known(self) -> Sequence[BackgroundCommand]:
-        """Return those that run, and the last ones that have ended, oldest first."""
+        """Return the running ones, and the last ones that have ended, oldest first."""
         ...
 
     async def wait(self, command: BackgroundCommand, seconds: float) -> None:
-        """Wait until a command has ended, or until it has taken too long."""
+        """Wait until a command has ended, for at most so many seconds."""
         ...
 
     async def end(self, command: BackgroundCommand) -> None:
-        """End a command and all that it has started."""
+        """End a command and all processes that it has started."""
         ...
 
     async def write(self, command: BackgroundCommand, text: str) -> None:
-        """Write to what a command reads."""
+        """Write to the stdin of a command."""
         ...
 
     async def close_input(self, command: BackgroundCommand) -> None:
-        """Let a command read the end of its input."""
+        """Close the stdin of a command."""
         ...
 
     def unread(
         self, command: BackgroundCommand, *, hold_back: int, context: int
     ) -> tuple[str, str]:
-        """Return what a command has printed since this was asked last, and what came before that.
+        """Return the output since the last call, after some of the output before it.
 
         Args:
-            command: which one.
-            but: so many characters from the end, which are left for the next time.
-            context: how many characters of what came before.
+            command: the command.
+            hold_back: how many characters of the end to leave for the next call.
+            context: how many characters of the output before.
 
         Returns:
-            what came before, and what is new.
+            the output before, and the new output.
         """
         ...
 
     def notices_of(self, command: BackgroundCommand) -> Sequence[int]:
-        """Return the unread notices of a command: an answer that tells its end consumes them."""
+        """Return the unread notices of a command: an answer that contains its end consumes them."""
         ...

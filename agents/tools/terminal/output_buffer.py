@@ -1,15 +1,14 @@
-"""What a command says, in bounded memory: its beginning, its end, and how much is missing between.
+"""The output of a command in bounded memory: its beginning, its end, and the size of the gap.
 
-Bytes come in, and only text that can be shown is kept. That happens on the way in, so that what is
-read, counted, searched and cut is all the same text:
+Bytes come in, printable text is stored. The conversion happens on the way in, so that reading,
+counting, searching and cutting all see the same text:
 
-* it is UTF-8; what is not becomes U+FFFD, also where a character comes in two chunks;
-* escape sequences (colours, titles, links) are taken out, and any other control character but
-  tab and new line becomes U+FFFD: a command cannot write to the terminal of whoever reads this;
-* every carriage return ends a line, so the states of a progress bar are lines, of which the log
-  shows the last ones, and none hides another.
+* invalid UTF-8 becomes U+FFFD; a character may be split between two chunks;
+* escape sequences (colours, titles, links) are removed, and any other control character but tab
+  and new line becomes U+FFFD: a command cannot control the terminal of a reader;
+* every carriage return ends a line, so each state of a progress bar is a line of its own.
 
-A chunk costs its own length, however much was said before it.
+Adding a chunk costs its own length, however much came before.
 """
 
 import codecs
@@ -23,13 +22,13 @@ import attrs
 HEAD: Final = 50_000
 TAIL: Final = 150_000
 LINES: Final = 200
-# Loose pieces are joined at this length: whoever writes byte by byte costs no object a byte.
+# Small chunks are joined at this length: a command that writes single bytes costs no object each.
 PIECE: Final = 4096
-# An escape sequence may come in two chunks. What is longer than this is none.
+# An escape sequence may be split between chunks. A longer one is not an escape sequence.
 HELD_BACK: Final = 4096
 
-# Half a word may be half a secret, and nobody would know it for one: it is not shown where a text
-# is cut. A key has no blank in it, and is shorter than this.
+# Half a word may be half a secret, which the redactor does not recognize: where a text is cut, the
+# cut word is dropped. A key has no blank in it, and is shorter than this.
 LONGEST_WORD: Final = 1_000
 _BLANK: Final = re.compile(r"\s")
 # Control sequences; strings up to BEL or ESC \, such as titles and links; and all others.
@@ -39,7 +38,7 @@ _ESCAPES: Final = re.compile(
 _BEGUN_ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z"
 )
-# The marks of direction are here too: they show a text in another order than it has.
+# With the marks of direction, which show a text in another order than it has.
 _CONTROLS: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )
@@ -55,15 +54,15 @@ class LogView:
     end: int
     """The number after that of the last."""
     total: int
-    """How many lines there are, with those that are not kept."""
+    """How many lines there were, with those in the gap."""
 
 
 class OutputBuffer:
-    """The first and the last characters of an output that may be without end."""
+    """The first and the last characters of an output that may be endless."""
 
     def __init__(self, *, head: int = HEAD, tail: int = TAIL) -> None:
         self.total = 0
-        """How many characters have come, kept or not."""
+        """How many characters have come, those in the gap included."""
         self._head = head
         self._tail = tail
         self._decoder = io.IncrementalNewlineDecoder(
@@ -78,28 +77,28 @@ class OutputBuffer:
         self._new_lines = 0
         self._is_line_open = False
         self._is_finished = False
-        self._looked_at = 0
+        self._last_total = 0
 
     def write(self, chunk: bytes | bytearray) -> str:
-        """Take in what was said, and return the text that it is.
+        """Add a chunk, and return its text.
 
-        The end of a chunk may be returned only with the next: half a character is none yet.
+        The end of a chunk may be returned with the next one: half a character is not text yet.
         """
-        return self._take(self._decoder.decode(chunk), final=False)
+        return self._add(self._decoder.decode(chunk), final=False)
 
     def finish(self) -> str:
-        """Take in that no more will come, and return the text that was held back."""
+        """End the output, and return the text that was held back."""
         self._is_finished = True
-        return self._take(self._decoder.decode(b"", final=True), final=True)
+        return self._add(self._decoder.decode(b"", final=True), final=True)
 
     @property
     def dropped(self) -> int:
-        """How many characters are not kept."""
+        """How many characters are in the gap."""
         begin, end = self._gap()
         return end - begin
 
     def text(self) -> str:
-        """Return all that is kept, with a line that says how much is missing, if anything is."""
+        """Return the beginning and the end, with a line about the gap between, if there is one."""
         return self.since(0)[0]
 
     def tail_text(self, characters: int) -> str:
@@ -108,9 +107,9 @@ class OutputBuffer:
         return text if characters >= self.total else _without_first_word(text)
 
     def since(self, mark: int) -> tuple[str, int]:
-        """Return what has come since a mark, and the mark for the next time.
+        """Return what came since a mark, and the mark for the next time.
 
-        The first mark is 0. If some of it is not kept, a line says how much.
+        The first mark is 0. A line stands for the gap, if there is one.
         """
         mark = min(max(mark, 0), self.total)
         begin, end = self._gap()
@@ -125,22 +124,23 @@ class OutputBuffer:
         return f"{before}\n{self._missing(missing)}\n{after}", self.total
 
     def before(self, mark: int, characters: int) -> str:
-        """Return the last characters that came before a mark, as far as they are kept."""
+        """Return the last characters before a mark, as far as they are stored."""
         begin, end = self._gap()
         if begin == end:
-            kept, start = self._first.getvalue() + self._ending(), 0
+            stored, start = self._first.getvalue() + self._ending(), 0
         elif mark >= end:
-            kept, start = self._ending(), end
+            stored, start = self._ending(), end
         else:
-            kept, start = self._first.getvalue(), 0
-        return kept[max(0, mark - characters - start) : max(0, mark - start)]
+            stored, start = self._first.getvalue(), 0
+        return stored[max(0, mark - characters - start) : max(0, mark - start)]
 
     def open_word_length(self) -> int:
-        """Return how many of the last characters are a word that may go on: half a secret, maybe.
+        """Return the length of an unfinished word at the end, which may be half a secret.
 
-        If nothing has come since this was asked last, it is none: a question has no end.
+        It is 0 if nothing came since the last call: a command that waits for input has
+        finished its word.
         """
-        has_grown, self._looked_at = self._looked_at < self.total, self.total
+        has_grown, self._last_total = self._last_total < self.total, self.total
         if self._is_finished or not has_grown:
             return 0
         last = self.before(self.total, LONGEST_WORD)
@@ -169,11 +169,11 @@ class OutputBuffer:
         )
         beginning = first.split("\n")
         shown = beginning[begin:end]
-        goes_on_at = self._new_lines - ending.count("\n")
-        if begin <= goes_on_at and end >= len(beginning):
+        resumes_at = self._new_lines - ending.count("\n")
+        if begin <= resumes_at and end >= len(beginning):
             shown.append(self._missing(self.total - len(first) - len(ending)))
         shown += ending.split("\n")[
-            max(0, begin - goes_on_at) : max(0, end - goes_on_at)
+            max(0, begin - resumes_at) : max(0, end - resumes_at)
         ]
         return LogView(text="\n".join(shown), begin=begin, end=end, total=total)
 
@@ -181,29 +181,29 @@ class OutputBuffer:
         return f"[{characters} of {self.total} characters are left out here]"
 
     def _gap(self) -> tuple[int, int]:
-        # From where to where nothing is kept.
+        """Return where the gap between beginning and end starts and stops."""
         begin = min(self._head, self.total)
         return begin, max(begin, self.total - self._tail)
 
     def _ending(self) -> str:
         _, end = self._gap()
-        kept = "".join((*self._last, *self._loose))
-        return kept[len(kept) - (self.total - end) :]
+        stored = "".join((*self._last, *self._loose))
+        return stored[len(stored) - (self.total - end) :]
 
-    def _take(self, text: str, *, final: bool) -> str:
-        text = self._plain(text, final=final)
+    def _add(self, text: str, *, final: bool) -> str:
+        text = self._printable(text, final=final)
         if not text:
             return text
-        room = max(0, self._head - self.total)
+        head_left = max(0, self._head - self.total)
         self.total += len(text)
         self._new_lines += text.count("\n")
         self._is_line_open = not text.endswith("\n")
-        if room:
-            self._first.write(text[:room])
-        self._keep_last(text[max(room, len(text) - self._tail) :])
+        if head_left:
+            self._first.write(text[:head_left])
+        self._add_to_tail(text[max(head_left, len(text) - self._tail) :])
         return text
 
-    def _keep_last(self, text: str) -> None:
+    def _add_to_tail(self, text: str) -> None:
         if not text:
             return
         self._loose.append(text)
@@ -216,7 +216,7 @@ class OutputBuffer:
         while self._last and self._last_length - len(self._last[0]) >= self._tail:
             self._last_length -= len(self._last.popleft())
 
-    def _plain(self, text: str, *, final: bool) -> str:
+    def _printable(self, text: str, *, final: bool) -> str:
         text, self._held = self._held + text, ""
         if "\x1b" in text:
             begun = _BEGUN_ESCAPE.search(text, max(0, len(text) - HELD_BACK))
@@ -227,17 +227,17 @@ class OutputBuffer:
 
 
 def without_last_word(text: str) -> str:
-    """Return a text without its last word; of an endless one, without what may be a key."""
+    """Return a text without its last word, or without the last part of an endless one."""
     return text[: len(text) - _length_of_word(text[: -LONGEST_WORD - 2 : -1])]
 
 
 def _without_first_word(text: str) -> str:
-    """Return a text without its first word; of an endless one, without what may be a key."""
+    """Return a text without its first word, or without the first part of an endless one."""
     return text[_length_of_word(text) :]
 
 
 def _length_of_word(text: str) -> int:
-    """Return how many characters go where a text is cut; none if it would be all."""
+    """Return the length of the word at the cut end of a text; 0 if it is the whole text."""
     found = _BLANK.search(text[:LONGEST_WORD])
     if found is not None:
         return found.start()

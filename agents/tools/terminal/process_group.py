@@ -1,12 +1,11 @@
-"""Runs one command, with all that it starts, for as long as a block lasts.
+"""Runs one command, and ends it with all that it started when a `with` block is left.
 
-Whoever leaves the block finds the whole process group ended: it was asked to (TERM), had a grace,
-and was killed (KILL), while its leader was not yet taken notice of, so that its id could not
-be another's. Then whoever left the group is found by the tag of the command and killed, too.
-The same is done with what a command leaves behind when its shell exits by itself.
+The process group gets TERM, a grace, and KILL, before its leader is reaped, so that its id cannot
+be reused. Then processes that left the group are found by the tag of the command, and killed, too.
+The same happens to what a command leaves behind when its shell exits by itself.
 
-None of it can be cancelled, and all of it is bounded: by the grace, and by some seconds for what
-the kernel does not let go of.
+The end cannot be cancelled, and is bounded: by the grace, and by some seconds for processes that
+hang in the kernel.
 """
 
 import errno
@@ -30,17 +29,17 @@ from agents.tools.terminal.process_tags import (
 )
 
 GRACE_SECONDS: Final = 1.0
-# So long may what was started in the background outlive the shell, as a `>(tee log)` does.
+# How long processes in the background may outlive the shell, as a `>(tee log)` does.
 DRAIN_SECONDS: Final = 0.5
-# What is killed ends in milliseconds, unless it waits in the kernel: for a disk, for a device.
+# A killed process ends in milliseconds, unless it waits in the kernel for a device.
 KERNEL_SECONDS: Final = 5.0
-# Somebody whom we cannot find may hold the pipe.
+# A process that we cannot find may hold the pipe.
 FINAL_OUTPUT_SECONDS: Final = 0.2
-# Those who are killed are not waited for longer than this before we look again who there is.
+# The longest wait for killed processes before the next scan.
 ROUND_SECONDS: Final = 0.05
-# What is heard of a line.
-LINE: Final = 4096
-# A listener takes its time for each line, and everybody else waits as long.
+# The longest line that a callback gets.
+MAX_LINE: Final = 4096
+# A callback runs for each line, and all other tasks wait as long.
 CHUNK: Final = 16_384
 
 
@@ -58,38 +57,38 @@ async def open_command(
 ) -> AsyncGenerator["RunningCommand"]:
     """Run a command in a shell, and end all of it with the block.
 
-    The shell is `/bin/bash` if there is one, because that is what models write, else `/bin/sh`.
-    It has a session of its own and no terminal. What it says on stdout and stderr is one output.
+    The shell is `/bin/bash` if there is one, because models write bash, else `/bin/sh`. It has a
+    session of its own and no terminal. Stdout and stderr are one output.
 
     Args:
-        command: what the shell is to do.
-        cwd: where.
+        command: a line of shell.
+        cwd: the folder it starts in.
         environ: the whole environment but the tag, which is added.
-        tag: from `new_tag()`: by it, descendants are found wherever they went.
-        output: takes in what it says.
-        stdin: it can be written to; otherwise it reads the end of a file at once.
-        heard: is told each line, without its end and cut after 4096 characters. It must not wait.
-        grace: the seconds between asking to end and killing.
+        tag: from `new_tag()`: it identifies descendants wherever they went.
+        output: stores the output.
+        stdin: whether it can be written to; otherwise stdin is empty.
+        on_line: called with each line, without its end and cut after 4096 characters.
+        grace: the seconds between TERM and KILL.
 
     Raises:
-        ToolError: it cannot be started; says why.
+        ToolError: it cannot be started.
     """
     process = await _start(
         command, cwd, with_tag(environ, tag), PIPE if stdin else DEVNULL
     )
-    # No checkpoint from here on until somebody sees to its end.
-    this = RunningCommand(process, tag=tag, output=output, grace=grace)
+    # No checkpoint between the start and the supervisor: a cancellation would leak the process.
+    running = RunningCommand(process, tag=tag, output=output, grace=grace)
     with raising_one_error():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(this.supervise, on_line)
+            nursery.start_soon(running.supervise, on_line)
             try:
-                yield this
+                yield running
             finally:
-                this.request_end()
+                running.request_end()
 
 
 class RunningCommand:
-    """A command that runs, or has ended with all that it started."""
+    """A command that runs, or has ended with all that it started. `open_command` makes it."""
 
     def __init__(
         self, process: trio.Process, *, tag: str, output: OutputBuffer, grace: float
@@ -99,16 +98,16 @@ class RunningCommand:
         self.tag: Final = tag
         self.output: Final = output
         self.exit_code: int | None = None
-        """How the shell exited, once all has ended; the number of a signal is negative."""
+        """The exit code of the shell, once all has ended; the number of a signal is negative."""
         self.left_behind = False
-        """The shell exited and left processes that were still running. They were ended."""
+        """The shell exited before processes that it had started. They were ended."""
         self.is_stuck = False
-        """Some process was killed, and the kernel has not let go of it yet."""
+        """A process was killed, and hangs in the kernel."""
         self._process = process
         self._grace = grace
         try:
             self._pidfd = open_pidfd(process.pid)
-        except ProcessLookupError:  # somebody ignores SIGCHLD, and it has ended
+        except ProcessLookupError:  # SIGCHLD is ignored, and it has ended
             self._pidfd = None
         self._until_end_requested = trio.CancelScope(shield=True)
         self._write_lock = trio.Lock()
@@ -116,15 +115,15 @@ class RunningCommand:
         self._ended = trio.Event()
 
     async def wait(self) -> int:
-        """Wait until all has ended and all was heard, and return how the shell exited.
+        """Wait until all has ended and all output was read, and return the exit code.
 
-        A signal's number is negative.
+        The number of a signal is negative.
         """
         await self._ended.wait()
         return -signal.SIGKILL if self.exit_code is None else self.exit_code
 
     async def end(self) -> None:
-        """End all of it: ask, grant the grace, kill. Wait until it has ended."""
+        """End all of it: TERM, grace, KILL. Wait until it has ended."""
         self.request_end()
         await self._ended.wait()
 
@@ -152,11 +151,11 @@ class RunningCommand:
             ) from exc
 
     async def close_stdin(self) -> None:
-        """Let it read the end of the file. Twice is as good as once."""
+        """Close its stdin. Idempotent."""
         await self._stdin().aclose()
 
     async def supervise(self, on_line: Callable[[str], None] | None) -> None:
-        """See it through. Only `running` calls this, once."""
+        """Read the output and end the processes. `open_command` calls this, once."""
         with trio.CancelScope(shield=True), raising_one_error():
             try:
                 async with trio.open_nursery() as nursery:
@@ -174,21 +173,21 @@ class RunningCommand:
     async def _read(self, on_line: Callable[[str], None] | None) -> None:
         stdout = self._process.stdout
         assert stdout is not None
-        tell = _ignore_text if on_line is None else _LineSplitter(on_line).feed
-        is_read = False
+        feed = _ignore_text if on_line is None else _LineSplitter(on_line).feed
+        is_complete = False
         try:
             while chunk := await stdout.receive_some(CHUNK if on_line else None):
-                tell(self.output.write(chunk))
-            is_read = True
+                feed(self.output.write(chunk))
+            is_complete = True
         finally:
             self._drained.set()
             rest = self.output.finish()
-            if not is_read:  # it was cut off, or whoever listens failed
+            if not is_complete:  # it was cancelled, or the callback failed
                 self.request_end()
-        tell(rest, is_end=True)
+        feed(rest, is_end=True)
 
     async def _run_to_end(self) -> None:
-        # A reader that fails must not break this off.
+        # A reader that fails must not cancel this.
         with trio.CancelScope(shield=True):
             with self._until_end_requested:
                 await self._wait_leader_exited()
@@ -196,7 +195,7 @@ class RunningCommand:
                     await self._drained.wait()
                     await self._wait_tagged_gone()
                 if draining.cancelled_caught:
-                    # It may only have taken long to look.
+                    # Perhaps only the scan was slow.
                     with trio.move_on_after(KERNEL_SECONDS):
                         pids = await signal_tagged_in_thread(self.tag)
                         self.left_behind = bool(pids) or not self._drained.is_set()
@@ -207,7 +206,7 @@ class RunningCommand:
                 with trio.move_on_after(FINAL_OUTPUT_SECONDS):
                     await self._drained.wait()
             else:
-                # Nobody with the tag is left; who is without it in the group goes here.
+                # No tagged process is left; this ends those of the group without a tag.
                 self._signal_group(signal.SIGKILL)
                 await self._reap()
 
@@ -215,16 +214,15 @@ class RunningCommand:
         if self._pidfd is not None:
             await trio.lowlevel.wait_readable(self._pidfd)
         else:
-            # Where we cannot wait without taking notice, its id may be another's for a moment,
-            # but only if nobody is left in its group.
+            # Without pidfds this reaps it. Its id can be reused only if its group is empty.
             await self._process.wait()
 
     async def _end_group(self) -> None:
         self._signal_group(signal.SIGTERM)
-        self._signal_group(signal.SIGCONT)  # who is stopped cannot end
+        self._signal_group(signal.SIGCONT)  # a stopped process cannot end
         with trio.move_on_after(self._grace):
             await self._wait_leader_exited()
-            # Whoever left the group was not asked, and is not waited for.
+            # A process that left the group got no TERM, and is not waited for.
             await self._wait_tagged_gone(only_in_group=True)
         self._signal_group(signal.SIGKILL)
 
@@ -249,7 +247,7 @@ class RunningCommand:
         self.is_stuck |= scope.cancelled_caught
 
     def _signal_group(self, sent: signal.Signals) -> None:
-        # macOS says that it is not permitted where all have ended.
+        # macOS raises PermissionError where all have ended.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, sent)
 
@@ -260,10 +258,10 @@ class RunningCommand:
 
 
 class _LineSplitter:
-    """Cuts text into lines for a listener."""
+    """Cuts text into lines for a callback."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
-        self._heard = on_line
+        self._on_line = on_line
         self._partial = ""
 
     def feed(self, text: str, *, is_end: bool = False) -> None:
@@ -271,18 +269,20 @@ class _LineSplitter:
         for line in lines:
             self._emit_line(self._partial + line)
             self._partial = ""
-        # One more than is told, to know that there was more.
-        if len(self._partial) <= LINE:
-            self._partial += rest[: LINE + 1 - len(self._partial)]
+        # One more than the limit, to know that there was more.
+        if len(self._partial) <= MAX_LINE:
+            self._partial += rest[: MAX_LINE + 1 - len(self._partial)]
         if is_end and self._partial:
             self._emit_line(self._partial)
 
     def _emit_line(self, line: str) -> None:
-        self._heard(line if len(line) <= LINE else without_last_word(line[:LINE]))
+        self._on_line(
+            line if len(line) <= MAX_LINE else without_last_word(line[:MAX_LINE])
+        )
 
 
 def _ignore_text(text: str, *, is_end: bool = False) -> None:
-    """Ignore what is heard."""
+    """Ignore output."""
 
 
 def _group_of(pid: int) -> int | None:
@@ -300,7 +300,7 @@ async def _wait_all_gone(pids: Iterable[int]) -> None:
         except ProcessLookupError:
             continue
         if file is None:
-            await trio.sleep(ROUND_SECONDS)  # then it is looked for again
+            await trio.sleep(ROUND_SECONDS)  # the caller scans again
             return
         try:
             await trio.lowlevel.wait_readable(file)
@@ -326,7 +326,7 @@ async def _start(
             start_new_session=True,
         )
     except OSError as exc:
-        raise ToolError(_why_not_started(exc, command, cwd)) from exc
+        raise ToolError(_start_error(exc, command, cwd)) from exc
     except ValueError as exc:
         raise ToolError(
             "the command was not started: it, its folder or its environment holds a character"
@@ -338,24 +338,24 @@ def _shell() -> str:
     return "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 
 
-def _why_not_started(exc: OSError, command: str, cwd: Path) -> str:
+def _start_error(exc: OSError, command: str, cwd: Path) -> str:
     match exc.errno:
         case _ if exc.filename is not None and Path(exc.filename) == cwd:
-            why = (
+            problem = (
                 f"its folder {cwd} cannot be entered ({exc.strerror}); name another one"
             )
         case errno.E2BIG:
-            why = (
+            problem = (
                 f"its {len(command)} characters, or its environment, are more than the system"
                 " takes; write what is long into a file, and name that in the command"
             )
         case errno.EMFILE | errno.ENFILE:
-            why = "too many files are open; wait until other processes have ended, or end some"
+            problem = "too many files are open; wait until other processes have ended, or end some"
         case errno.EAGAIN | errno.ENOMEM:
-            why = (
+            problem = (
                 f"the machine has no room for another process ({exc.strerror}); wait until"
                 " others have ended, or end some"
             )
         case _:
-            why = str(exc)
-    return f"the command was not started: {why}"
+            problem = str(exc)
+    return f"the command was not started: {problem}"

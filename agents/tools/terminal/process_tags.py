@@ -1,11 +1,11 @@
-"""Finding every process that a command has left on the machine, and ending it.
+"""Finds and ends every process that a command has left on the machine, by a tag.
 
-What is started carries a tag in its environment, which all that descends from it inherits: also
-what left its process group, its session or its parent, and also after the death of ours.
+The tag is a variable in the environment, which all descendants inherit: also those that left the
+process group, the session or the parent, and also after this process has died.
 
-Linux only, where `/proc` shows environments; elsewhere nothing is found. Not found either is who
-was started without its environment (`env -i`), overwrote it, or belongs to another user: this
-cleans up after commands, and is no sandbox.
+Linux only, where `/proc` shows environments; elsewhere nothing is found. Also not found are
+processes that were started without the environment (`env -i`), overwrote it, or belong to another
+user: this removes leftovers, and is no sandbox.
 """
 
 import os
@@ -23,28 +23,28 @@ import trio
 TAG_VARIABLE: Final = "ORCHESTRATOR_PROCESS"
 END_SECONDS: Final = 2.0
 
-_ENTRY: Final = f"\0{TAG_VARIABLE}=".encode()
+_TAG_PREFIX: Final = f"\0{TAG_VARIABLE}=".encode()
 # The bytes of most environments, and of the largest that Linux allows.
-_MOST: Final = 1 << 15
-_ANY: Final = 1 << 23
-# In the line of numbers on a process, counted after its name, which may hold anything.
-_CODE: Final = 23
-_ENVIRONMENT: Final = slice(47, 49)
-# To become another program takes a process microseconds, and longer on a busy machine.
-_CHANGE_SECONDS: Final = 0.5
-# A thread can hang on a process that hangs itself. So many can, before nobody looks any more.
+_USUAL_BYTES: Final = 1 << 15
+_MAX_BYTES: Final = 1 << 23
+# Fields of /proc/PID/stat, counted after the name, which may contain anything.
+_CODE_FIELD: Final = 23
+_ENVIRONMENT_FIELDS: Final = slice(47, 49)
+# An exec takes microseconds, and longer on a busy machine.
+_EXEC_SECONDS: Final = 0.5
+# A scan can hang on a process that hangs in the kernel. So many scans may.
 _THREADS: Final = 8
 
 
 def new_tag() -> str:
-    """Return a tag that nobody can guess."""
+    """Return a random tag."""
     return token_hex(16)
 
 
 def with_tag(environ: Mapping[str, str], tag: str) -> dict[str, str]:
     """Return an environment with a tag, beside those that it has.
 
-    Who runs under another orchestrator carries that one's tag too, and ends with it.
+    A process that runs under another orchestrator has the tag of that one too, and ends with it.
     """
     tags = [*environ.get(TAG_VARIABLE, "").split(), tag]
     return {**environ, TAG_VARIABLE: " ".join(tags)}
@@ -56,17 +56,17 @@ def tagged_processes(*tags: str) -> dict[str, list[int]]:
 
 
 def is_started_by_command(pid: int) -> bool:
-    """Tell whether a process was started by a command of an agent, as far as can be seen."""
-    # We may run in a command of another orchestrator ourselves.
+    """Return whether a process was started by a command of an agent, as far as visible."""
+    # This process may itself run in a command of another orchestrator.
     return not {*(_tags_of(pid) or ())} <= {*(_tags_of(os.getpid()) or ())}
 
 
 def kill_tagged(*tags: str, seconds: float = END_SECONDS) -> list[int]:
-    """Kill every process that carries one of these tags, and return those that are still there.
+    """Kill every process with one of these tags, and return those that are still there.
 
-    It looks again until there is none, because they may start others meanwhile. Who is left
-    after these seconds waits in the kernel, for a disk perhaps, and ends when that lets go of it.
-    This blocks: call it in a thread.
+    It scans again until there is none, because they may start others meanwhile. A process that is
+    left after these seconds waits in the kernel, and ends when that returns. This blocks: call it
+    in a thread.
     """
     deadline = time.monotonic() + seconds
     signals = dict.fromkeys(tags, signal.SIGKILL)
@@ -76,20 +76,20 @@ def kill_tagged(*tags: str, seconds: float = END_SECONDS) -> list[int]:
         )
         if not found or time.monotonic() >= deadline:
             return found
-        # Not until all have ended: meanwhile, others would go on starting new ones.
+        # A short wait: meanwhile, others would go on starting new ones.
         _wait_ended(found, min(deadline, time.monotonic() + 0.05))
 
 
 def signal_tagged(signals: Mapping[str, int]) -> dict[str, list[int]]:
-    """Look at all processes once, send those with a tag the signal for it, and return them by tag.
+    """Scan all processes once, send each tag's signal to its processes, and return them by tag.
 
-    Signal 0 is none. Whoever ends meanwhile is passed over.
+    Signal 0 is none. Processes that end meanwhile are skipped.
     """
     found: dict[str, list[int]] = {tag: [] for tag in signals}
     unclear = [
         pid for pid in _processes() if not _signal_if_tagged(pid, signals, found)
     ]
-    deadline = time.monotonic() + _CHANGE_SECONDS
+    deadline = time.monotonic() + _EXEC_SECONDS
     while unclear and time.monotonic() < deadline:
         os.sched_yield()
         unclear = [pid for pid in unclear if not _signal_if_tagged(pid, signals, found)]
@@ -97,9 +97,9 @@ def signal_tagged(signals: Mapping[str, int]) -> dict[str, list[int]]:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Return a file that stands for a process, and is readable when that has ended.
+    """Return a descriptor of a process that becomes readable when the process has ended.
 
-    None is that there cannot be one: not on this system, or not one more.
+    None means that there is none: not on this system, or too many are open.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -115,7 +115,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 class _Scan:
-    """One look at all processes, on behalf of all who asked for it before it began."""
+    """One scan of all processes, for all commands that asked before it began."""
 
     def __init__(self) -> None:
         self.signals: dict[str, int] = {}
@@ -123,7 +123,7 @@ class _Scan:
 
 
 class _ProcessScanner:
-    """Looks at all processes once for many commands, for they often end together."""
+    """Scans all processes once for many commands, since they often end together."""
 
     def __init__(self) -> None:
         self._next = _Scan()
@@ -146,21 +146,23 @@ class _ProcessScanner:
         return mine.found[tag]
 
 
-_SCANNER: Final[trio.lowlevel.RunVar[_ProcessScanner]] = trio.lowlevel.RunVar("lookout")
+_SCANNER: Final[trio.lowlevel.RunVar[_ProcessScanner]] = trio.lowlevel.RunVar(
+    "process scanner"
+)
 
 
 async def signal_tagged_in_thread(tag: str, sent: int = 0) -> list[int]:
-    """Send all processes with a tag a signal, and return them. 0 is no signal.
+    """Send a signal to all processes with a tag, and return them. 0 is no signal.
 
-    It is done in a thread, together with what others want. That thread is abandoned on
-    cancellation: to look at a process that hangs in the kernel may hang too.
+    The scan runs in a thread, shared with other callers. The thread is abandoned on cancellation:
+    reading about a process that hangs in the kernel may hang too.
     """
     try:
-        lookout = _SCANNER.get()
+        scanner = _SCANNER.get()
     except LookupError:
-        lookout = _ProcessScanner()
-        _SCANNER.set(lookout)
-    return await lookout.signal_tagged(tag, sent)
+        scanner = _ProcessScanner()
+        _SCANNER.set(scanner)
+    return await scanner.signal_tagged(tag, sent)
 
 
 def _processes() -> Iterable[int]:
@@ -169,7 +171,7 @@ def _processes() -> Iterable[int]:
     except OSError:
         return
     for name in names:
-        # Not ourselves, who may well run in a command of another orchestrator.
+        # Not this process, which may itself run in a command of another orchestrator.
         if name.isdecimal() and int(name) != os.getpid():
             yield int(name)
 
@@ -177,7 +179,7 @@ def _processes() -> Iterable[int]:
 def _signal_if_tagged(
     pid: int, signals: Mapping[str, int], found: Mapping[str, list[int]]
 ) -> bool:
-    # False is that nothing could be seen of it yet.
+    # False: its environment is not visible yet.
     tags = _tags_of(pid)
     for tag in tags or ():
         if tag in signals and _signal_process(pid, tag, signals[tag]):
@@ -186,47 +188,46 @@ def _signal_if_tagged(
 
 
 def _tags_of(pid: int) -> list[str] | None:
-    # Nothing of who is gone, whom we may not look at, or who has ended and nobody took notice.
+    # Empty if it is gone, belongs to another user, or is a zombie. None in the middle of an exec.
     try:
         environ = _environ_of(pid)
-        if not environ and _is_changing(pid):
+        if not environ and _is_in_exec(pid):
             return None
     except OSError:
         return []
-    _, _, value = (b"\0" + environ).partition(_ENTRY)
+    _, _, value = (b"\0" + environ).partition(_TAG_PREFIX)
     return value.partition(b"\0")[0].decode(errors="replace").split()
 
 
-def _is_changing(pid: int) -> bool:
-    # Whoever is about to become another program knows where its code begins only when its
-    # environment is there, or has got one since. The kernel's own and those that have ended
-    # have no program to name.
+def _is_in_exec(pid: int) -> bool:
+    # In the middle of an exec, the address of the code is set only after the environment, or an
+    # environment has appeared since. Kernel threads and zombies have no exe to read.
     os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    begin, end = fields[_ENVIRONMENT]
-    return fields[_CODE] == b"0" or begin != end
+    begin, end = fields[_ENVIRONMENT_FIELDS]
+    return fields[_CODE_FIELD] == b"0" or begin != end
 
 
 def _environ_of(pid: int) -> bytes:
     file = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
     try:
-        environ = os.read(file, _MOST)
-        if len(environ) == _MOST:
-            # All at once: between two parts it could become another program, and show no more.
-            environ = os.pread(file, _ANY, 0)
+        environ = os.read(file, _USUAL_BYTES)
+        if len(environ) == _USUAL_BYTES:
+            # In one read: between two reads an exec could replace it.
+            environ = os.pread(file, _MAX_BYTES, 0)
     finally:
         os.close(file)
     return environ
 
 
 def _signal_process(pid: int, tag: str, sent: int) -> bool:
-    # False is that it is gone.
+    # False: it is gone.
     if sent == 0:
         return True
     file = None
     try:
         file = open_pidfd(pid)
-        # The id may be another's by now. The file stays that of whom it was opened for.
+        # The id may have been reused by now; the descriptor stays bound to its process.
         tags = _tags_of(pid)
         if tags is not None and tag in tags:
             if file is None:
@@ -236,11 +237,11 @@ def _signal_process(pid: int, tag: str, sent: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # it is there, and we can do nothing
+        return True  # it exists, and belongs to another user
     finally:
         if file is not None:
             os.close(file)
-    # Who shows nothing just now is looked for again.
+    # A process in the middle of an exec is scanned again.
     return tags is None or tag in tags
 
 

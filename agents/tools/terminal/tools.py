@@ -1,7 +1,7 @@
-"""Running commands: `terminal`, and `process` for those in the background.
+"""The tools `terminal`, which runs a command, and `process`, which controls background commands.
 
-A promise to tell later is only made where somebody can be told: elsewhere the answer says so, and
-how to ask instead.
+A notice is promised only where the session can receive one: elsewhere the answer says so, and how
+to poll instead.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from agents.tools.tool import (
 TERMINAL: Final = "terminal"
 DEFAULT_SECONDS: Final = 180
 MAX_SECONDS: Final = 600
-"""How many seconds a call may wait: what takes longer belongs into the background."""
+"""How long a call may wait: longer commands belong in the background."""
 SHOWN: Final = 15_000
 """How many characters of an output the model reads, from each end."""
 TAIL: Final = 2_000
@@ -43,20 +43,22 @@ WRITE_SECONDS: Final = 10
 """How long a command may take to read what is written to it."""
 LINES: Final = 200
 COMMAND: Final = 200
-"""How many characters of a command tell which one it is."""
+"""How many characters of a command identify it in a list."""
 SHORTEST_PREFIX: Final = 4
 CONTEXT: Final = 16_000
-"""How many characters before what is new are looked at: the longest private key is shorter."""
+"""How many characters before new output are searched for secrets: a private key is shorter."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)]
 
 
 class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What `terminal` takes."""
+    """The arguments of `terminal`."""
 
     command: Annotated[
         str,
-        msgspec.Meta(description="a line of shell; nobody can answer its questions"),
+        msgspec.Meta(
+            description="a line of shell; it has no terminal, so it cannot ask anything"
+        ),
     ]
     background: Annotated[
         bool,
@@ -76,19 +78,21 @@ class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = "."
     notify_on_complete: Annotated[
         bool,
-        msgspec.Meta(description="in background: be told in a new turn when it ends"),
+        msgspec.Meta(
+            description="in background: be notified in a new turn when it ends"
+        ),
     ] = False
     watch_patterns: Annotated[
         list[str],
         msgspec.Meta(
-            description="in background: be told in a new turn when it prints a line with one"
+            description="in background: be notified in a new turn when it prints a line with one"
             " of these texts in it, and when it ends"
         ),
     ] = []
 
 
 class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What `process` takes."""
+    """The arguments of `process`."""
 
     action: Annotated[
         Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"],
@@ -117,41 +121,43 @@ class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def _terminal(call: ToolCall) -> str:
-    asked = read_arguments(call, RunCommand)
-    scene = current_tool_context()
-    if not asked.command.strip():
+    arguments = read_arguments(call, RunCommand)
+    context = current_tool_context()
+    if not arguments.command.strip():
         raise ToolError("terminal: say which command to run, in `command`")
-    workdir = await trio.to_thread.run_sync(_folder, scene.workspace, asked.workdir)
-    if asked.background:
-        return _json(await _start_background(asked, scene.processes, workdir))
-    if asked.notify_on_complete or asked.watch_patterns:
+    workdir = await trio.to_thread.run_sync(
+        _folder, context.workspace, arguments.workdir
+    )
+    if arguments.background:
+        return _json(await _start_background(arguments, context.processes, workdir))
+    if arguments.notify_on_complete or arguments.watch_patterns:
         raise ToolError(
             "terminal: notify_on_complete and watch_patterns are for background=true; you"
             " read the output of this call anyway"
         )
-    return _json(await _run_to_completion(asked, scene, workdir))
+    return _json(await _run_to_completion(arguments, context, workdir))
 
 
 def _folder(workspace: Path, path: str) -> Path:
-    with Workspace(workspace).find(path) as spot, spot.open_folder():
-        return Path(spot.real)
+    with Workspace(workspace).find(path) as entry, entry.open_folder():
+        return Path(entry.real)
 
 
 async def _run_to_completion(
-    asked: RunCommand, scene: ToolContext, workdir: Path
+    arguments: RunCommand, context: ToolContext, workdir: Path
 ) -> Mapping[str, Any]:
     output = OutputBuffer(head=SHOWN, tail=SHOWN)
     started = trio.current_time()
     exit_code: int | None = None
     key = CURRENT_CALL_KEY.get(None)
     async with open_command(
-        asked.command,
+        arguments.command,
         cwd=workdir,
-        environ=scene.environ,
+        environ=context.environ,
         tag=new_tag() if key is None else tag_of(key),
         output=output,
     ) as process:
-        with trio.move_on_after(asked.timeout):
+        with trio.move_on_after(arguments.timeout):
             exit_code = await process.wait()
     answer: dict[str, Any] = {
         "exit_code": exit_code,
@@ -160,7 +166,7 @@ async def _run_to_completion(
     }
     if exit_code is None:
         answer["note"] = (
-            f"It had not ended after {asked.timeout:g} seconds, and was ended with all that it"
+            f"It had not ended after {arguments.timeout:g} seconds, and was ended with all that it"
             " had started. What takes longer can run with background=true."
         )
     elif process.left_behind:
@@ -172,61 +178,61 @@ async def _run_to_completion(
 
 
 async def _start_background(
-    asked: RunCommand, processes: BackgroundCommands, workdir: Path
+    arguments: RunCommand, processes: BackgroundCommands, workdir: Path
 ) -> Mapping[str, Any]:
-    watch = [text for text in asked.watch_patterns if text]
-    # Whoever waits for a line has to know when it can come no more.
-    wants_news = asked.notify_on_complete or bool(watch)
-    is_told = wants_news and processes.can_notify
+    watch = [text for text in arguments.watch_patterns if text]
+    # A session that waits for a line must be notified when no line can come any more.
+    wants_notice = arguments.notify_on_complete or bool(watch)
+    is_notified = wants_notice and processes.can_notify
     command = await processes.start(
-        asked.command,
+        arguments.command,
         workdir=workdir,
-        notify=is_told,
-        watch=watch if is_told else (),
+        notify=is_notified,
+        watch=watch if is_notified else (),
     )
     answer: dict[str, Any] = {
         "status": "running",
         "id": command.id,
         "pid": command.pid,
-        "notify_on_complete": is_told,
+        "notify_on_complete": is_notified,
     }
-    if is_told and watch:
+    if is_notified and watch:
         answer["watch_patterns"] = watch
-    if wants_news and not is_told:
+    if wants_notice and not is_notified:
         answer["notify_unsupported"] = (
-            "Nobody here can be told anything after this turn, so you will not be told of this"
+            "This session cannot be notified after this turn, so you will not be notified of this"
             " command, and it is ended when your turn ends. Before that, look at it with"
             f' process(action="poll", id="{command.id}"), or wait with process(action="wait").'
         )
-    elif is_told:
+    elif is_notified:
         answer["note"] = (
-            "It runs in the background. You will be told in a turn of its own: go on, or end"
+            "It runs in the background. You will be notified in a turn of its own: go on, or end"
             " this turn."
         )
     else:
         answer["hint"] = (
-            "You will not be told when it ends. Look at it with process(action="
+            "You will not be notified when it ends. Look at it with process(action="
             f'"poll", id="{command.id}").'
         )
     return answer
 
 
 async def _process(call: ToolCall) -> ToolResult:
-    asked = read_arguments(call, ControlProcess)
+    arguments = read_arguments(call, ControlProcess)
     processes = current_tool_context().processes
-    if asked.action == "list":
+    if arguments.action == "list":
         await trio.lowlevel.checkpoint()
         return ToolResult(
-            _json({"processes": [_status(it) for it in processes.known()]})
+            _json({"processes": [_status(command) for command in processes.known()]})
         )
-    command = _named(processes.known(), asked.id)
-    answer = _json(await _ACTIONS[asked.action](asked, processes, command))
-    if asked.action in TELLS_THE_END:
+    command = _find(processes.known(), arguments.id)
+    answer = _json(await _ACTIONS[arguments.action](arguments, processes, command))
+    if arguments.action in ACTIONS_WITH_END:
         return ToolResult(answer, processes.notices_of(command))
     return ToolResult(answer)
 
 
-def _named(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:
+def _find(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:
     if not id_:
         raise ToolError("process: say which command is meant, in `id`")
     found = [command for command in known if command.id == id_] or [
@@ -286,22 +292,22 @@ async def _poll(
 
 
 def _redact_new(before: str, new: str) -> str:
-    """Return what is new as it may be written down, also where a secret began before it."""
-    known, whole = redact_secrets(before), redact_secrets(before + new)
+    """Return new output without secrets, also without the rest of one that began before."""
+    redacted, whole = redact_secrets(before), redact_secrets(before + new)
     if whole == before + new:
         return new
-    pairs = zip(known, whole, strict=False)
+    pairs = zip(redacted, whole, strict=False)
     alike = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
     return whole[len(list(alike)) :]
 
 
 async def _log(
-    asked: ControlProcess,
+    arguments: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     await trio.lowlevel.checkpoint()
-    shown = command.output.lines(asked.offset, asked.limit)
+    shown = command.output.lines(arguments.offset, arguments.limit)
     held = command.output.open_word_length() if shown.end == shown.total else 0
     return {
         **_status(command),
@@ -316,9 +322,9 @@ def _without_end(held: int, text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return as much of a text as a model reads: a line may be as long as all that is kept."""
+    """Return the beginning and the end of a text: one line may be as long as the buffer."""
     if len(text) > 2 * SHOWN:
-        # Nobody would know half a secret for one.
+        # Redacted before it is cut: half a secret is not recognized.
         text = redact_secrets(text)
     left_out = len(text) - 2 * SHOWN
     if left_out <= 0:
@@ -328,16 +334,16 @@ def _shown(text: str) -> str:
 
 
 async def _wait(
-    asked: ControlProcess,
+    arguments: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
-    await processes.wait(command, asked.timeout)
+    await processes.wait(command, arguments.timeout)
     held = command.output.open_word_length()
     output = _without_end(held, command.output.tail_text(TAIL))
     answer = {**_status(command), "output": output}
     if not command.ended:
-        answer["note"] = f"It still runs after {asked.timeout:g} seconds."
+        answer["note"] = f"It still runs after {arguments.timeout:g} seconds."
     return answer
 
 
@@ -351,16 +357,16 @@ async def _kill(
 
 
 async def _write(
-    asked: ControlProcess,
+    arguments: ControlProcess,
     processes: BackgroundCommands,
     command: BackgroundCommand,
 ) -> Mapping[str, Any]:
     if command.ended:
         raise ToolError(f"process: {command.id} has ended, and reads nothing any more")
-    if asked.action == "close":
+    if arguments.action == "close":
         await processes.close_input(command)
         return {**_status(command), "note": "Its input has ended."}
-    text = asked.data + ("\n" if asked.action == "submit" else "")
+    text = arguments.data + ("\n" if arguments.action == "submit" else "")
     with trio.move_on_after(WRITE_SECONDS) as writing:
         await processes.write(command, text)
     if writing.cancelled_caught:
@@ -371,7 +377,7 @@ async def _write(
     return {**_status(command), "written": len(text)}
 
 
-TELLS_THE_END: Final = frozenset({"log", "wait", "kill"})
+ACTIONS_WITH_END: Final = frozenset({"log", "wait", "kill"})
 """The actions whose answer contains the end of a command, and so consumes its notices."""
 _ACTIONS: Final[Mapping[str, _Action]] = {
     "poll": _poll,
