@@ -1,7 +1,7 @@
-"""What a tree may use, and what it has used: budgets, booked on every account up the chain.
+"""Accounts: the usage under each budget, booked for every budget up the chain.
 
-What a model call may cost at most is reserved before it is made, and what it did not use is given
-back after it. So however many tasks run at once, together they never pass a budget.
+The most that a model call may cost is reserved before the call, and released after it. So however
+many tasks run at once, together they never exceed a budget.
 """
 
 import attrs
@@ -13,7 +13,7 @@ from delegation.task import Grant
 
 
 class OverBudgetError(DelegationError):
-    """A model call would go beyond a budget."""
+    """A model call would exceed a budget."""
 
     def __init__(
         self, account: "Account", ran_out: str, problem: str, *, partial: str = ""
@@ -21,13 +21,13 @@ class OverBudgetError(DelegationError):
         super().__init__(f"{account.describe()} {problem}")
         self.account = account
         self.partial = partial
-        """What the model had said by then."""
+        """The text of the model until then."""
         self.ran_out = ran_out
-        """What there is no more of: `usd`, `tokens`, `calls`."""
+        """The amount that is used up: `usd`, `tokens`, `calls`."""
 
 
 class Account:
-    """What is used under one budget. Only the fold books on it."""
+    """The usage under one budget. Only the fold books on it."""
 
     __slots__ = (
         "budget",
@@ -48,11 +48,11 @@ class Account:
         self.id = grant.id
         self.budget = grant.budget
         self.is_shared = grant.is_shared
-        """Other sessions may book on it, too."""
+        """Other sessions may book on it."""
         self.path = path
-        """The task that it was set for; of several, the first."""
+        """The path of the task that it was set for; of several, the first."""
         self.depth = depth
-        """How deep that task is."""
+        """The depth of that task."""
         self.started_at = started_at
         """When its seconds began."""
         self.calls = 0
@@ -62,13 +62,13 @@ class Account:
         self.tasks = 0
 
     def book(self, usage: Usage) -> None:
-        """Book one model call, with the attempts that it took."""
+        """Book one model call, with all its attempts."""
         self.calls += max(1, usage.calls)
         self.tokens += usage.tokens
         self.cost += usage.cost
 
     def without_use(self) -> "Account":
-        """Return an account of the same budget on which nothing is booked."""
+        """Return an empty account of the same budget."""
         grant = Grant(self.id, self.budget)
         return Account(
             grant, path=self.path, depth=self.depth, started_at=self.started_at
@@ -76,7 +76,7 @@ class Account:
 
     @property
     def deadline(self) -> float | None:
-        """When its time is up, in seconds since the epoch."""
+        """When its seconds are used up, in seconds since the epoch."""
         seconds = self.budget.seconds
         return None if seconds is None else self.started_at + seconds
 
@@ -86,7 +86,7 @@ class Account:
 
 @attrs.define
 class Reserved:
-    """What calls under way may still use of an account."""
+    """The reservations of the calls under way on one account."""
 
     calls: int = 0
     tokens: int = 0
@@ -104,10 +104,10 @@ class Reserved:
 
 
 def fits_budget(account: Account, reserved: Reserved, quote: Usage) -> bool:
-    """Tell whether a call fits now, or will when what others have reserved comes back.
+    """Return whether a call fits beside the reservations of other calls.
 
     Raises:
-        OverBudgetError: it will not fit, whatever comes back.
+        OverBudgetError: it does not fit, even without them.
     """
     _require_left(account, quote)
     budget = account.budget

@@ -1,7 +1,7 @@
 """What can go wrong in the rules of delegation.
 
 * DelegationError
-  x OverBudgetError        a model call would go beyond a budget; see `budget.py`
+  x OverBudgetError        a model call would exceed a budget; see `budget.py`
   x ImpossibleEventError   a fact contradicts the facts before it: a bug of ours
   x UnreadableFactError    a stored fact is damaged, or newer than we are
   x UnwritableFactError    a fact holds what JSON cannot carry: its author must change it

@@ -1,4 +1,7 @@
-"""What a task and a session are told, in words that need no history."""
+"""The messages that tasks and sessions read: goals, steering, and notices.
+
+Each is complete in itself: the reader may have forgotten everything before it.
+"""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -10,22 +13,22 @@ from agents import Usage
 from delegation.task import Outcome, TaskId, TaskRequest
 
 MAX_RESULT_CHARACTERS: Final = 50_000
-"""How many characters of results one answer or one turn brings, where nobody knows how many can
-be read: some 12,000 tokens."""
+"""How many characters of results are in one answer or one turn, where the window of the model is
+not known: some 12,000 tokens."""
 MIN_SHARE: Final = 2_000
-"""How many of them each result may have then, however many there are."""
+"""The least share of each result then, however many there are."""
 MIN_SHARE_IN_WINDOW: Final = 200
-"""The same where it is known how many can be read."""
+"""The same where the window is known."""
 
 
 def first_message(
     request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()
 ) -> str:
-    """Return the first thing a task hears: its goal, and what it must know for it.
+    """Return the first message of a task: its goal, context, and the results of dependencies.
 
     Args:
-        request: what is asked for.
-        needs: who had to succeed before it, and what each of them said.
+        request: of the task.
+        dependencies: the name and the output of each task that it depends on.
     """
     text = request.goal
     if request.context:
@@ -36,13 +39,13 @@ def first_message(
 
 
 def steering_text(text: str, by: str) -> str:
-    """Return what a task hears in the midst of its work."""
+    """Return a steering message as the task reads it."""
     return f"Message from {by}, while you work:\n{text}"
 
 
 @attrs.frozen(kw_only=True)
 class TaskNotice:
-    """How a detached task ended: mail for the session that asked for it."""
+    """A detached task ended: mail for its session."""
 
     request: TaskRequest
     outcome: Outcome
@@ -52,10 +55,10 @@ class TaskNotice:
     total: Usage
 
     def text(self, share: int = MAX_RESULT_CHARACTERS) -> str:
-        """Return what wakes the session.
+        """Return the message that wakes the session.
 
         Args:
-            share: how many characters of the output may be in it.
+            share: how many characters of the output it may contain.
         """
         request, outcome = self.request, self.outcome
         asked = dt.datetime.fromtimestamp(self.asked_at, dt.UTC)
@@ -78,13 +81,13 @@ class TaskNotice:
 
 
 def share_per_result(results: int, characters: int = MAX_RESULT_CHARACTERS) -> int:
-    """Return how many characters each of so many results may have."""
+    """Return the share of each result in an answer, in characters."""
     least = MIN_SHARE if characters >= MAX_RESULT_CHARACTERS else MIN_SHARE_IN_WINDOW
     return max(least, characters // max(1, results))
 
 
 def excerpt(text: str, share: int, task: TaskId, *, offset: int = 0) -> str:
-    """Return what fits of a task's output, and how the rest is read. Nothing is lost."""
+    """Return the part of an output that fits, and how to read the rest."""
     if not offset and len(text) <= share:
         return text
     page = text[offset : offset + share]
@@ -98,17 +101,17 @@ def excerpt(text: str, share: int, task: TaskId, *, offset: int = 0) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things for people."""
+    """Return a number with its noun."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def usd(usage: Usage) -> str:
-    """Return money for people: a lower bound is marked, and "unknown" is not "free"."""
+    """Return the cost in dollars: a lower bound is marked, and "unknown" is not "free"."""
     if usage.unpriced and not usage.cost:
         return "price unknown"
     return f"{'≥ ' if usage.unpriced else ''}{dollars(usage.cost)}"
 
 
 def dollars(cost: int) -> str:
-    """Return micro-dollars for people."""
+    """Return micro-dollars in dollars."""
     return f"${cost / 1_000_000:.4f}"

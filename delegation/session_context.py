@@ -1,15 +1,15 @@
-"""Task-local session variables, and whether the session of this very turn can be told more later.
+"""Context variables of the session, and whether its door can deliver after this turn.
 
-They are for code that is handed no origin, such as a tool that asks which chat it answers.
-Every task and every worker thread has its own, copied from whoever started it, so turns that
-run at the same time never see each other's. What must outlive the turn leaves by value, as
+They are for code that has no origin, such as a tool that needs the id of its chat. Every trio task
+and every worker thread has its own, copied from the one that started it, so turns that run at the
+same time never see each other's. What must outlive the turn leaves by value, as
 `session_strings()`.
 
 A string variable is in one of three states:
 
 * never set   the environment of the process answers, then the caller's default
 * set         it answers
-* cleared     it is set to "": the environment is not asked, for it may speak of somebody else
+* cleared     it is set to "": the environment does not answer, it may describe another session
 """
 
 import os
@@ -20,7 +20,7 @@ from typing import Final, TypedDict, Unpack
 
 
 class SessionVars(TypedDict, total=False):
-    """What can be bound. None leaves a variable as it is outside."""
+    """The variables. None leaves one as it is outside."""
 
     platform: str | None
     source: str | None
@@ -30,16 +30,16 @@ class SessionVars(TypedDict, total=False):
     user_id: str | None
     user_name: str | None
     session_key: str | None
-    """Where the answers of this session are routed."""
+    """The routing key of the session's answers."""
     session_id: str | None
     message_id: str | None
-    """The message that began this turn, for whoever replies to it."""
+    """The message that started this turn, to reply to."""
     cwd: str | None
     cron_auto_deliver_platform: str | None
     cron_auto_deliver_chat_id: str | None
     cron_auto_deliver_thread_id: str | None
     async_delivery: bool | None
-    """Whether somebody still listens when the turn has ended; never set means yes."""
+    """Whether the door can deliver after the turn; never set means yes."""
 
 
 _SHORT: Final[Mapping[str, str]] = {
@@ -57,7 +57,7 @@ _SHORT: Final[Mapping[str, str]] = {
     "ORCHESTRATOR_CRON_AUTO_DELIVER_PLATFORM": "cron_auto_deliver_platform",
     "ORCHESTRATOR_CRON_AUTO_DELIVER_CHAT_ID": "cron_auto_deliver_chat_id",
     "ORCHESTRATOR_CRON_AUTO_DELIVER_THREAD_ID": "cron_auto_deliver_thread_id",
-    # `async_delivery` is no string, and an environment must not answer for a turn's door.
+    # Not `async_delivery`: it is no string, and the environment knows nothing of a turn's door.
 }
 _KNOWN: Final = frozenset(SessionVars.__annotations__)
 _NEVER_SET: Final[Mapping[str, object]] = {}
@@ -68,7 +68,7 @@ _bound: ContextVar[Mapping[str, object]] = ContextVar("session", default=_NEVER_
 
 
 class _Binding:
-    """What `bind_session` gives; `@contextmanager` alone would cost as much as all of this."""
+    """The context manager of `bind_session`, by hand: `@contextmanager` would double its cost."""
 
     __slots__ = ("_given", "_token")
 
@@ -77,18 +77,18 @@ class _Binding:
 
     def __enter__(self) -> None:
         bound = _bound.get()
-        # Whoever works for another mostly is where that one is.
-        is_there = self._given.items() <= bound.items()
-        self._token = _bound.set(bound if is_there else {**bound, **self._given})
+        # Mostly nothing changes: a child has the variables of its parent.
+        is_same = self._given.items() <= bound.items()
+        self._token = _bound.set(bound if is_same else {**bound, **self._given})
 
     def __exit__(self, *exc: object) -> None:
         _bound.reset(self._token)
 
 
 def bind_session(**given: Unpack[SessionVars]) -> AbstractContextManager[None, None]:
-    """Bind what is given for the length of a `with`, and restore exactly what was there before.
+    """Bind variables for the length of a `with`, and restore them exactly.
 
-    Bindings nest. What `session_strings()` gave is bound again with
+    Bindings nest. The result of `session_strings()` is bound again with
     `bind_session(**strings, async_delivery=...)`.
     """
     if not _KNOWN.issuperset(given):
@@ -107,7 +107,7 @@ def session_strings() -> Mapping[str, str]:
 
 
 def session_environ() -> Mapping[str, str]:
-    """Return what is set by its long names, as a process that is started inherits it."""
+    """Return the variables that are set, by their long names, for the environment of a process."""
     bound = _bound.get()
     return {name: str(bound[short]) for name, short in _SHORT.items() if short in bound}
 
@@ -115,7 +115,8 @@ def session_environ() -> Mapping[str, str]:
 def get_session_env(name: str, default: str = "") -> str:
     """Return a variable by its long name, such as `ORCHESTRATOR_SESSION_CHAT_ID`.
 
-    What is set answers, even with "". Otherwise, and for any other name, this is `os.getenv`.
+    A variable that is set answers, even with "". Otherwise, and for any other name, this is
+    `os.getenv`.
     """
     bound = _bound.get()
     short = _SHORT.get(name, "")
@@ -123,7 +124,7 @@ def get_session_env(name: str, default: str = "") -> str:
 
 
 def async_delivery_supported() -> bool:
-    """Return whether the session can be told more after this turn: yes, unless it was denied."""
+    """Return whether the door can deliver after this turn: yes, unless it was denied."""
     return bool(_bound.get().get("async_delivery", True))
 
 
@@ -141,7 +142,7 @@ def set_session_vars(  # noqa: PLR0917 (callers may pass them in this order)
     cwd: str = "",
     async_delivery: bool = True,
 ) -> list[Token[Mapping[str, object]]]:
-    """Set every variable of a session; what is not given is cleared. Cron's own three stay.
+    """Set every variable of a session; those not given are cleared. Cron's own three stay.
 
     This does not nest: `clear_session_vars` clears, and restores nothing. Prefer `bind_session`.
     """
@@ -166,9 +167,9 @@ def set_session_vars(  # noqa: PLR0917 (callers may pass them in this order)
 
 
 def clear_session_vars(tokens: object) -> None:
-    """Clear what `set_session_vars` sets. The tokens are only taken since callers have them.
+    """Clear the variables of `set_session_vars`. The tokens are ignored: callers have them.
 
-    Delivery becomes never set: a door that cannot deliver must not speak for the turn after it.
+    Delivery becomes never set: the door of one turn must not decide for the next.
     """
     set_session_vars()
     _bound.set(
@@ -177,14 +178,14 @@ def clear_session_vars(tokens: object) -> None:
 
 
 def reset_session_vars() -> None:
-    """Make every variable never set, cron's too: for a task that inherits from the wrong one."""
+    """Make every variable never set, cron's too: for a trio task that inherits wrong ones."""
     _bound.set(_NEVER_SET)
 
 
 def set_current_session_id(session_id: str) -> None:
-    """Name the session of this task, and of the whole process where no task has named its own.
+    """Set the session id of this trio task, and of the process where no task has its own.
 
-    For a process with one session at a time: a command line that goes on to the next.
+    For a process with one session at a time, such as a command line that starts the next one.
     """
     os.environ["ORCHESTRATOR_SESSION_ID"] = session_id
     _bound.set({**_bound.get(), "session_id": session_id})

@@ -58,7 +58,7 @@ class Reason(enum.StrEnum):
 
 _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.ASKED_TO_WAIT: "the caller asked to wait for it",
-    Reason.CANNOT_BE_TOLD_LATER: "whoever asked cannot be told anything after its turn ends",
+    Reason.CANNOT_BE_TOLD_LATER: "the caller cannot be told anything after its turn ends",
     Reason.NONE_IN_BACKGROUND: "the rules allow nothing in the background",
     Reason.CAN_BE_TOLD_LATER: "the session that asked can be told later",
 }

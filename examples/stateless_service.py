@@ -75,7 +75,7 @@ if __name__ == "__main__":
 
 # prints:
 # > a request
-#   joined: whoever asked cannot be told anything after its turn ends
+#   joined: the caller cannot be told anything after its turn ends
 # It is in the cellar. (Note: This ran within the same response, not in the background.)
 # > a session
 # The archivist is looking. I will let you know.

@@ -1,14 +1,13 @@
-"""The facts, one class each. The journal is a sequence of these and nothing else.
+"""The facts, one class each. The journal is a sequence of facts and nothing else.
 
-A session's life: it is opened; doors open onto it and close; it receives messages; its turns
-start by taking the mail, are resumed after a crash, and end; their replies are delivered.
-A task's life: it is requested, started (once more after a crash), may be told something, may be
-quiet for a while, and is settled, once.
-Both say what they do in the same facts: a model answered or failed, a tool answered; somebody is
-asked for approval, and answers; a command starts in the background, prints what is watched for,
-and ends.
+A session is opened; doors open onto it and close; it receives messages. Its turns start by reading
+the mail, are resumed after a crash, and end; their replies are delivered.
+A task is requested, started (again after a crash), may be steered, may be quiet for a while, and
+is settled once.
+Both have the same facts about their work: a model answered or failed; a tool answered; an approval
+was asked and answered; a background command started, printed a watched line, and ended.
 
-The facts that every task has are structs: they cost a fraction, and are part of no cycle.
+The facts that every task has are structs: they are cheap, and never part of a cycle.
 """
 
 import enum
@@ -49,29 +48,29 @@ EMPTY: Final[Mapping[str, str]] = {}
 
 @attrs.frozen
 class JournalOpened:
-    """An orchestrator took the journal over: whatever ran before runs no more."""
+    """An orchestrator took the journal over: all that ran before is interrupted."""
 
     version: str
 
 
 @attrs.frozen(kw_only=True)
-class Said:
-    """A message of a conversation that was led elsewhere before."""
+class EarlierMessage:
+    """A message of the conversation before the session was opened."""
 
     role: Literal["user", "assistant", "tool"]
     text: str = ""
     parts: tuple[Part, ...] = ()
-    """What a user sent with it."""
+    """The images and files of a user's message."""
     calls: tuple[ToolCall, ...] = ()
-    """What an assistant called."""
+    """The calls of an assistant's message."""
     call: str = ""
-    """What a tool answers."""
+    """The id of the call that a tool's message answers."""
 
     def message(self, number: int) -> Message:
-        """Return it as an agent reads it.
+        """Return it as a message of the transcript.
 
         Args:
-            number: its place in the conversation, by which it is named.
+            number: its index in the conversation, which makes its id.
         """
         id_ = MessageId(f"h_{number}")
         if self.role == "user":
@@ -86,22 +85,22 @@ class SessionOpened:
     session: SessionId
     agent: str
     budget: Budget | None = None
-    """What all of it may use."""
+    """What its whole tree may use."""
     grants: tuple[Grant, ...] = ()
-    """The budgets under which it was opened."""
+    """The budgets around the call that opened it."""
     forked_from: str = ""
-    """The run that it goes on from in another way, and the task at which they part: RUN/TASK."""
+    """The run that it is a fork of, and the task at which they part: RUN/TASK."""
     attended: bool = False
-    """Somebody is there to be asked for approval, also where nobody can be told anything later."""
-    history: tuple[Said, ...] = ()
-    """What was said elsewhere before."""
+    """A person can approve calls, also where the door delivers nothing after a turn."""
+    history: tuple[EarlierMessage, ...] = ()
+    """The conversation before it was opened."""
     labels: Mapping[str, str] = EMPTY
-    """What whoever opened it wrote on it, to know it again. Nobody else reads that."""
+    """Set and read by the door that opened it."""
 
 
 @attrs.frozen
 class DoorOpened:
-    """From now on the session can be told something."""
+    """A door was attached to a session: replies can be delivered."""
 
     session: SessionId
     capability: DeliveryCapability
@@ -114,56 +113,56 @@ class DoorClosed:
 
 @attrs.frozen
 class SessionClosed:
-    """Whoever talked to a session has ended it for good: what it was not told is dropped."""
+    """The client has closed a session for good: its unread mail is dropped."""
 
     session: SessionId
     dropped: tuple[int, ...] = ()
-    """The mail that nobody will read."""
+    """The sequence numbers of the mail that was not read."""
     deleted: bool = False
-    """It is shown to nobody any more. That can be said of one that is closed already."""
+    """It is not listed any more. A closed session can be closed again to be deleted."""
 
 
 @attrs.frozen
 class MessageReceived:
-    """Somebody said something to a session: mail."""
+    """A session received a message from its client: mail."""
 
     session: SessionId
     text: str
     parts: tuple[Part, ...] = ()
     id: MessageId = NO_ID
-    """Its name in the transcript; facts of the first version have none."""
+    """Its id in the transcript; facts of the first version have none."""
     context: Mapping[str, str] = EMPTY
-    """Where it comes from: the strings of `delegation.session_context`, by their short names."""
+    """The variables of `delegation.session_context`, by their short names."""
     grants: tuple[Grant, ...] = ()
-    """The budgets under which it was said: they hold for the turn that reads it."""
+    """The budgets around the call that sent it: they pay for the turn that reads it."""
     instructions: str = ""
-    """What holds for the turn that reads it, besides what its agent is told always."""
+    """Added to the agent's instructions in the turn that reads it."""
     silent: bool = False
-    """It says nothing: the history of its session ends with what there is to go on with."""
+    """It has no text: the turn goes on with the last message of the session's history."""
 
 
 @attrs.frozen
 class TurnStarted:
-    """A session began a turn, and with this very fact has read the mail."""
+    """A session started a turn, and has read the mail with this fact."""
 
     session: SessionId
     turn: int
     capability: DeliveryCapability
     mail: tuple[int, ...]
-    """The sequence numbers of the facts that it reads."""
+    """The sequence numbers of the mail that it reads."""
     characters: int | None = None
-    """How many characters of news its agent can read at once, where that is known."""
+    """How many characters of notices its agent can read at once, where that is known."""
 
 
 @attrs.frozen
 class TurnResumed:
-    """A turn that a crash interrupted goes on, behind whatever door there is now."""
+    """A turn that a crash interrupted was resumed, with the door of now."""
 
     session: SessionId
     turn: int
     capability: DeliveryCapability
     afresh: bool = False
-    """It begins anew, and knows nothing of what it had done before."""
+    """It starts from the beginning: its steps before the crash are forgotten."""
 
 
 @attrs.frozen
@@ -175,7 +174,7 @@ class TurnEnded:
 
 @attrs.frozen
 class ReplyDelivered:
-    """A door took the reply of a turn."""
+    """A door delivered the reply of a turn."""
 
     session: SessionId
     turn: int
@@ -183,7 +182,7 @@ class ReplyDelivered:
 
 @attrs.frozen
 class DeliveryFailed:
-    """A door could not hand over the reply of a turn."""
+    """A door could not deliver the reply of a turn."""
 
     session: SessionId
     turn: int
@@ -200,14 +199,14 @@ class TaskRequested(msgspec.Struct, frozen=True, gc=False):
 class TaskStarted(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
     afresh: bool = False
-    """It begins anew after a crash, and knows nothing of what it had done before."""
+    """It starts from the beginning: its steps before the crash are forgotten."""
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
     message: AssistantMessage
     copied: bool = False
-    """It was said in the run that this one is forked from: nothing is used for it here."""
+    """It was copied from the run that this one is a fork of, which has paid for it."""
 
 
 class ModelFailure(enum.StrEnum):
@@ -238,7 +237,7 @@ class ToolAnswered:
     task: TaskId
     message: ToolMessage
     mail: tuple[int, ...] = ()
-    """The mail that the answer tells, and that is read with this very fact."""
+    """The mail that the answer contains, and that is read with this fact."""
 
 
 class SteeringOrigin(enum.StrEnum):
@@ -264,7 +263,7 @@ class Steered:
 
 @attrs.frozen
 class SteeringSeen:
-    """A task has read what was said to it, before its next model call."""
+    """A task has read steering messages, before its next model call."""
 
     task: TaskId
     ids: tuple[MessageId, ...]
@@ -272,7 +271,7 @@ class SteeringSeen:
 
 @attrs.frozen
 class QuietChanged:
-    """A task has shown no sign of life for a while, or shows one again."""
+    """A task shows no sign of life for a while, or shows one again."""
 
     task: TaskId
     quiet: bool
@@ -280,7 +279,7 @@ class QuietChanged:
 
 @attrs.frozen
 class ApprovalAsked:
-    """A call of a task waits until somebody has said whether it may be run."""
+    """A tool call waits for the approval of a person."""
 
     task: TaskId
     id: ApprovalId
@@ -288,14 +287,14 @@ class ApprovalAsked:
     tool: str
     subject: str
     deadline: float
-    """In seconds since the epoch."""
+    """Seconds since the epoch; the call is denied then."""
     details: str = ""
-    """What the call says, as far as people are shown it."""
+    """The arguments of the call, as far as people are shown them."""
 
 
 @attrs.frozen
 class ApprovalAnswered:
-    """Somebody has said whether a call may be run, or the time to say so is over."""
+    """A person approved or denied a call, or the deadline denied it."""
 
     task: TaskId
     id: ApprovalId
@@ -306,7 +305,7 @@ class ApprovalAnswered:
 
 @attrs.frozen
 class ProcessStarted:
-    """A task has started a command in the background. What carries its id belongs to it."""
+    """A task started a background command. Its processes carry the id as a tag."""
 
     task: TaskId
     id: ProcessId
@@ -318,37 +317,37 @@ class ProcessStarted:
 
 @attrs.frozen
 class ProcessMatched:
-    """A command has printed what its task watches for: mail."""
+    """A background command printed lines that its task watches for: mail."""
 
     task: TaskId
     id: ProcessId
     lines: tuple[str, ...]
     left_out: int = 0
-    """How many such lines before these came too quickly to be told."""
+    """How many watched lines before these came too quickly, and are left out."""
 
 
 @attrs.frozen
 class ProcessEnded:
-    """A command in the background has ended. It is mail if whoever started it wants to know."""
+    """A background command ended. It is mail if its task asked for a notice."""
 
     task: TaskId
     id: ProcessId
     how: str
-    """In words."""
+    """A sentence for people and models."""
     output: str = ""
-    """The end of what it printed."""
+    """The end of its output."""
     left_out: int = 0
 
 
 @attrs.frozen
 class CancelRequested:
-    """A task and all below it are to end."""
+    """The cancellation of a task and its descendants was requested."""
 
     task: TaskId
 
 
 class TaskSettled(msgspec.Struct, frozen=True, gc=False):
-    """A task ended. If it was detached, this is mail for the session that asked."""
+    """A task ended. The end of a detached task is mail for its session."""
 
     task: TaskId
     outcome: Outcome
@@ -388,14 +387,14 @@ Event: TypeAlias = JournalOpened | SessionEvent | TaskRequested | TaskEvent
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A fact with its place: the line of the journal.
+    """A numbered fact: one row of the journal.
 
-    There is one for every fact, so it is as cheap as can be. It is part of no cycle.
+    A struct, which is cheap and never part of a cycle: there is one for every fact.
     """
 
     seq: int
     at: float
     """Seconds since the epoch."""
     session: SessionId
-    """The tree it belongs to; empty for what belongs to none."""
+    """The session that it is about; empty for `JournalOpened`."""
     event: Event

@@ -1,4 +1,4 @@
-"""What people are asked before a tool runs, and what they answer."""
+"""Approvals: the question that a person is asked before a tool runs, and the verdict."""
 
 import enum
 from typing import Final, NewType
@@ -11,18 +11,18 @@ from delegation.task import TaskId
 ApprovalId = NewType("ApprovalId", str)
 
 BY_DEADLINE: Final = "the deadline"
-"""Who has answered when nobody has."""
+"""The author of the verdict on a question that no person has answered in time."""
 
 
 class ApprovalVerdict(enum.StrEnum):
-    """What becomes of a call that somebody was asked about."""
+    """The answer to a question."""
 
     ONCE = "once"
-    """This very call may be run."""
+    """This call may run."""
     TASK = "task"
-    """So may each like it in this task and below it; of a session, in this turn."""
+    """Each call like it may run in this task and below it; of a root, in this turn."""
     SESSION = "session"
-    """So may each like it in this session."""
+    """Each call like it may run in this session."""
     DENY = "deny"
 
 
@@ -33,26 +33,26 @@ class ApprovalQuestion:
     id: ApprovalId
     task: TaskId
     path: str
-    """Where in its tree the task is."""
+    """The path of the task."""
     call: CallId
     tool: str
     subject: str
-    """What is approved: this very command, file, or call."""
+    """What is approved: this command, file, or call."""
     details: str
-    """What the call says, as far as people are shown it."""
+    """The arguments of the call, as far as people are shown them."""
     asked_at: float
     deadline: float
-    """When it is denied if nobody has answered, in seconds since the epoch."""
+    """Seconds since the epoch: without an answer the call is denied then."""
     answer: ApprovalVerdict | None = None
     reason: str = ""
     by: str = ""
-    """Who has answered."""
+    """The author of the answer."""
     answered_while_not_running: bool = False
-    """It was answered while nobody worked on the task: the call was not run."""
+    """It was answered while the task did not run: the call was not run either."""
 
     @property
     def is_open(self) -> bool:
-        """Nobody has answered yet."""
+        """It has no answer yet."""
         return self.answer is None
 
     @property

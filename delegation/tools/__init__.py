@@ -1,1 +1,1 @@
-"""The tools by which an agent delegates: `delegate_task` and `task`, and the texts that they answer."""
+"""The tools by which a model delegates: `delegate_task` and `task`."""

@@ -1,4 +1,4 @@
-"""`delegate_task`: how a model hands work on."""
+"""`delegate_task`: the tool by which a model delegates tasks to other agents."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -70,18 +70,18 @@ def delegate_tool(
     rules: Rules,
     delegator: Delegator,
 ) -> Tool:
-    """Return the tool for one task of one agent. It shows the limits that hold now."""
+    """Return the tool for one task of one agent. Its description has the limits of now."""
     require_unused_name(agent, NAME)
     names = [delegate.name for delegate in agent.delegates]
-    # Somebody who has just one to ask means that one.
-    usual = names[0] if len(names) == 1 and not agent.copies else ""
+    # With a single delegate, the name of the agent may be left out.
+    default = names[0] if len(names) == 1 and not agent.copies else ""
 
     async def run(call: ToolCall) -> str:
-        asked = read_arguments(call, DelegateTask)
-        # A call that was made before a crash was within the limits that held then.
-        is_again = call_key(call.id, 0) in parent.children.by_call
-        most = math.inf if is_again else rules.children_per_call
-        assignments = _assignments(asked, most, usual)
+        arguments = read_arguments(call, DelegateTask)
+        # A call from before a crash was within the limits of then.
+        is_repeated = call_key(call.id, 0) in parent.children.by_call
+        most = math.inf if is_repeated else rules.children_per_call
+        assignments = _assignments(arguments, most, default)
         for assignment in assignments:
             _require_known(assignment, names)
         _require_order(assignments)
@@ -90,7 +90,7 @@ def delegate_tool(
             parent=parent.id,
             origin=origin,
             call=call.id,
-            background=asked.background,
+            background=arguments.background,
         )
 
     return Tool(
@@ -98,18 +98,18 @@ def delegate_tool(
         description=_description(agent, rules, levels=rules.depth - parent.depth),
         parameters=_parameters(),
         run=run,
-        # A call that a crash interrupted finds the tasks it asked for, and waits for them.
+        # A call that a crash interrupted finds the tasks that it requested, and waits for them.
         idempotent=True,
     )
 
 
 def call_key(call: CallId, index: int) -> str:
-    """Return the name of one task that a call asks for."""
+    """Return the key of one task that a call requests."""
     return f"{call}#{index}"
 
 
 def require_unused_name(agent: Agent[Any], name: str) -> None:
-    """Refuse an agent that has a tool of ours as its own."""
+    """Raise `DefinitionError` if an agent has a tool of this name."""
     if any(tool.name == name for tool in agent.tools):
         raise DefinitionError(
             f"agent {agent.name!r} has a tool of its own called {name!r}"
@@ -118,7 +118,7 @@ def require_unused_name(agent: Agent[Any], name: str) -> None:
 
 @cache
 def _parameters() -> Mapping[str, Any]:
-    # The same for every task of every agent, and too slow to make for each.
+    # The same for every task, and slow to make.
     return arguments_schema(DelegateTask)
 
 
@@ -152,20 +152,23 @@ def _about(agent: Agent[Any]) -> str:
     return "no description"
 
 
-def _assignments(asked: DelegateTask, most: float, usual: str) -> Sequence[Assignment]:
-    if asked.tasks and asked.goal:
+def _assignments(
+    arguments: DelegateTask, most: float, default: str
+) -> Sequence[Assignment]:
+    if arguments.tasks and arguments.goal:
         raise ToolError("give either one goal or a list of tasks, not both")
-    # What is said once for a batch holds for each of its tasks that does not say otherwise.
+    # The arguments beside `tasks` are the defaults of each task.
     assignments = [
         msgspec.structs.replace(
             task,
-            context=task.context or asked.context,
-            agent=task.agent or asked.agent or usual,
-            output_schema=asked.output_schema
+            context=task.context or arguments.context,
+            agent=task.agent or arguments.agent or default,
+            output_schema=arguments.output_schema
             if task.output_schema is None
             else task.output_schema,
         )
-        for task in asked.tasks or (Assignment(asked.goal, label=asked.label),)
+        for task in arguments.tasks
+        or (Assignment(arguments.goal, label=arguments.label),)
     ]
     if not all(assignment.goal.strip() for assignment in assignments):
         raise ToolError("say what to achieve: every task needs a goal")
@@ -189,7 +192,7 @@ def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
 
 
 def _require_order(assignments: Sequence[Assignment]) -> None:
-    """Refuse a batch of tasks that wait for each other, or for one that is not there."""
+    """Raise `ToolError` if tasks depend on each other in a cycle, or on an unknown label."""
     if not any(assignment.depends_on for assignment in assignments):
         return
     labels = [assignment.label for assignment in assignments]
@@ -202,15 +205,15 @@ def _require_order(assignments: Sequence[Assignment]) -> None:
             )
     order = TopologicalSorter(
         {
-            place: [labels.index(need) for need in each.depends_on]
-            for place, each in enumerate(assignments)
+            index: [labels.index(need) for need in each.depends_on]
+            for index, each in enumerate(assignments)
         }
     )
     try:
         order.prepare()
     except CycleError as exc:
         cycle: list[int] = exc.args[1]
-        names = " -> ".join(labels[place] for place in reversed(cycle))
+        names = " -> ".join(labels[index] for index in reversed(cycle))
         raise ToolError(
             f"these tasks wait for each other: {names}; none was started"
         ) from exc

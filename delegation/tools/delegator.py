@@ -19,7 +19,7 @@ Schema = Annotated[
 
 
 class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One piece of work, as a model asks for it."""
+    """One task, as a model requests it."""
 
     goal: Annotated[
         str,
@@ -44,11 +44,11 @@ class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @attrs.frozen
 class Receipt:
-    """What became of something that was said to a task."""
+    """What became of a steering message."""
 
     state: Literal["seen", "too_late", "gone", "waiting"]
     seen_at: int | None = None
-    """Before which of its model calls the task saw it."""
+    """The number of the model call before which the task read it."""
 
     @property
     def sentence(self) -> str:

@@ -1,4 +1,4 @@
-"""What `delegate_task` and `task` answer: JSON that a model can act on, and a person can read."""
+"""The answers of `delegate_task` and `task`: JSON for models, which people can read, too."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,20 +17,20 @@ from delegation.task import Reason, TaskId
 from delegation.tree.rows import one_line
 
 CHARACTERS_PER_TOKEN: Final = 4
-TOOLS: Final = 5_000
-"""About how many characters the descriptions of tools have, ours included."""
+TOOLS_CHARACTERS: Final = 5_000
+"""About how many characters the descriptions of all tools have."""
 
 
 def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
     """Return how many characters of results an agent can still read at once.
 
-    Where its window is known, half of what is left of it: it has to answer, too. Calls that were
-    made together share that.
+    Where its window is known, half of the rest of it: the other half is for its answer. Calls that
+    were made together share that.
     """
     if agent.compaction is None:
         return MAX_RESULT_CHARACTERS
     window = agent.compaction.window * CHARACTERS_PER_TOKEN * 4 // 5
-    read = TOOLS + len(str(agent.instructions))
+    read = TOOLS_CHARACTERS + len(str(agent.instructions))
     read += sum(len(message.text) for message in transcript)
     together = 1
     for message in reversed(transcript):
@@ -46,12 +46,12 @@ def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
 def joined_answer(
     tasks: Sequence[TaskRecord], session: SessionRecord, characters: int
 ) -> str:
-    """Return the results of tasks that have ended, in the order they were asked for.
+    """Return the results of tasks that have ended, in the order of their requests.
 
     Args:
         tasks: of one call.
-        session: theirs.
-        characters: how many of their outputs whoever asked can read at once.
+        session: of these tasks.
+        characters: how many characters of outputs the parent can read at once.
     """
     share = share_per_result(len(tasks), characters)
     answer: dict[str, Any] = {
@@ -67,7 +67,7 @@ def joined_answer(
 
 
 def dispatched_answer(tasks: Sequence[TaskRecord], session: SessionRecord) -> str:
-    """Return the receipt for tasks that run on their own."""
+    """Return the receipt for detached tasks."""
     positions = session.slots.positions(tasks)
     return as_json(
         {
@@ -89,15 +89,15 @@ def _receipt(
 
 
 def wait_state(task: TaskRecord, positions: Mapping[TaskId, int]) -> dict[str, Any]:
-    """Return what a task that has not begun waits for."""
+    """Return what a task that has not started waits for."""
     if task.outcome is None and task.pending_dependencies:
         return {"waits_for": sorted(task.pending_dependencies)}
     return {"position": positions[task.id]} if task.id in positions else {}
 
 
 def unmet_dependency(dependency: TaskRecord) -> str:
-    """Return why a task never begins that needs one which did not succeed."""
-    assert dependency.outcome is not None, "nobody gives up before it has ended"
+    """Return the error of a task that never starts, because a dependency did not succeed."""
+    assert dependency.outcome is not None, "only an ended dependency is unmet"
     label = dependency.label
     name = f"{label!r} ({dependency.path})" if label else dependency.path
     why = f": {dependency.outcome.error}" if dependency.outcome.error else ""
@@ -107,7 +107,7 @@ def unmet_dependency(dependency: TaskRecord) -> str:
 def result(
     task: TaskRecord, session: SessionRecord, share: int, *, offset: int = 0
 ) -> dict[str, Any]:
-    """Return how a task ended, with as much of its output as fits."""
+    """Return the outcome of a task, with as much of its output as fits."""
     node = session.tree[task.id]
     total = node["total"]
     outcome = task.outcome
@@ -133,7 +133,7 @@ def result(
 def progress(
     tasks: Sequence[TaskRecord], session: SessionRecord, now: float
 ) -> list[dict[str, Any]]:
-    """Return what tasks do now, in short."""
+    """Return the status of tasks that may still run."""
     positions = session.slots.positions(tasks)
     return [_progress(task, session, now, positions) for task in tasks]
 
@@ -146,9 +146,9 @@ def _progress(
 ) -> dict[str, Any]:
     node = session.tree[task.id]
     ended = now if node["ended"] is None else node["ended"]
-    told = [
-        {"text": one_line(said.text), "seen_at_model_call": said.seen_at}
-        for said in task.steering.values()
+    messages = [
+        {"text": one_line(steering.text), "seen_at_model_call": steering.seen_at}
+        for steering in task.steering.values()
     ]
     return {
         "task_id": task.id,
@@ -160,7 +160,7 @@ def _progress(
         "tokens": node["total"].tokens,
         "seconds": round(ended - node["requested"], 3),
         **wait_state(task, positions),
-        **({"messages": told} if told else {}),
+        **({"messages": messages} if messages else {}),
     }
 
 

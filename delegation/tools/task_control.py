@@ -1,6 +1,6 @@
-"""`task`: how a model looks after the work that it has handed on.
+"""`task`: the tool by which a model lists, awaits, steers and cancels what it has delegated.
 
-It reaches the descendants of the task that asks, and nobody else: another's task is no task.
+It reaches the descendants of the calling task alone: any other id is unknown to it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ NAME: Final = "task"
 MAX_LISTED: Final = 100
 """How many tasks a list shows at most."""
 STEER_SECONDS: Final = 30.0
-"""How long a receipt is waited for, if the call does not say."""
+"""How long a call waits for receipts by default."""
 
 Action: TypeAlias = Literal["list", "wait", "result", "steer", "cancel"]
 
@@ -89,8 +89,8 @@ def control_tool(
     }
 
     async def run(call: ToolCall) -> ToolResult:
-        asked = read_arguments(call, ControlTask)
-        return await actions[asked.action](call, asked)
+        arguments = read_arguments(call, ControlTask)
+        return await actions[arguments.action](call, arguments)
 
     return Tool(
         name=NAME,
@@ -98,7 +98,7 @@ def control_tool(
         " them, wait for them, read how they ended, tell them something, or cancel them.",
         parameters=_parameters(),
         run=run,
-        # A crash in between leaves the tasks as they are, and what was said is said once.
+        # A crash leaves the tasks as they are, and a repeated call sends no message twice.
         idempotent=True,
     )
 
@@ -125,8 +125,8 @@ class _Control:
     def _session(self) -> SessionRecord:
         return self._ledger.sessions[self._caller.session]
 
-    async def list(self, _: ToolCall, asked: ControlTask) -> ToolResult:
-        tasks = self._named(asked) if asked.ids else self._known()
+    async def list(self, _: ToolCall, arguments: ControlTask) -> ToolResult:
+        tasks = self._named(arguments) if arguments.ids else self._known()
         await self._checkpoint(tasks)
         now = self._delegator.now()
         shown = tasks[:MAX_LISTED]
@@ -135,68 +135,68 @@ class _Control:
             answer["note"] = f"{len(tasks) - MAX_LISTED} more are not shown."
         return ToolResult(as_json(answer))
 
-    async def wait(self, _: ToolCall, asked: ControlTask) -> ToolResult:
-        tasks = self._named(asked) if asked.ids else self._running()
+    async def wait(self, _: ToolCall, arguments: ControlTask) -> ToolResult:
+        tasks = self._named(arguments) if arguments.ids else self._running()
         await self._delegator.wait(
             [task.id for task in tasks],
-            any_of_them=asked.mode == "any",
-            seconds=asked.seconds,
+            any_of_them=arguments.mode == "any",
+            seconds=arguments.seconds,
         )
         return self._results(tasks)
 
-    async def result(self, _: ToolCall, asked: ControlTask) -> ToolResult:
-        tasks = self._named(asked)
+    async def result(self, _: ToolCall, arguments: ControlTask) -> ToolResult:
+        tasks = self._named(arguments)
         await self._checkpoint(tasks)
-        return self._results(tasks, offset=asked.offset)
+        return self._results(tasks, offset=arguments.offset)
 
-    async def steer(self, call: ToolCall, asked: ControlTask) -> ToolResult:
-        if not asked.message.strip():
+    async def steer(self, call: ToolCall, arguments: ControlTask) -> ToolResult:
+        if not arguments.message.strip():
             raise ToolError("steer: say something, in `message`")
         receipts = await self._delegator.steer(
-            # The call names them, so that a call that is made again says nothing twice.
+            # The call makes the ids, so that a repeated call sends no message twice.
             {
                 task.id: MessageId(f"m_{self._caller.call_prefix}_{call.id}_{task.id}")
-                for task in self._named(asked)
+                for task in self._named(arguments)
             },
-            asked.message,
+            arguments.message,
             by=self._caller.path,
             origin=SteeringOrigin.TASK,
-            seconds=STEER_SECONDS if asked.seconds is None else asked.seconds,
+            seconds=STEER_SECONDS if arguments.seconds is None else arguments.seconds,
         )
         sentences = {task: receipt.sentence for task, receipt in receipts.items()}
         return ToolResult(as_json({"receipts": sentences}))
 
-    async def cancel(self, _: ToolCall, asked: ControlTask) -> ToolResult:
-        tasks = self._named(asked)
+    async def cancel(self, _: ToolCall, arguments: ControlTask) -> ToolResult:
+        tasks = self._named(arguments)
         await self._delegator.cancel([task.id for task in tasks])
         return self._results(tasks)
 
     async def _checkpoint(self, tasks: Sequence[TaskRecord]) -> None:
-        """Let others go on for a moment, as whoever waits does."""
+        """Let other tasks run for a moment, as a wait does."""
         ids = [task.id for task in tasks]
         await self._delegator.wait(ids, any_of_them=True, seconds=0)
 
-    def _named(self, asked: ControlTask) -> Sequence[TaskRecord]:
-        if not asked.ids:
-            raise ToolError(f"{asked.action}: say which tasks are meant, in `ids`")
-        for id_ in asked.ids:
+    def _named(self, arguments: ControlTask) -> Sequence[TaskRecord]:
+        if not arguments.ids:
+            raise ToolError(f"{arguments.action}: say which tasks are meant, in `ids`")
+        for id_ in arguments.ids:
             if not self._ledger.is_descendant(TaskId(id_), self._caller.id):
                 raise ToolError(f"there is no such task: {id_!r}; nothing was done")
-        return [self._ledger.tasks[TaskId(id_)] for id_ in dict.fromkeys(asked.ids)]
+        return [self._ledger.tasks[TaskId(id_)] for id_ in dict.fromkeys(arguments.ids)]
 
     def _running(self) -> Sequence[TaskRecord]:
         return list(self._caller.children.unsettled.values())
 
     def _known(self) -> Sequence[TaskRecord]:
-        """Return all below that have not ended, and then its own that have, newest first."""
+        """Return all unsettled descendants, and then the settled children, newest first."""
         live: list[TaskRecord] = []
         pending = [*reversed(self._running())]
         while pending:
             task = pending.pop()
             live.append(task)
             pending += reversed(task.children.unsettled.values())
-        asked = reversed(self._caller.children.by_call.values())
-        own = (self._ledger.tasks[id_] for id_ in asked)
+        children = reversed(self._caller.children.by_call.values())
+        own = (self._ledger.tasks[id_] for id_ in children)
         return live + [task for task in own if task.outcome is not None]
 
     def _results(self, tasks: Sequence[TaskRecord], *, offset: int = 0) -> ToolResult:

@@ -7,7 +7,7 @@ import attrs
 
 from agents import Agent, Pipeline, Tool, UserMessage, well_formed
 from delegation import SessionId, SessionRecord
-from delegation.events import MessageReceived, Said
+from delegation.events import EarlierMessage, MessageReceived
 from orchestrator.doors.lifecycle import NO_STRINGS, open_new_session
 from orchestrator.services import Services
 
@@ -23,7 +23,7 @@ class InboundRequest:
     """Where the message comes from, by the names of `delegation.session_context`."""
     instructions: str = ""
     """Instructions for this turn, in addition to the agent's own."""
-    history: tuple[Said, ...] = ()
+    history: tuple[EarlierMessage, ...] = ()
     """The messages of a conversation that took place elsewhere."""
     labels: Mapping[str, str] = NO_STRINGS
     """Strings by which the client finds the session again."""

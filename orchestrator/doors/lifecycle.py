@@ -21,8 +21,8 @@ from delegation import DeliveryCapability, Encoded, SessionId, SessionRecord
 from delegation.events import (
     DoorClosed,
     DoorOpened,
+    EarlierMessage,
     Entry,
-    Said,
     SessionClosed,
     SessionOpened,
     TaskSettled,
@@ -43,7 +43,7 @@ def open_new_session(
     agent: Agent[Any],
     id_: SessionId | None = None,
     *,
-    history: tuple[Said, ...] = (),
+    history: tuple[EarlierMessage, ...] = (),
     labels: Mapping[str, str] = NO_STRINGS,
     attended: bool = False,
 ) -> SessionRecord:

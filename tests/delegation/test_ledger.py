@@ -32,6 +32,7 @@ from delegation.events import (
     DeliveryFailed,
     DoorClosed,
     DoorOpened,
+    EarlierMessage,
     Event,
     JournalOpened,
     MessageReceived,
@@ -39,7 +40,6 @@ from delegation.events import (
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
-    Said,
     SessionClosed,
     SessionOpened,
     Steered,
@@ -484,9 +484,9 @@ def test_what_was_said_elsewhere_comes_before_all_that_is_said(
 ) -> None:
     call = ToolCall("look", id=CallId("c"))
     history = (
-        Said(role="user", text="look"),
-        Said(role="assistant", calls=(call,)),
-        Said(role="tool", call="c", text="seen"),
+        EarlierMessage(role="user", text="look"),
+        EarlierMessage(role="assistant", calls=(call,)),
+        EarlierMessage(role="tool", call="c", text="seen"),
     )
     tell(SessionOpened(S, "editor", history=history, labels={"kind": "chat"}))
     tell(MessageReceived(S, "well?"), TurnStarted(S, 1, NONE, (2,)))
@@ -504,7 +504,7 @@ def test_a_message_that_says_nothing_begins_a_turn_all_the_same(
     ledger: Ledger, tell: Tell
 ) -> None:
     """What a tool has answered elsewhere is what there is to go on with."""
-    tell(SessionOpened(S, "editor", history=(Said(role="user", text="go"),)))
+    tell(SessionOpened(S, "editor", history=(EarlierMessage(role="user", text="go"),)))
     tell(MessageReceived(S, "", context={"platform": "http"}, silent=True))
     tell(TurnStarted(S, 1, NONE, (2,)))
 

@@ -90,7 +90,7 @@ def test_the_stateless_demo_joins_everything_and_says_why(shell: Shell) -> None:
 
     assert "└─ archivist[1]   ✓ succeeded  joined" in out
     assert "detached " not in out
-    assert "because whoever asked cannot be told anything after its turn ends" in out
+    assert "because the caller cannot be told anything after its turn ends" in out
     assert "Martin Sústrik" in out
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from agents import Agent, DefinitionError, Tool, ToolCall, UserMessage
-from delegation.events import Said
+from delegation.events import EarlierMessage
 from orchestrator.server.openai.client_content import (
     call_of,
     client_tool,
@@ -66,7 +66,7 @@ class FunctionDefinition:
 class LocatedMessage:
     """A message, and where it stands in the request."""
 
-    message: Said
+    message: EarlierMessage
     param: str
     call_param: str
     """Where a result says which call it belongs to."""
@@ -187,8 +187,8 @@ def _require_none_open(unanswered: Iterable[str], param: str, dialect: Dialect) 
 
 
 def split_last_user_message(
-    messages: Iterable[Said],
-) -> tuple[tuple[Said, ...], UserMessage | None]:
+    messages: Iterable[EarlierMessage],
+) -> tuple[tuple[EarlierMessage, ...], UserMessage | None]:
     """Return the history, and the user message that ends it; None if a tool result does."""
     *history, last = messages
     if last.role != "user":

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from agents import Agent, DefinitionError, Part, Pipeline, Tool, UserMessage
-from delegation.events import Said
+from delegation.events import EarlierMessage
 from orchestrator.doors.inbound import InboundRequest
 from orchestrator.server.openai.chat.bodies import (
     Assistant,
@@ -160,15 +160,17 @@ def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
                 converted = _assistant(message, param)
             case ToolAnswer():
                 text = _text(message.content)
-                converted = Said(role="tool", text=text, call=message.tool_call_id)
+                converted = EarlierMessage(
+                    role="tool", text=text, call=message.tool_call_id
+                )
             case _:
                 assert_never(message)
         yield LocatedMessage(converted, param, f"{param}.tool_call_id")
 
 
-def _user(message: User, param: str) -> Said:
+def _user(message: User, param: str) -> EarlierMessage:
     if isinstance(message.content, str):
-        return Said(role="user", text=message.content)
+        return EarlierMessage(role="user", text=message.content)
     texts: list[str] = []
     parts: list[Part] = []
     for index, part in enumerate(message.content):
@@ -189,10 +191,10 @@ def _user(message: User, param: str) -> Said:
                     assert_never(part)
         except DefinitionError as exc:
             raise CHAT.invalid_value(f"this part is wrong: {exc}", part_param) from exc
-    return Said(role="user", text="\n\n".join(texts), parts=tuple(parts))
+    return EarlierMessage(role="user", text="\n\n".join(texts), parts=tuple(parts))
 
 
-def _assistant(message: Assistant, param: str) -> Said:
+def _assistant(message: Assistant, param: str) -> EarlierMessage:
     calls = tuple(
         earlier_call(
             call.function.name,
@@ -203,7 +205,9 @@ def _assistant(message: Assistant, param: str) -> Said:
         )
         for index, call in enumerate(message.tool_calls or ())
     )
-    return Said(role="assistant", text=_text(message.content or ""), calls=calls)
+    return EarlierMessage(
+        role="assistant", text=_text(message.content or ""), calls=calls
+    )
 
 
 def _file(file: File, param: str) -> Part:

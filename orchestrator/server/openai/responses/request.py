@@ -22,7 +22,7 @@ from agents import (
     unanswered_calls,
     well_formed,
 )
-from delegation.events import Said
+from delegation.events import EarlierMessage
 from orchestrator.server.openai.client_content import (
     file_from_data,
     file_from_url,
@@ -57,7 +57,7 @@ LOGPROBS: Final = "message.output_text.logprobs"
 class ParsedInput:
     """The input of a response, as the agent reads it."""
 
-    history: tuple[Said, ...]
+    history: tuple[EarlierMessage, ...]
     message: UserMessage | None
     """None continues after the result of a function."""
     system_instructions: str
@@ -127,7 +127,7 @@ def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput
     is_text = isinstance(body.input, str)
     items = [Item(content=body.input)] if isinstance(body.input, str) else body.input
     instructions: list[str] = []
-    messages: list[Said] = []
+    messages: list[EarlierMessage] = []
     call_ids = {call.id for it in earlier for call in getattr(it, "calls", ())}
     for number, item in enumerate(items):
         param = "input" if is_text else f"input[{number}]"
@@ -152,18 +152,20 @@ def parse_input(body: CreateResponse, earlier: Sequence[Message]) -> ParsedInput
     )
 
 
-def _parse_item(item: Item, param: str) -> Said:
+def _parse_item(item: Item, param: str) -> EarlierMessage:
     match item.type, item.role:
         case "message", "user":
             text, parts = _content(item.content, f"{param}.content")
             if not text and not parts:
                 raise RESPONSES.invalid_value("there is nothing in it", param)
-            return Said(role="user", text=text, parts=parts)
+            return EarlierMessage(role="user", text=text, parts=parts)
         case "message", _:
-            return Said(role="assistant", text=_text(item.content, f"{param}.content"))
+            return EarlierMessage(
+                role="assistant", text=_text(item.content, f"{param}.content")
+            )
         case "function_call_output", _:
             text = _text(item.output, f"{param}.output")
-            return Said(role="tool", call=item.call_id, text=text)
+            return EarlierMessage(role="tool", call=item.call_id, text=text)
         case _:
             raise bad_request(
                 f"items of type {item.type!r} are not supported; message, function_call and"
@@ -173,7 +175,7 @@ def _parse_item(item: Item, param: str) -> Said:
 
 
 def _add_call(
-    messages: list[Said], item: Item, known_ids: Collection[str], param: str
+    messages: list[EarlierMessage], item: Item, known_ids: Collection[str], param: str
 ) -> None:
     """Add a call to the assistant message before it, or to a new one."""
     if not item.call_id or item.call_id in known_ids:
@@ -191,17 +193,19 @@ def _add_call(
     if messages and messages[-1].role == "assistant":
         messages[-1] = attrs.evolve(messages[-1], calls=(*messages[-1].calls, call))
     else:
-        messages.append(Said(role="assistant", calls=(call,)))
+        messages.append(EarlierMessage(role="assistant", calls=(call,)))
 
 
-def _as_said(message: Message) -> Said:
+def _as_said(message: Message) -> EarlierMessage:
     match message:
         case UserMessage():
-            return Said(role="user", text=message.text, parts=message.parts)
+            return EarlierMessage(role="user", text=message.text, parts=message.parts)
         case AssistantMessage():
-            return Said(role="assistant", text=message.text, calls=message.calls)
+            return EarlierMessage(
+                role="assistant", text=message.text, calls=message.calls
+            )
         case ToolMessage():
-            return Said(role="tool", call=message.call, text=message.text)
+            return EarlierMessage(role="tool", call=message.call, text=message.text)
 
 
 def _text(content: str | list[Content], param: str) -> str:
