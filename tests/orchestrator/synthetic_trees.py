@@ -73,7 +73,7 @@ def ask_of(tree: Tree, task: str) -> ApprovalQuestion:
     )
 
 
-def sight_of(
+def snapshot_of(
     tree: Tree, *asks: ApprovalQuestion, calls: dict[str, list[ToolCall]] | None = None
 ) -> RunSnapshot:
     called = {} if calls is None else calls

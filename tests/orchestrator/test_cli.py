@@ -178,7 +178,7 @@ def test_chat_answers_and_comes_back_with_news(shell: Shell) -> None:
 
 
 def test_a_chat_can_be_gone_on_with(shell: Shell) -> None:
-    """The task was under way when the input ended; the news waits for the next chat."""
+    """The task was running when the input ended; its notice waits for the next chat."""
     first, _ = shell.run("chat", says="Where does it come from?\n")
     session = first.partition("--session ")[2].split()[0]
 
@@ -193,8 +193,8 @@ def test_a_chat_can_be_gone_on_with(shell: Shell) -> None:
 
 
 def test_chat_reads_a_plain_file(shell: Shell) -> None:
-    shell.write("said.txt", "hello")
-    with (shell.home / "said.txt").open() as file:
+    shell.write("input.txt", "hello")
+    with (shell.home / "input.txt").open() as file:
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", "chat"],
             stdin=file,

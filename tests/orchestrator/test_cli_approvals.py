@@ -100,7 +100,7 @@ def piped(home: Path, *arguments: str, says: str = "") -> subprocess.Popen[str]:
 # A chat.
 
 
-def test_whoever_chats_answers_while_the_turn_waits(home: Path) -> None:
+def test_the_user_of_a_chat_answers_while_the_turn_waits(home: Path) -> None:
     with terminal(home, "chat", "team.py:main") as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("/y\n")
@@ -118,13 +118,13 @@ def test_whoever_chats_answers_while_the_turn_waits(home: Path) -> None:
 
         chat.type("run rm\n")
         chat.wait_for("terminal: rm\n")
-        # What is said meanwhile is for the next turn, and is no answer.
+        # Other lines are messages for the next turn, and no answers.
         chat.type("hello\n")
         chat.type("/n not today\n")
         chat.wait_for("heard: terminal was denied by the user: not today.")
         chat.wait_for("you said hello")
 
-        # Somebody who is asked may leave out the slash.
+        # While a question is shown, the slash may be left out.
         chat.type("run test\n")
         chat.wait_for("terminal: test\n  /y once")
         chat.type("Yes\n")
@@ -135,7 +135,7 @@ def test_whoever_chats_answers_while_the_turn_waits(home: Path) -> None:
     assert ran(home) == ["make", "test"]
 
 
-def test_whoever_chats_is_asked_one_thing_at_a_time(home: Path) -> None:
+def test_the_user_of_a_chat_is_asked_one_question_at_a_time(home: Path) -> None:
     """So an answer is to what was shown last. Who leaves denies what the turn waits for."""
     with terminal(home, "chat", "team.py:main") as chat:
         chat.wait_for("Ctrl-D ends it")
@@ -160,8 +160,8 @@ def test_a_chat_without_a_terminal_denies_when_its_input_has_ended(home: Path) -
     assert ran(home) == []
 
 
-def test_a_question_of_the_background_waits_for_whoever_comes_back(home: Path) -> None:
-    """Whoever runs something else in the same journal is not asked for it."""
+def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> None:
+    """Another run on the same journal does not ask it."""
     with terminal(home, "chat", "team.py:main") as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("apart\n")
@@ -193,7 +193,7 @@ def test_a_question_of_the_background_waits_for_whoever_comes_back(home: Path) -
 # A run.
 
 
-def test_a_run_asks_whoever_sits_there_also_without_a_picture(home: Path) -> None:
+def test_a_run_asks_the_user_also_without_a_live_tree(home: Path) -> None:
     """What was typed before the question is no answer to it."""
     arguments = ("run", "team.py:main", "run a b", "--progress", "plain")
     with terminal(home, *arguments) as it:
@@ -212,7 +212,7 @@ def test_a_run_asks_whoever_sits_there_also_without_a_picture(home: Path) -> Non
     assert "heard: ran " in it.text
 
 
-def test_without_a_terminal_nobody_is_asked(home: Path) -> None:
+def test_without_a_terminal_there_is_no_question(home: Path) -> None:
     """Here there is no input at all."""
     command = [sys.executable, "-m", "orchestrator", "run", "team.py:main", "run make"]
     done = subprocess.run(
@@ -266,12 +266,12 @@ class Screen(io.StringIO):
         return self.getvalue()
 
 
-class Desk:
-    """Somebody who sits in front of a run."""
+class UserAtTerminal:
+    """A user at the terminal of a run."""
 
     def __init__(self, stdin: int, screen: Screen) -> None:
         self.shell = Shell()
-        self.said = ""
+        self.output = ""
         self.wait_for = screen.wait_for
         self.seeing = partial(redirect_stderr, screen)
         self._stdin = stdin
@@ -287,7 +287,7 @@ class Desk:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(answer_in_terminal, orchestrator, console, ())
                     done = await orchestrator.run(agent, "go", attended=True)
-                    self.said = done.output
+                    self.output = done.output
                     nursery.cancel_scope.cancel()
 
     def type(self, line: str) -> None:
@@ -295,54 +295,58 @@ class Desk:
 
 
 @pytest.fixture
-def desk(stdin: int) -> Desk:
-    return Desk(stdin, Screen())
+def user(stdin: int) -> UserAtTerminal:
+    return UserAtTerminal(stdin, Screen())
 
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("quiet", [False, True])
 async def test_a_question_is_shown_also_where_nothing_else_is(
-    desk: Desk, quiet: bool
+    user: UserAtTerminal, quiet: bool
 ) -> None:
-    """A question that nobody sees would only wait until it is denied."""
+    """An invisible question would only wait until it is denied."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(desk.run, "make", quiet=quiet))
-        await desk.wait_for("/main asks for approval\n  terminal: make\n  y once")
-        desk.type("hm\n")
-        await desk.wait_for("y, t, s, or n and why")
-        assert desk.shell.ran == []
-        desk.type("y\n")
+        nursery.start_soon(partial(user.run, "make", quiet=quiet))
+        await user.wait_for("/main asks for approval\n  terminal: make\n  y once")
+        user.type("hm\n")
+        await user.wait_for("y, t, s, or n and why")
+        assert user.shell.ran == []
+        user.type("y\n")
 
-    assert desk.shell.ran == ["make"]
+    assert user.shell.ran == ["make"]
 
 
 @pytest.mark.realtime
-async def test_a_run_goes_on_when_nobody_has_answered_in_time(desk: Desk) -> None:
+async def test_a_run_goes_on_without_an_answer_in_time(user: UserAtTerminal) -> None:
     """What is typed then is no answer to the next question."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(desk.run, "a", "b", seconds=0.2))
-        await desk.wait_for("That is over")
-        await desk.wait_for("terminal: b\n  y once")
+        nursery.start_soon(partial(user.run, "a", "b", seconds=0.2))
+        await user.wait_for("That is over")
+        await user.wait_for("terminal: b\n  y once")
 
-    assert desk.said.count("nobody has answered within 0.2 seconds") == 2
-    assert desk.shell.ran == []
+    assert user.output.count("nobody has answered within 0.2 seconds") == 2
+    assert user.shell.ran == []
 
 
 @pytest.mark.realtime
-async def test_where_the_input_has_ended_all_is_denied(desk: Desk, stdin: int) -> None:
+async def test_where_the_input_has_ended_all_is_denied(
+    user: UserAtTerminal, stdin: int
+) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     with trio.fail_after(5):
-        await desk.run("a", "b")
+        await user.run("a", "b")
 
-    assert desk.said.count("denied by the user: nobody is there to answer") == 2
-    assert desk.shell.ran == []
+    assert user.output.count("denied by the user: nobody is there to answer") == 2
+    assert user.shell.ran == []
 
 
 @pytest.mark.realtime
-async def test_whoever_runs_something_is_not_asked_for_others(desk: Desk) -> None:
-    """An older question is for whoever opens its session again."""
+async def test_a_run_does_not_ask_the_questions_of_other_runs(
+    user: UserAtTerminal,
+) -> None:
+    """An older question waits until its session is opened again."""
     shell = Shell()
     agent = shell.agent(run("other"), heard, rules=[ask("terminal")])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -360,10 +364,10 @@ async def test_whoever_runs_something_is_not_asked_for_others(desk: Desk) -> Non
                 pending_approvals(orchestrator),
             )
             nursery.start_soon(partial(orchestrator.run, agent, "go", attended=True))
-            with desk.seeing():
-                shown = await desk.wait_for("y once")
+            with user.seeing():
+                shown = await user.wait_for("y once")
             assert shown.count("asks for approval") == 1
-            desk.type("y\n")
+            user.type("y\n")
             seen = 0
             while not shell.ran:
                 seen = await orchestrator.wait_changed(after=seen)
@@ -373,7 +377,7 @@ async def test_whoever_runs_something_is_not_asked_for_others(desk: Desk) -> Non
     assert shell.ran == ["other"]
 
 
-def test_nobody_attends_where_there_is_no_terminal(stdin: int) -> None:
+def test_there_is_no_user_without_a_terminal(stdin: int) -> None:
     assert not is_attended()
     os.close(0)
     assert not is_attended()
@@ -424,7 +428,7 @@ def test_a_question_shows_who_what_and_how_to_answer(
 def test_what_else_a_call_says_is_shown(
     capsys: pytest.CaptureFixture[str], subject: str, details: str, more: str | None
 ) -> None:
-    """Nobody approves a file without a look at what is written into it."""
+    """The user sees the content of a file before approving it."""
     lines = shown(capsys, attrs.evolve(QUESTION, subject=subject, details=details))
 
     assert lines[1] == f"  terminal: {subject}"

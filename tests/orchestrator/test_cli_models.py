@@ -54,16 +54,16 @@ class Shell:
         self.program = ["-c", WITHOUT.format(packages=packages)]
 
     async def run(self, *arguments: str, code: int = 0) -> tuple[str, str]:
-        said: dict[str, str] = {}
+        streams: dict[str, str] = {}
 
         async def read(name: str, stream: trio.abc.ReceiveStream | None) -> None:
             assert stream is not None
-            said[name] = b"".join([chunk async for chunk in stream]).decode()
+            streams[name] = b"".join([chunk async for chunk in stream]).decode()
 
         async with self.started(*arguments) as process, trio.open_nursery() as nursery:
             nursery.start_soon(read, "out", process.stdout)
             nursery.start_soon(read, "err", process.stderr)
-        out, err = said["out"], said["err"]
+        out, err = streams["out"], streams["err"]
         assert process.returncode == code, err
         assert "Traceback" not in err
         assert KEY not in out + err
@@ -146,7 +146,7 @@ async def test_models_says_how_many_prices_are_known_and_since_when(
 
 
 async def test_models_shows_the_address_and_never_a_key(shell: Shell) -> None:
-    """Not even one that somebody has put into the address."""
+    """Not even one inside the address."""
     shell.environ |= {
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": f"https://me:hunter22@example.org/{KEY}/v1?code=s3cret",
@@ -191,7 +191,7 @@ async def test_ask_prints_the_answer_alone_on_stdout_and_its_cost_on_stderr(
 ) -> None:
     """A terminal must not obey what a model says: the escape sequence is gone.
 
-    Somebody else's server has its own prices, whatever its models are called.
+    Another server has its own prices, whatever its models are called.
     """
     say = Say(text="Three of \x1b[31ma kind.\n", read=1200, cached=200, wrote=30)
     async with open_provider(say) as provider:
@@ -232,8 +232,8 @@ async def test_the_answer_is_shown_as_it_comes_and_ctrl_c_hangs_up(
     shell: Shell,
 ) -> None:
     """The rest never comes: what was read was printed before the answer had ended."""
-    said = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
-    async with open_provider(said) as provider:
+    answer = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
+    async with open_provider(answer) as provider:
         shell.knows(provider)
         async with shell.started("ask", "openai:x", "go") as process:
             assert process.stdout is not None
@@ -335,9 +335,9 @@ async def test_nothing_to_ask_is_one_clear_line(shell: Shell) -> None:
 
 
 async def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:
-    """The server has more to say, but nobody is there to read it: the call is hung up."""
-    said = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
-    async with open_provider(said) as provider:
+    """The server has more to send, but the reader has left: the call is cancelled."""
+    answer = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
+    async with open_provider(answer) as provider:
         shell.knows(provider)
         async with shell.started("ask", "openai:x", "go") as process:
             assert process.stdout is not None

@@ -13,7 +13,7 @@ from agents import Agent, ScriptedModel, agent
 from orchestrator import delegate, map_each
 
 plan = Agent("plan", model=ScriptedModel(['["a", "b"]']), output=list[str])
-research = Agent("research", model=ScriptedModel.always(lambda said: f"on {said[0].text}"))
+research = Agent("research", model=ScriptedModel.always(lambda goal: f"on {goal[0].text}"))
 each = map_each(research, limit=5)
 
 
@@ -51,7 +51,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_a_function_is_found_and_run_and_so_is_a_chain(shell: Shell) -> None:
-    """Whoever works for another is not who is meant."""
+    """A delegate of another agent is not the one that is meant."""
     function, chain = shell.write("f.py", PIPELINE), shell.write("c.py", CHAIN)
 
     out, err = shell.run("run", function, "trio")
@@ -65,22 +65,26 @@ def test_a_function_is_found_and_run_and_so_is_a_chain(shell: Shell) -> None:
 
 def test_one_document_says_all_that_came_of_a_run(shell: Shell) -> None:
     out, err = shell.run("run", shell.write("f.py", PIPELINE), "x", "--json", "--quiet")
-    said = json.loads(out)
+    document = json.loads(out)
 
     assert err == ""
-    assert (said["agent"], said["outcome"], said["error"]) == ("brief", "succeeded", "")
-    assert said["output"] == {"a": "on a", "b": "on b"}
-    assert said["usage"]["calls"] == 3
-    assert said["usage"]["cost_usd"] == 0
-    assert [task["path"] for task in said["tree"]] == [
+    assert (document["agent"], document["outcome"], document["error"]) == (
+        "brief",
+        "succeeded",
+        "",
+    )
+    assert document["output"] == {"a": "on a", "b": "on b"}
+    assert document["usage"]["calls"] == 3
+    assert document["usage"]["cost_usd"] == 0
+    assert [task["path"] for task in document["tree"]] == [
         "/brief",
         "/brief/plan[1]",
         "/brief/map_each[1]",
         "/brief/map_each[1]/research[1]",
         "/brief/map_each[1]/research[2]",
     ]
-    assert said["tree"][1]["parent"] == said["tree"][0]["id"] == said["run"]
-    assert {task["status"] for task in said["tree"]} == {"succeeded"}
+    assert document["tree"][1]["parent"] == document["tree"][0]["id"] == document["run"]
+    assert {task["status"] for task in document["tree"]} == {"succeeded"}
 
 
 @pytest.mark.parametrize(

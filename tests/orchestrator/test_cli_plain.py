@@ -24,7 +24,7 @@ from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import hand_on, worker
 
 
-class Paper(io.StringIO):
+class EncodedOutput(io.StringIO):
     def __init__(self, encoding: str) -> None:
         super().__init__()
         self._encoding = encoding
@@ -37,26 +37,26 @@ class Paper(io.StringIO):
 class Logged:
     """An orchestrator whose progress is written down."""
 
-    def __init__(self, orchestrator: Orchestrator, paper: Paper) -> None:
+    def __init__(self, orchestrator: Orchestrator, output: EncodedOutput) -> None:
         self.orchestrator = orchestrator
-        self._paper = paper
+        self._output = output
 
     @property
     def lines(self) -> list[str]:
-        return self._paper.getvalue().splitlines()
+        return self._output.getvalue().splitlines()
 
 
 @asynccontextmanager
 async def logged(encoding: str = "utf-8") -> AsyncGenerator[Logged]:
-    paper = Paper(encoding)
-    console = Console(file=paper, width=80)
+    output = EncodedOutput(encoding)
+    console = Console(file=output, width=80)
     rules = Rules(children_per_call=1_000)
     async with open_orchestrator(MemoryJournal(), rules=rules) as orchestrator:
         with orchestrator.subscribe() as facts:
             log = new_log(orchestrator, console)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(write_log, orchestrator, facts, log)
-                yield Logged(orchestrator, paper)
+                yield Logged(orchestrator, output)
                 nursery.cancel_scope.cancel()
             log.write([entry for entry, _ in facts.take()])
             log.write_failures()
@@ -95,7 +95,7 @@ def _fails_by_number(transcript: Transcript) -> str:
 
 
 def crowd(size: int) -> Agent[str]:
-    """Return somebody whose only child has very many, of which every other one fails."""
+    """Return an agent whose only child has very many children, of which every other one fails."""
     member = Agent("member", model=ScriptedModel.always(_fails_by_number))
     goals = [str(number) for number in range(size)]
     lead = Agent(
@@ -126,7 +126,7 @@ async def test_a_crowd_does_not_flood_the_log() -> None:
     assert log.lines[-1] == "  … and 230 more"
 
 
-async def test_whoever_waits_for_somebody_is_always_told() -> None:
+async def test_a_task_that_needs_an_approval_is_always_printed() -> None:
     @tool
     def deploy() -> str:
         """Deploy it."""
@@ -197,12 +197,12 @@ def run(
 
 @pytest.mark.realtime
 async def test_json_is_the_journal_and_nothing_else(tmp_path: Path) -> None:
-    """Whoever reads it can decode each fact, and has just what a later process reads."""
+    """A reader can decode each fact, and has just what a later process reads."""
     done = run(tmp_path, "--progress", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    kept = await read_sqlite_journal(tmp_path / "state" / "journal.db")
+    stored = await read_sqlite_journal(tmp_path / "state" / "journal.db")
 
-    told = {
+    printed = {
         line["seq"]: decode(
             Encoded(line["kind"], line["version"], msgspec.json.encode(line["body"]))
         )
@@ -210,10 +210,12 @@ async def test_json_is_the_journal_and_nothing_else(tmp_path: Path) -> None:
     }
     assert done.stderr == ""
     assert list(lines[0]) == ["seq", "at", "session", "kind", "version", "body"]
-    assert told == {it.seq: it.event for it in kept if it.seq >= min(told)}
-    assert isinstance(told[min(told)], SessionOpened)
-    assert any(isinstance(event, TurnEnded) for event in told.values())
-    assert [line["at"] for line in lines] == [it.at for it in kept if it.seq in told]
+    assert printed == {it.seq: it.event for it in stored if it.seq >= min(printed)}
+    assert isinstance(printed[min(printed)], SessionOpened)
+    assert any(isinstance(event, TurnEnded) for event in printed.values())
+    assert [line["at"] for line in lines] == [
+        it.at for it in stored if it.seq in printed
+    ]
 
 
 def test_none_shows_nothing_and_colours_are_forced_or_forbidden(

@@ -152,7 +152,7 @@ def test_a_run_is_exported_in_each_format(
 
 
 def test_a_task_is_shown_by_its_path_or_its_id(command: Command) -> None:
-    """Goal, status, times, what it used itself and with all below, and what it said."""
+    """Goal, status, times, its own usage and that of its subtree, and its transcript."""
     task = ids(command)["/editor/worker[2]"]
     shown = command("show", "/editor/worker[2]")
 
@@ -194,7 +194,7 @@ def seconds(shown: dict[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["show", "t_nobody"], "there is no task 't_nobody'"),
         (["show", "/editor/nobody[1]"], "has no task '/editor/nobody[1]'"),
@@ -214,13 +214,13 @@ def seconds(shown: dict[str, float]) -> dict[str, float]:
     ],
 )
 def test_what_is_not_there_is_said_in_a_sentence(
-    command: Command, arguments: list[str], said: str
+    command: Command, arguments: list[str], error: str
 ) -> None:
-    assert said in command.error(*arguments)
+    assert error in command.error(*arguments)
 
 
 @pytest.mark.realtime
-async def test_a_run_is_looked_at_while_somebody_writes_it(
+async def test_a_run_can_be_read_while_another_process_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What runs is shown as running, and its time goes on."""

@@ -17,7 +17,7 @@ from orchestrator.cli.terminal.style import (
 from orchestrator.cli.terminal.tree_frame import Canvas, RunSnapshot, render_frame
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.control.server import AnswerApproval, Cancel, Steer
-from tests.orchestrator.synthetic_trees import ask_of, grown, sight_of
+from tests.orchestrator.synthetic_trees import ask_of, grown, snapshot_of
 
 FIVE = """\
 ◐ 3 running  ! 1 waiting  ✓ 1 done  last activity 2s ago
@@ -64,14 +64,16 @@ LARGE = """\
 def five() -> RunSnapshot:
     tree = grown(5)
     calls = [ToolCall("terminal", {"command": "make all"}), ToolCall("read")]
-    return sight_of(tree, ask_of(tree, "t_4"), calls={"t_3": calls})
+    return snapshot_of(tree, ask_of(tree, "t_4"), calls={"t_3": calls})
 
 
-def text_of(sight: RunSnapshot, paper: Canvas) -> str:
-    return "\n".join(line.plain.rstrip() for line in render_frame(sight, paper).lines)
+def text_of(snapshot: RunSnapshot, canvas: Canvas) -> str:
+    return "\n".join(
+        line.plain.rstrip() for line in render_frame(snapshot, canvas).lines
+    )
 
 
-def test_five_tasks_are_shown_whole_with_who_needs_somebody_on_top() -> None:
+def test_five_tasks_are_shown_whole_with_open_questions_on_top() -> None:
     assert text_of(five(), Canvas(width=80, height=24)) == FIVE
 
 
@@ -82,7 +84,7 @@ def test_only_what_succeeded_is_done_and_only_what_runs_is_running() -> None:
     for number, status in enumerate(statuses, start=1):
         tree.mark(TaskId(f"t_{number}"), status=status)
 
-    header, *_ = text_of(sight_of(tree), Canvas(width=120, height=24)).splitlines()
+    header, *_ = text_of(snapshot_of(tree), Canvas(width=120, height=24)).splitlines()
 
     assert header.startswith(
         "◐ 2 running  ◌ 1 interrupted  ✗ 1 failed  ⊘ 2 cancelled  ✓ 0 done  · 1 queued"
@@ -94,12 +96,12 @@ def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:
     tree = grown(5)
     lines = "\n".join(f"rm {number}" for number in range(50))
     asked = attrs.evolve(ask_of(tree, "t_4"), subject=lines)
-    board, paper = WatchState(), Canvas(width=80, height=24)
-    board.can_act = True
-    above = board.render(sight_of(tree, asked), paper, "")
-    board.press("a")
+    state, canvas = WatchState(), Canvas(width=80, height=24)
+    state.can_act = True
+    above = state.render(snapshot_of(tree, asked), canvas, "")
+    state.press("a")
 
-    shown = [it.plain for it in board.render(sight_of(tree, asked), paper, "")]
+    shown = [it.plain for it in state.render(snapshot_of(tree, asked), canvas, "")]
 
     assert "terminal: rm 0 ⏎ rm 1 ⏎ rm 2" in above[2].plain
     assert len(shown) == 24
@@ -109,7 +111,7 @@ def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:
 
 
 def test_five_hundred_are_folded_into_as_many_lines_as_there_are() -> None:
-    assert text_of(sight_of(grown(500)), Canvas(width=80, height=16)) == FIVE_HUNDRED
+    assert text_of(snapshot_of(grown(500)), Canvas(width=80, height=16)) == FIVE_HUNDRED
 
 
 def test_without_our_signs_it_says_the_same_in_ascii() -> None:
@@ -122,39 +124,40 @@ def test_without_our_signs_it_says_the_same_in_ascii() -> None:
 @pytest.mark.parametrize("size", [5, 500, 20_000])
 def test_no_picture_is_larger_than_its_paper(size: int) -> None:
     tree = grown(size)
-    sight = sight_of(tree, ask_of(tree, "t_4"))
+    snapshot = snapshot_of(tree, ask_of(tree, "t_4"))
 
     for width, height in ((80, 24), (200, 60), (30, 8), (12, 3), (1, 1)):
         for ascii_ in (False, True):
-            paper = Canvas(width=width, height=height, ascii=ascii_)
-            lines = render_frame(sight, paper).lines
+            canvas = Canvas(width=width, height=height, ascii=ascii_)
+            lines = render_frame(snapshot, canvas).lines
             assert len(lines) <= height
             assert all(line.cell_len <= width for line in lines)
 
 
 def test_a_large_tree_is_folded_and_what_is_hidden_is_counted() -> None:
-    text = text_of(sight_of(grown(20_000)), Canvas(width=80, height=20))
+    text = text_of(snapshot_of(grown(20_000)), Canvas(width=80, height=20))
 
     assert text.startswith(LARGE)
     assert text.endswith("11 of 20,000 tasks are shown; the rest is folded")
     assert len(text.splitlines()) == 20
 
 
-def test_a_picture_of_twenty_thousand_costs_what_one_of_fifty_costs() -> None:
+def test_a_frame_of_twenty_thousand_tasks_costs_what_one_of_fifty_costs() -> None:
     console = Console(force_terminal=True, width=118, height=36, quiet=True)
 
     def fastest(size: int) -> float:
-        sight = sight_of(grown(size))
+        snapshot = snapshot_of(grown(size))
         seconds: list[float] = []
         for _ in range(12):
-            start = time.perf_counter()
+            # CPU time: other processes must not count.
+            start = time.thread_time()
             console.print(
-                Group(*render_frame(sight, Canvas(width=118, height=36)).lines)
+                Group(*render_frame(snapshot, Canvas(width=118, height=36)).lines)
             )
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.thread_time() - start)
         return min(seconds)
 
-    # Some ten times what it takes where nobody else works.
+    # The two take about the same; the rest is for noise.
     assert fastest(20_000) < 8 * fastest(50)
 
 
@@ -194,18 +197,18 @@ def test_numbers_are_short() -> None:
 
 
 class Watched:
-    """A board with a tree on it."""
+    """A state with a tree on it."""
 
-    def __init__(self, sight: RunSnapshot, *, height: int = 24) -> None:
-        self.sight = sight
-        self.paper = Canvas(width=80, height=height)
-        self.board = WatchState()
-        self.board.can_act = True
+    def __init__(self, snapshot: RunSnapshot, *, height: int = 24) -> None:
+        self.snapshot = snapshot
+        self.canvas = Canvas(width=80, height=height)
+        self.state = WatchState()
+        self.state.can_act = True
         self.look()
 
     def look(self) -> list[str]:
-        lines = self.board.render(self.sight, self.paper, "r_root")
-        assert len(lines) == self.paper.height
+        lines = self.state.render(self.snapshot, self.canvas, "r_root")
+        assert len(lines) == self.canvas.height
         self.chosen = next(
             (line.plain for line in lines if "reverse" in str(line.style)), ""
         )
@@ -214,13 +217,13 @@ class Watched:
     def press(self, *keys: str) -> object:
         action: object = None
         for key in keys:
-            action = self.board.press(key)
+            action = self.state.press(key)
             self.look()
         return action
 
 
 def test_arrows_move_and_fold() -> None:
-    watched = Watched(sight_of(grown(5)))
+    watched = Watched(snapshot_of(grown(5)))
 
     assert "boss" in watched.chosen
     watched.press("down", "down")
@@ -235,17 +238,17 @@ def test_arrows_move_and_fold() -> None:
 
 
 def test_the_watcher_stays_where_they_are_while_rows_arrive() -> None:
-    watched = Watched(sight_of(grown(5)))
+    watched = Watched(snapshot_of(grown(5)))
     watched.press("down", "down")
 
-    watched.sight = sight_of(grown(9))
+    watched.snapshot = snapshot_of(grown(9))
     watched.look()
 
     assert "lead[2]" in watched.chosen
 
 
 def test_the_next_failed_is_found_wherever_it_is_folded_away() -> None:
-    watched = Watched(sight_of(grown(2_000)))
+    watched = Watched(snapshot_of(grown(2_000)))
     seen: set[str] = set()
     for _ in range(30):
         watched.press("f")
@@ -256,7 +259,7 @@ def test_the_next_failed_is_found_wherever_it_is_folded_away() -> None:
 
 
 def test_what_is_opened_beyond_the_screen_scrolls_and_says_where_one_is() -> None:
-    watched = Watched(sight_of(grown(500)), height=12)
+    watched = Watched(snapshot_of(grown(500)), height=12)
     for _ in range(12):
         watched.press("f")
 
@@ -267,7 +270,7 @@ def test_what_is_opened_beyond_the_screen_scrolls_and_says_where_one_is() -> Non
 
 
 def test_a_search_goes_from_one_to_the_next() -> None:
-    watched = Watched(sight_of(grown(2_000)))
+    watched = Watched(snapshot_of(grown(2_000)))
 
     watched.press("/", *"part 177", "enter")
     assert "[177]" in watched.chosen
@@ -277,8 +280,8 @@ def test_a_search_goes_from_one_to_the_next() -> None:
     assert watched.look()[-1] == "nothing has 'nowhere' in it"
 
 
-def test_more_of_a_group_is_shown_where_somebody_wants_more() -> None:
-    watched = Watched(sight_of(grown(500)), height=40)
+def test_more_of_a_group_is_shown_on_request() -> None:
+    watched = Watched(snapshot_of(grown(500)), height=40)
     while "11 more" not in watched.chosen:
         watched.press("down")
     watched.press("enter")
@@ -323,9 +326,9 @@ def test_an_approval_is_given_or_denied_with_a_reason() -> None:
     assert watched.press("a", "q") is None
 
 
-def test_nothing_is_done_where_nobody_can_be_talked_to() -> None:
+def test_nothing_is_done_without_a_control_socket() -> None:
     watched = Watched(five())
-    watched.board.can_act = False
+    watched.state.can_act = False
     for key in "xmad":
         assert watched.press(key) is None
         assert "read-only" in watched.look()[-1]

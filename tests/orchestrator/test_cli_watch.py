@@ -119,7 +119,7 @@ Console.height = property(lambda console: 1 / 0)
 
 
 def test_a_mistake_in_the_picture_ends_no_work(home: Path) -> None:
-    """It is said once, and whoever is needed is asked without a picture."""
+    """The error is printed once, and questions are asked without a live tree."""
     (home / "broken.py").write_text(TEAM.replace("1000", "0") + BROKEN)
     with terminal(home, "run", "broken.py:boss", "go") as run:
         run.wait_for("asks for approval", "n no, and why", anywhere=True)
@@ -145,7 +145,7 @@ coder = Agent("coder", model=model, tools=[terminal], approve=[ask("terminal")])
 """
 
 
-def test_whoever_approves_sees_all_of_it(home: Path) -> None:
+def test_the_user_sees_the_whole_subject_before_approving(home: Path) -> None:
     """A command may be longer than a line, and have two: what is cut off would be approved, too."""
     (home / "long.py").write_text(LONG)
     with terminal(home, "run", "long.py", "go", columns=70) as run:

@@ -1,5 +1,5 @@
 """A headless Chromium, driven over a pipe by its own protocol: nothing to install but Debian's
-package, and no port that anybody else could open.
+package, and no port that another process could open.
 """
 
 import base64
@@ -48,38 +48,38 @@ class Browser:
     def __init__(self, to: int, from_: int) -> None:
         self._to = to
         self._from = from_
-        self._asked = 0
+        self._last_id = 0
         self._rest = b""
         self._listeners: dict[str, Callable[[str, Any], None]] = {}
 
     def call(
         self, method: str, params: Mapping[str, Any] | None = None, session: str = ""
     ) -> Any:
-        """Ask for something, and return the answer; what happens meanwhile is told on."""
-        self._asked += 1
-        asked = self._asked
-        message = {"id": asked, "method": method, "params": params or {}}
+        """Send a command, and return its result; meanwhile events go to their listeners."""
+        self._last_id += 1
+        sent = self._last_id
+        command = {"id": sent, "method": method, "params": params or {}}
         if session:
-            message["sessionId"] = session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
-        while (heard := self.hear()).get("id") != asked:
+            command["sessionId"] = session
+        os.write(self._to, json.dumps(command).encode() + b"\0")
+        while (message := self.receive()).get("id") != sent:
             pass
-        if "error" in heard:
-            raise PageError(f"{method}: {heard['error']['message']}")
-        return heard["result"]
+        if "error" in message:
+            raise PageError(f"{method}: {message['error']['message']}")
+        return message["result"]
 
-    def hear(self) -> Any:
-        """Wait for the next message, and tell the page that it is about."""
-        heard = self._next()
-        listener = self._listeners.get(heard.get("sessionId", ""))
-        if listener is not None and "method" in heard:
-            listener(heard["method"], heard["params"])
-        return heard
+    def receive(self) -> Any:
+        """Wait for the next message, and give an event to the listener of its page."""
+        message = self._next()
+        listener = self._listeners.get(message.get("sessionId", ""))
+        if listener is not None and "method" in message:
+            listener(message["method"], message["params"])
+        return message
 
     def _next(self) -> Any:
         while b"\0" not in self._rest:
             if not select.select([self._from], [], [], PATIENCE)[0]:
-                raise PageError(f"Chromium has said nothing for {PATIENCE} seconds")
+                raise PageError(f"Chromium has sent nothing for {PATIENCE} seconds")
             more = os.read(self._from, 1 << 20)
             if not more:
                 raise PageError("Chromium is gone")
@@ -93,7 +93,7 @@ class Browser:
         how = {"targetId": target, "flatten": True}
         session = self.call("Target.attachToTarget", how)["sessionId"]
         page = Page(self, session, target)
-        self._listeners[session] = page.hear
+        self._listeners[session] = page.receive
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
@@ -116,7 +116,7 @@ class Page:
     def call(self, method: str, **params: Any) -> Any:
         return self._browser.call(method, params, self._session)
 
-    def hear(self, method: str, params: Any) -> None:
+    def receive(self, method: str, params: Any) -> None:
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
         elif method == "Page.loadEventFired":
@@ -133,7 +133,7 @@ class Page:
         self.is_loaded = False
         self.call("Page.navigate", url=file.as_uri())
         while not self.is_loaded:
-            self._browser.hear()
+            self._browser.receive()
 
     def run(self, code: str) -> Any:
         """Return what an expression gives; a promise is waited for."""

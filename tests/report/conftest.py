@@ -21,11 +21,11 @@ class Written:
     """A report, and the run that it is of."""
 
     file: Path
-    story: RunHistory
+    history: RunHistory
 
     @property
     def tree(self) -> Tree:
-        return self.story.tree
+        return self.history.tree
 
 
 def write(
@@ -36,12 +36,12 @@ def write(
     transcripts: Transcripts = Transcripts.ALL,
     is_written: bool = True,
 ) -> Written:
-    story = read_history(
+    history = read_history(
         run, entries, has_writer=is_written, wants_transcript=transcripts.wants
     )
-    report = build_report(story, version="0.1.0", transcripts=transcripts)
+    report = build_report(history, version="0.1.0", transcripts=transcripts)
     file.write_text(report.html, encoding="utf-8")
-    return Written(file, story)
+    return Written(file, history)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Runs that never were: any number of agents, the same facts for the same seed.
 
-Whoever folds them sees to it that only what can happen happens.
+Folding them proves that they are possible.
 """
 
 import heapq
@@ -52,7 +52,7 @@ from delegation.events.approvals import ApprovalId
 
 EPOCH: Final = 1_790_000_000.0
 SESSION: Final = SessionId("s_quarterly")
-ROLES: Final = (
+AGENTS: Final = (
     "researcher",
     "coder",
     "reviewer",
@@ -78,7 +78,7 @@ TOPICS: Final = (
 ERRORS: Final = (
     "the provider failed: 503 Service Unavailable, after 4 tries",
     "the answer is no JSON: line 1, column 1",
-    "the tool `fetch` said: connection refused",
+    "the tool `fetch` failed: connection refused",
 )
 MODELS: Final = {"researcher": "opus", "coder": "sonnet", "fetcher": "local:smollm2"}
 
@@ -90,7 +90,7 @@ class Task:
     """A task of a plan."""
 
     id: TaskId
-    role: str
+    agent: str
     label: str
     size: int
     """How many tasks it is, with all below it."""
@@ -98,7 +98,7 @@ class Task:
     mode: Mode = Mode.JOINED
     fails: Ending | None = None
     asks: bool = False
-    """It asks for an approval that nobody gives."""
+    """It asks for an approval that never comes."""
     waits_for: int = 0
     """How many of its children have not ended."""
 
@@ -125,10 +125,10 @@ class Script:
     def play(self, until: float | None) -> list[Entry]:
         push = DeliveryCapability.PUSH
         self.post(JournalOpened("0.1.0"))
-        self.post(SessionOpened(SESSION, self.root.role))
+        self.post(SessionOpened(SESSION, self.root.agent))
         self.post(DoorOpened(SESSION, push))
-        said = MessageId("m_goal")
-        self.post(MessageReceived(SESSION, "Ship the quarterly report", id=said))
+        message_id = MessageId("m_goal")
+        self.post(MessageReceived(SESSION, "Ship the quarterly report", id=message_id))
         self.post(TurnStarted(SESSION, 1, push, (len(self.entries),)))
         self.begin(self.root, self.act(self.root))
         while self.due:
@@ -212,29 +212,29 @@ class Script:
         children: list[Task] = []
         wide = task.parent is None and left > 1_000
         width = 44 if wide else self.random.choice((2, 3, 4, 6, 11, 16))
-        role = "coder" if wide else self.random.choice(ROLES)
+        agent = "coder" if wide else self.random.choice(AGENTS)
         topic = self.random.choice(TOPICS)
         while left > 0:
             if wide:
                 topic = self.random.choice(TOPICS)
             elif self.random.random() < 0.25:
-                role, topic = self.random.choice(ROLES), self.random.choice(TOPICS)
+                agent, topic = self.random.choice(AGENTS), self.random.choice(TOPICS)
             most = max(1, 2 * (task.size - 1) // width)
             size = min(left, self.random.randint(max(1, most // 3), most))
             if len(children) + 1 == width:
                 size = left
             left -= size
-            child = self.child(task, role, f"{topic} #{len(children) + 1}", size)
+            child = self.child(task, agent, f"{topic} #{len(children) + 1}", size)
             children.append(child)
             if child.fails is not None and size == 1 and left:
                 left -= 1
-                retry = self.child(task, role, f"{child.label} (try 2)", 1)
+                retry = self.child(task, agent, f"{child.label} (try 2)", 1)
                 retry.fails = None
                 children.append(retry)
         return children
 
-    def child(self, task: Task, role: str, label: str, size: int) -> Task:
-        child = Task(TaskId(f"t_{next(self.ids):05}"), role, label, size, task)
+    def child(self, task: Task, agent: str, label: str, size: int) -> Task:
+        child = Task(TaskId(f"t_{next(self.ids):05}"), agent, label, size, task)
         chance = self.random.random()
         if chance < 0.04:
             child.fails = Ending.FAILED
@@ -255,7 +255,7 @@ class Script:
             parent=task.id,
             origin=Origin(session=SESSION, turn=1, capability=DeliveryCapability.PUSH),
             call=call,
-            agent=child.role,
+            agent=child.agent,
             goal=f"Look into the {child.label} and say what has to change.",
             label=child.label,
         )
@@ -265,7 +265,7 @@ class Script:
     def answer(self, task: Task, text: str, *, delegating: bool = False) -> None:
         tokens = self.random.randint(400, 9_000)
         written = self.random.randint(20, 700)
-        is_priced = task.role != "fetcher"
+        is_priced = task.agent != "fetcher"
         usage = Usage(
             calls=1,
             input_tokens=tokens,
@@ -283,18 +283,20 @@ class Script:
             if delegating
             else ()
         )
-        model = MODELS.get(task.role, "haiku")
-        said = MessageId(f"m_{len(self.entries)}")
+        model = MODELS.get(task.agent, "haiku")
+        message_id = MessageId(f"m_{len(self.entries)}")
         self.post(
-            ModelAnswered(task.id, AssistantMessage(text, calls, usage, model, id=said))
+            ModelAnswered(
+                task.id, AssistantMessage(text, calls, usage, model, id=message_id)
+            )
         )
 
     def use_tool(self, task: Task) -> Steps:
         call = CallId(f"c{len(self.entries)}")
-        said = MessageId(f"m_{len(self.entries)}")
+        message_id = MessageId(f"m_{len(self.entries)}")
         wish = ToolCall("search", {"for": task.label}, id=call)
         usage = Usage(1, 700, 30, 2_550)
-        answer = AssistantMessage("", (wish,), usage, "haiku", id=said)
+        answer = AssistantMessage("", (wish,), usage, "haiku", id=message_id)
         self.post(ModelAnswered(task.id, answer))
         yield self.random.uniform(0.1, 3.0)
         found = ToolMessage(call, "3 files", id=MessageId(f"m_{len(self.entries)}"))
@@ -322,7 +324,7 @@ def run_of(
     Args:
         agents: how many there are, the first one included.
         seed: the same facts for the same seed.
-        asking: how many of those who hand nothing on ask for an approval.
+        asking: the share of the tasks without children that ask for an approval.
         until: break off after so many seconds; what runs then still runs.
     """
     return Script(agents, seed=seed, asking=asking).play(until)

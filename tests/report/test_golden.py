@@ -169,15 +169,15 @@ def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
 def test_both_fold_a_tree_into_the_same_rows(file: Path, page: Page) -> None:
     entries = read(file)
     run = next(entry.session for entry in entries if entry.session)
-    story = read_history(
+    history = read_history(
         run, entries, has_writer=True, wants_transcript=lambda _: False
     )
-    columns = msgspec.to_builtins(columns_of(story), str_keys=True)
+    columns = msgspec.to_builtins(columns_of(history), str_keys=True)
 
     there = call(page, FOLD, columns, BUDGETS)
 
-    assert there == [rows_of(story.tree, budget) for budget in BUDGETS]
-    peak = story.tree.parallelism(now=story.last_at).peak
+    assert there == [rows_of(history.tree, budget) for budget in BUDGETS]
+    peak = history.tree.parallelism(now=history.last_at).peak
     assert call(page, PEAK, columns) == peak
 
 
@@ -192,7 +192,7 @@ def test_both_fold_a_large_tree_into_the_same_rows(
         )
 
         assert there == [rows_of(report.tree, budget) for budget in BUDGETS]
-        peak = report.tree.parallelism(now=report.story.last_at).peak
+        peak = report.tree.parallelism(now=report.history.last_at).peak
         assert (
             page.run(
                 f"({PEAK.replace('delegation.modelOf(columns)', 'columns')})"

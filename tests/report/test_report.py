@@ -27,10 +27,10 @@ def html_of(
     is_written: bool = True,
 ) -> str:
     run = next(entry.session for entry in entries if entry.session)
-    story = read_history(
+    history = read_history(
         run, entries, has_writer=is_written, wants_transcript=kind.wants
     )
-    return build_report(story, version="0.1.0", transcripts=kind).html
+    return build_report(history, version="0.1.0", transcripts=kind).html
 
 
 def test_the_same_run_gives_the_same_file() -> None:
@@ -50,14 +50,14 @@ def test_another_fact_gives_another_hash() -> None:
 
 def test_the_summary_has_the_figures(some: Written) -> None:
     html, tree = some.file.read_text(), some.tree
-    total, work = tree.total, tree.parallelism(now=some.story.last_at)
+    total, work = tree.total, tree.parallelism(now=some.history.last_at)
 
     for words in (
         f"{total.cost:,} micro-dollars; {total.unpriced} model calls without a known",
         f"≥ ${total.cost / 1_000_000:.2f}",
         f"<dd>{total.tokens:,}<small>",
         f"<dd>{work.peak}<small>",
-        some.story.digest,
+        some.history.digest,
         "delegation-orchestrator 0.1.0",
     ):
         assert words in html
@@ -112,8 +112,8 @@ def test_only_the_transcripts_that_are_wanted_are_in_the_file(
     kind: Transcripts,
 ) -> None:
     entries = one_shot().entries
-    story = read_history(S, entries, has_writer=False, wants_transcript=kind.wants)
-    carried = transcripts.pack_transcripts(story, kind)
+    history = read_history(S, entries, has_writer=False, wants_transcript=kind.wants)
+    carried = transcripts.pack_transcripts(history, kind)
 
     assert (
         set(carried.index)
@@ -132,8 +132,10 @@ def test_only_the_transcripts_that_are_wanted_are_in_the_file(
 def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcripts, "REPORT_CHARACTERS", 100)
     entries = one_shot().entries
-    story = read_history(S, entries, has_writer=False, wants_transcript=lambda _: True)
-    carried = transcripts.pack_transcripts(story, Transcripts.ALL)
+    history = read_history(
+        S, entries, has_writer=False, wants_transcript=lambda _: True
+    )
+    carried = transcripts.pack_transcripts(history, Transcripts.ALL)
 
     assert "t2" in carried.index
     assert carried.left_out == 4 - len(carried.index) > 0
@@ -143,19 +145,21 @@ def test_a_full_file_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_was_said_before_an_end_is_kept() -> None:
-    """The ledger forgets what a task has said when it ends; the report must not."""
+    """The ledger forgets the transcript of a settled task; the report must not."""
     entries = one_shot().entries
-    told = read_history(
+    transcripts_by_task = read_history(
         S, entries, has_writer=False, wants_transcript=lambda _: True
     ).transcripts
 
-    assert isinstance(told[ROOT].messages[0], UserMessage)
+    assert isinstance(transcripts_by_task[ROOT].messages[0], UserMessage)
     spoken = [
         entry.event.message
         for entry in entries
         if isinstance(entry.event, ModelAnswered) and entry.event.task == "t1"
     ]
-    assert [it for it in told[TaskId("t1")].messages if it in spoken] == spoken
+    assert [
+        it for it in transcripts_by_task[TaskId("t1")].messages if it in spoken
+    ] == spoken
 
 
 class Shell:

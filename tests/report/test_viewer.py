@@ -23,7 +23,7 @@ TABS = ("summary", "tree", "graph", "flame", "cost")
 
 
 def active(page: Page) -> dict[str, Any]:
-    """Return the attributes of the row that a screen reader is told of."""
+    """Return the attributes of the active row, as a screen reader gets them."""
     found: dict[str, Any] = page.run(
         "(() => {const grid = document.activeElement;"
         "const row = document.getElementById(grid.getAttribute('aria-activedescendant'));"
@@ -304,8 +304,8 @@ def test_a_bar_is_where_its_time_is(some: Written, opened: Opened) -> None:
         ".getBoundingClientRect(); return [x, width]})()"
     )
     node = some.tree[failed]
-    whole = some.story.last_at - some.story.began
-    share = (node["started"] - some.story.began) / whole
+    whole = some.history.last_at - some.history.began
+    share = (node["started"] - some.history.began) / whole
 
     # Twelve pixels are left free at both ends.
     left = column[0] + 12 + share * (column[1] - 24)
@@ -328,16 +328,16 @@ def test_dragging_over_the_strip_zooms_time_and_a_click_shows_all(
     )
     page.drag((x + width * 0.25, y), (x + width * 0.5, y))
 
-    whole = some.story.last_at - some.story.began
+    whole = some.history.last_at - some.history.began
     begin, end = page.run(f"{VIEWER}.window")
-    assert begin - some.story.began == pytest.approx(0.25 * whole, abs=0.01 * whole)
-    assert end - some.story.began == pytest.approx(0.5 * whole, abs=0.01 * whole)
+    assert begin - some.history.began == pytest.approx(0.25 * whole, abs=0.01 * whole)
+    assert end - some.history.began == pytest.approx(0.5 * whole, abs=0.01 * whole)
 
     page.click_at(x + width * 0.75, y)
     assert page.run(f"{VIEWER}.window") is None
 
 
-def test_a_long_time_in_which_nobody_works_is_cut(folder: Path, opened: Opened) -> None:
+def test_a_long_idle_time_is_cut(folder: Path, opened: Opened) -> None:
     """Two turns of a minute with a night between them are two turns of a minute."""
     story = Story()
     story.begin(PUSH)
