@@ -54,7 +54,7 @@ class MemoryJournal:
 
 
 class MemoryStore:
-    """Stores one journal in memory, from the first opening on."""
+    """Stores one journal in memory. It is never pruned: it ends with the process."""
 
     def __init__(self) -> None:
         self._journal: MemoryJournal | None = None

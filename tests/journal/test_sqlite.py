@@ -76,7 +76,9 @@ async def test_the_default_is_a_file_in_the_state_directory(tmp_path: Path) -> N
     assert default_journal({}).name == "journal.db"
 
 
-async def test_a_second_writer_is_told_who_the_first_one_is(tmp_path: Path) -> None:
+async def test_a_second_writer_is_refused_with_the_id_of_the_first(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path):
         assert writer_of(path) == os.getpid()
@@ -123,7 +125,7 @@ async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_newer_fact_is_refused_also_in_a_session_at_rest(
+async def test_a_newer_fact_is_refused_also_in_an_idle_session(
     tmp_path: Path,
 ) -> None:
     """Nobody would read it at opening, and whoever did so later would guess."""
@@ -225,7 +227,7 @@ async def test_a_file_of_each_earlier_version_is_read_and_gone_on_with(
         assert orchestrator.runs == [run.id, again.id]
 
 
-async def test_opening_a_file_of_the_first_version_lays_its_runs_to_rest(
+async def test_opening_a_file_of_the_first_version_lists_its_idle_runs(
     tmp_path: Path,
 ) -> None:
     async with open_orchestrator(tmp_path / "new.db") as orchestrator:
@@ -319,7 +321,7 @@ async def test_short_strings_stay_where_they_are(tmp_path: Path) -> None:
         '["' + "x" * 5000 + '","' + "x" * 5000 + '"]',
     ],
 )
-def test_what_is_taken_out_is_put_back_to_the_letter(text: str) -> None:
+def test_long_strings_are_restored_to_the_letter(text: str) -> None:
     payloads: dict[str, str] = {}
     left = extract_long_strings(text, payloads)
 
@@ -387,7 +389,7 @@ async def test_entries_that_come_together_share_a_commit() -> None:
     assert commits == [1000]
 
 
-async def test_a_commit_that_fails_fails_everybody_who_waits() -> None:
+async def test_a_commit_that_fails_fails_every_wait() -> None:
     def fail(_: Sequence[str]) -> None:
         raise JournalError("x.db", "disk full")
 
@@ -402,7 +404,7 @@ async def test_a_commit_that_fails_fails_everybody_who_waits() -> None:
         await group.wait_durable(1)
 
 
-async def test_what_nobody_waits_for_shares_the_flush_of_what_somebody_does() -> None:
+async def test_rows_without_a_wait_share_the_flush_of_rows_with_one() -> None:
     commits: list[list[str]] = []
     group = GroupCommit[str](lambda rows: commits.append(list(rows)))
     async with trio.open_nursery() as nursery:
@@ -416,7 +418,7 @@ async def test_what_nobody_waits_for_shares_the_flush_of_what_somebody_does() ->
     assert commits == [["row 1", "row 2", "row 3"]]
 
 
-async def test_what_nobody_waits_for_is_written_soon_all_the_same() -> None:
+async def test_rows_without_a_wait_are_written_soon_all_the_same() -> None:
     written = trio.Event()
     group = GroupCommit[str](lambda _: trio.from_thread.run_sync(written.set))
     with trio.fail_after(10):

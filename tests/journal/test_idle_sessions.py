@@ -1,4 +1,4 @@
-"""Sessions at rest leave memory and stay in the journal: read back equal, and gone on with."""
+"""Idle sessions are evicted from memory, read back equal from the journal, and continued."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,7 +79,7 @@ async def test_thousands_of_runs_keep_memory_bounded() -> None:
         assert not ledger.accounts
 
 
-async def test_many_runs_at_once_are_all_remembered_until_they_rest() -> None:
+async def test_many_runs_at_once_all_stay_in_memory_until_they_are_idle() -> None:
     gate = GatedModel()
     held = Agent("held", model=gate)
     async with open_orchestrator(":memory:") as orchestrator:
@@ -106,7 +106,7 @@ async def test_a_run_larger_than_memory_is_there_until_the_next_one_ends() -> No
     assert again.to_text() == run.tree.to_text()
 
 
-async def test_forgotten_runs_are_read_back_equal(tmp_path: Path) -> None:
+async def test_evicted_runs_are_read_back_equal(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         runs = [await orchestrator.run(lead(), f"goal {n}") for n in range(30)]
@@ -124,7 +124,7 @@ async def test_forgotten_runs_are_read_back_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_session_at_rest_is_opened_again_and_goes_on(
+async def test_an_idle_session_is_opened_again_and_goes_on(
     tmp_path: Path, restart: bool
 ) -> None:
     path = tmp_path / "journal.db"
@@ -155,7 +155,7 @@ async def go_on(orchestrator: Orchestrator, session: str) -> None:
     assert len(await orchestrator.read_tree(session)) == 5
 
 
-async def test_opening_reads_only_what_is_not_at_rest(
+async def test_opening_reads_only_active_sessions(
     tmp_path: Path, decoded: Iterator[list[Entry]]
 ) -> None:
     path = tmp_path / "journal.db"
@@ -180,7 +180,7 @@ async def test_opening_reads_only_what_is_not_at_rest(
         assert {entry.session for entry in entries} == {later.runs[3], ""}
 
 
-async def test_shared_budgets_count_what_sessions_at_rest_have_used(
+async def test_shared_budgets_count_what_idle_sessions_have_used(
     tmp_path: Path,
 ) -> None:
     """Ten calls for all: three runs and what the session does, forgotten or not."""
@@ -214,7 +214,9 @@ async def asked_until_it_runs_out(
     return most
 
 
-async def test_a_budget_of_its_own_goes_on_counting_after_rest(tmp_path: Path) -> None:
+async def test_a_budget_of_its_own_goes_on_counting_after_a_session_was_idle(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journal.db"
     agent = Agent(
         "talker", model=ScriptedModel.always("x"), budget=Budget(calls=2, name="own")
@@ -229,10 +231,10 @@ async def test_a_budget_of_its_own_goes_on_counting_after_rest(tmp_path: Path) -
     assert endings == [Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.OVER_BUDGET]
 
 
-async def test_rest_is_written_with_the_very_fact_that_brings_it(
+async def test_a_session_is_listed_as_idle_with_the_very_fact_that_makes_it_so(
     tmp_path: Path,
 ) -> None:
-    """A reader never sees a run that has ended and is listed as awake, or the other way."""
+    """A reader never sees an ended run that is listed as active, or the other way round."""
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path) as journal:
         async with open_orchestrator(journal) as orchestrator:

@@ -171,7 +171,7 @@ def test_a_disk_that_fails_ends_everything_and_loses_nothing(
 
 
 @pytest.mark.parametrize("fault", ["deleted", "replaced", "wal"])
-def test_nothing_is_called_safe_that_was_written_to_a_removed_file(
+def test_nothing_written_to_a_removed_file_is_called_durable(
     tmp_path: Path, fault: str
 ) -> None:
     replies, problem = talk(tmp_path / "journal.db", fault)
@@ -180,7 +180,7 @@ def test_nothing_is_called_safe_that_was_written_to_a_removed_file(
     assert "it was removed or replaced while it was open" in problem
 
 
-async def test_a_run_at_rest_is_not_looked_for_in_a_new_file(tmp_path: Path) -> None:
+async def test_an_idle_run_is_not_searched_in_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(worker(), "go")
@@ -191,7 +191,7 @@ async def test_a_run_at_rest_is_not_looked_for_in_a_new_file(tmp_path: Path) -> 
     assert not (tmp_path / "journal.db").exists()
 
 
-def test_a_lock_file_that_somebody_removes_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_lock_file_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with start_talking(path, "none") as process:
         assert process.stdout is not None
@@ -207,7 +207,9 @@ def test_a_lock_file_that_somebody_removes_is_made_again(tmp_path: Path) -> None
     assert writer_of(path) is None
 
 
-def test_who_lost_its_lock_to_another_stops_and_says_so(tmp_path: Path) -> None:
+def test_a_writer_that_lost_its_lock_to_another_stops_with_an_error(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journal.db"
     with start_talking(path, "none") as first:
         assert first.stdout is not None
@@ -304,7 +306,7 @@ def start(command: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-async def test_those_who_look_keep_no_writer_from_beginning(tmp_path: Path) -> None:
+async def test_processes_that_test_the_lock_keep_no_writer_out(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path):
         pass
@@ -323,7 +325,7 @@ async def test_those_who_look_keep_no_writer_from_beginning(tmp_path: Path) -> N
             looker.communicate()
 
 
-async def test_who_looks_and_is_stopped_there_is_told_of_and_waited_for_no_longer(
+async def test_a_process_that_is_suspended_while_it_tests_the_lock_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.journal.sqlite.lock.LOCK_ATTEMPTS", 3)
@@ -349,7 +351,7 @@ def test_a_number_that_another_process_has_now_is_no_writer(tmp_path: Path) -> N
     assert writer_of(path) is None
 
 
-def test_who_was_stopped_for_a_while_still_writes_and_goes_on(tmp_path: Path) -> None:
+def test_a_writer_that_was_suspended_for_a_while_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with start_talking(path, "none", turns=4) as process:
         assert process.stdout is not None
@@ -405,7 +407,7 @@ async def test_a_clock_that_was_set_back_breaks_nothing(
     assert not wrong(path)
 
 
-async def test_a_commit_that_the_system_fails_lets_go_of_everybody_at_once() -> None:
+async def test_a_commit_that_the_system_fails_fails_every_wait_at_once() -> None:
     """The border itself: whatever a commit raises, nobody waits for it for ever."""
 
     def fail(_: Sequence[str]) -> None:
