@@ -158,7 +158,10 @@ def test_who_has_no_environment_is_passed_over_at_once(start: Start) -> None:
 
 def test_nobody_ends_himself() -> None:
     tag = new_tag()
-    code = f"from agents.tools.terminal.process_tags import kill_tagged; print(kill_tagged('{tag}'))"
+    code = (
+        "from agents.tools.terminal.process_tags import kill_tagged;"
+        f" print(kill_tagged({tag!r}))"
+    )
 
     done = subprocess.run(
         [sys.executable, "-c", code],
