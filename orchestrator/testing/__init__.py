@@ -1,13 +1,13 @@
 """Tools to test agents: fake and recorded models, faults, crashes, tree assertions and laws.
 
-Nothing here imports pytest; the fixture `house` is in `orchestrator.testing.fixtures`.
+Nothing here imports pytest; the fixture `harness` is in `orchestrator.testing.fixtures`.
 """
 
 from agents import ScriptedModel
 from agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.faults import DroppingDoor, drop_deliveries, faulty, slow
-from orchestrator.testing.harness import TrialHouse, facts
+from orchestrator.testing.harness import Harness, TrialHouse, facts
 from orchestrator.testing.invariants import assert_laws, laws_of
 from orchestrator.testing.models import (
     CountingModel,
@@ -26,6 +26,7 @@ __all__ = [
     "DroppingDoor",
     "FailingModel",
     "GatedModel",
+    "Harness",
     "RecordingModel",
     "ReplayModel",
     "ScriptedModel",

@@ -1,18 +1,22 @@
-"""The fixture `house`, for pytest-trio: `from orchestrator.testing.fixtures import house`.
+"""The fixture `harness`, for pytest-trio: `from orchestrator.testing.fixtures import harness`.
 
-It has a module of its own, so that the rest of the package needs no pytest.
+It is a module of its own: the rest of the kit needs no pytest.
 """
 
 from collections.abc import Generator
 
 import pytest
 
-from orchestrator.testing.harness import TrialHouse
+from orchestrator.testing.harness import Harness
 
 
-@pytest.fixture
-def house() -> Generator[TrialHouse]:
-    """Give a test a `TrialHouse`; at the end of the test its journal must obey every law."""
-    harness = TrialHouse()
+def _checked_harness() -> Generator[Harness]:
+    """Give a test a harness; when the test is over, its journal must obey every law."""
+    harness = Harness()
     yield harness
     harness.assert_laws()
+
+
+harness = pytest.fixture(_checked_harness, name="harness")
+house = pytest.fixture(_checked_harness, name="house")
+"""The name in version 0.1."""

@@ -21,7 +21,7 @@ OutputT = TypeVar("OutputT")
 EventT = TypeVar("EventT", bound=Event)
 
 
-class TrialHouse:
+class Harness:
     """One journal, and as many orchestrators in a row as a test needs."""
 
     def __init__(
@@ -88,6 +88,10 @@ class TrialHouse:
     def assert_laws(self) -> None:
         """Raise `AssertionError` if the journal breaks a law."""
         assert_laws(self.entries, self.rules)
+
+
+TrialHouse = Harness
+"""The name in version 0.1."""
 
 
 def facts(entries: Sequence[Entry], kind: type[EventT]) -> list[EventT]:

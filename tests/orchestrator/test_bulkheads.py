@@ -1,9 +1,8 @@
-"""What goes wrong in one place stays there: the house stands."""
+"""What goes wrong in one place stays there: the orchestrator stands."""
 
 import pytest
 import trio
 
-import orchestrator.journal.session_cache
 from agents import (
     Agent,
     Failure,
@@ -18,6 +17,7 @@ from agents import (
 from delegation import Ending, Rules
 from delegation.events import ModelFailed, SessionClosed, TaskSettled
 from orchestrator import ClosedError, MemoryJournal, budget, open_orchestrator
+from orchestrator.journal import session_cache
 from tests.kit import facts, hand_on, worker
 
 UNWRITABLE = "no character: \udcff"
@@ -48,8 +48,8 @@ async def test_an_error_that_cannot_be_written_down_ends_one_task(
         delegates=[child],
     )
     journal = MemoryJournal()
-    async with open_orchestrator(journal) as house:
-        async with house.open_session(lead) as session:
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(lead) as session:
             await session.ask("go")
             assert (await session.replies.receive()).text == "heard"
 
@@ -71,8 +71,8 @@ async def test_what_a_tool_finds_closed_is_an_error_of_the_tool() -> None:
         "child", model=ScriptedModel([ToolCall("ask_elsewhere")]), tools=[ask_elsewhere]
     )
     lead = Agent("lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[child])
-    async with open_orchestrator(":memory:") as house:
-        run = await house.run(lead, "go")
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(lead, "go")
 
     (task,) = run.tree.children(run.tree.root)
     assert run.outcome.succeeded
@@ -88,8 +88,8 @@ async def test_a_model_that_fails_inside_a_tool_is_no_call_of_the_task() -> None
 
     agent = Agent("lead", model=ScriptedModel([ToolCall("think")]), tools=[think])
     journal = MemoryJournal()
-    async with open_orchestrator(journal) as house:
-        run = await house.run(agent, "go")
+    async with open_orchestrator(journal) as orchestrator:
+        run = await orchestrator.run(agent, "go")
 
     assert run.outcome.ending is Ending.FAILED
     assert run.outcome.kind == ""
@@ -101,14 +101,14 @@ async def test_a_model_that_fails_inside_a_tool_is_no_call_of_the_task() -> None
 async def test_cancelling_a_session_does_not_wait_for_its_next_turn(_: int) -> None:
     """Something else was said meanwhile, and the next turn begins as this one ends."""
     agent = Agent("slow", model=ScriptedModel.always("late", 3_600))
-    async with open_orchestrator(":memory:") as house:
-        async with house.open_session(agent) as session:
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(agent) as session:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.ask, "one")
                 await trio.sleep(1)
                 nursery.start_soon(session.ask, "two")
                 await trio.sleep(1)
-                await house.cancel(session.id)
+                await orchestrator.cancel(session.id)
 
                 assert trio.current_time() == pytest.approx(2)
                 nursery.cancel_scope.cancel()
@@ -130,11 +130,13 @@ async def test_whom_nobody_asks_for_again_after_a_crash_holds_no_place() -> None
     journal = MemoryJournal()
     rules = Rules(live_tasks=1)
     with trio.move_on_after(5):
-        async with open_orchestrator(journal, rules=rules) as house:
-            async with house.open_session(agent("a", "c")) as session:
+        async with open_orchestrator(journal, rules=rules) as orchestrator:
+            async with orchestrator.open_session(agent("a", "c")) as session:
                 await session.ask("go")
-    async with open_orchestrator(journal, rules=rules) as house:
-        async with house.open_session(agent("b", "c"), session=session.id) as again:
+    async with open_orchestrator(journal, rules=rules) as orchestrator:
+        async with orchestrator.open_session(
+            agent("b", "c"), session=session.id
+        ) as again:
             assert (await again.replies.receive()).text == "end"
             endings = {
                 again.tree[task]["path"]: again.tree[task]["status"]
@@ -153,12 +155,12 @@ async def test_to_lose_on_restart_loses_what_had_begun_and_nothing_else() -> Non
     )
     journal = MemoryJournal()
     rules = Rules(detached=1)
-    async with open_orchestrator(journal, rules=rules) as house:
-        async with house.open_session(lead) as session:
+    async with open_orchestrator(journal, rules=rules) as orchestrator:
+        async with orchestrator.open_session(lead) as session:
             await session.ask("go")
             await trio.sleep(1)
-    async with open_orchestrator(journal, rules=rules) as house:
-        async with house.open_session(lead, session=session.id) as again:
+    async with open_orchestrator(journal, rules=rules) as orchestrator:
+        async with orchestrator.open_session(lead, session=session.id) as again:
             await again.wait_idle()
             endings = [
                 again.tree[task]["status"]
@@ -178,18 +180,18 @@ async def test_a_crash_while_a_session_is_closed_leaves_nothing_half_done() -> N
         delegates=[worker(seconds=100)],
     )
     journal = MemoryJournal()
-    async with open_orchestrator(journal) as house:
-        async with house.open_session(lead) as session:
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(lead) as session:
             await session.ask("go")
-            await house.close_session(session.id)
+            await orchestrator.close_session(session.id)
     closed_at = next(
         place
         for place, entry in enumerate(journal.entries, 1)
         if isinstance(entry.event, SessionClosed)
     )
     cut = MemoryJournal(journal.entries[:closed_at])
-    async with open_orchestrator(cut) as house:
-        tree = await house.read_tree(session.id)
+    async with open_orchestrator(cut) as orchestrator:
+        tree = await orchestrator.read_tree(session.id)
         statuses = [tree[task]["status"] for task in tree.children(tree.root)]
 
     assert statuses == ["cancelled", "refused"]
@@ -204,15 +206,15 @@ async def test_a_budget_around_the_house_is_not_for_those_who_come_from_outside(
         delegates=[worker(seconds=1)],
     )
     with budget(calls=2):
-        house_of_somebody = open_orchestrator(":memory:")
-        house = await house_of_somebody.__aenter__()
+        opening = open_orchestrator(":memory:")
+        orchestrator = await opening.__aenter__()
     try:
-        async with house.open_session(lead) as session:
+        async with orchestrator.open_session(lead) as session:
             await session.ask("go")
             await session.wait_idle()
             tree = session.tree
     finally:
-        await house_of_somebody.__aexit__(None, None, None)
+        await opening.__aexit__(None, None, None)
 
     assert {tree[it]["status"] for it in tree.children(tree.root)} == {"succeeded"}
 
@@ -224,18 +226,18 @@ async def test_what_a_tool_begins_is_paid_for_by_the_budgets_of_its_task() -> No
         calls.append(transcript)
         return "done"
 
-    async with open_orchestrator(":memory:") as house:
+    async with open_orchestrator(":memory:") as orchestrator:
 
         @tool
         async def run_another() -> str:
             """Run an agent."""
             agent = Agent("inner", model=ScriptedModel.always(count))
-            return str((await house.run(agent, "go")).outcome.ending)
+            return str((await orchestrator.run(agent, "go")).outcome.ending)
 
         model = ScriptedModel([*[ToolCall("run_another")] * 4, "end"])
         lead = Agent("lead", model=model, tools=[run_another])
         with budget(calls=3):
-            async with house.open_session(lead) as session:
+            async with orchestrator.open_session(lead) as session:
                 reply = await session.ask("go")
 
     assert reply.outcome.ending is Ending.OVER_BUDGET
@@ -245,17 +247,17 @@ async def test_what_a_tool_begins_is_paid_for_by_the_budgets_of_its_task() -> No
 async def test_a_session_at_rest_can_be_closed_while_others_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(orchestrator.journal.session_cache, "MAX_IDLE_TASKS", 2)
-    async with open_orchestrator(":memory:") as house:
+    monkeypatch.setattr(session_cache, "MAX_IDLE_TASKS", 2)
+    async with open_orchestrator(":memory:") as orchestrator:
         ids: list[str] = []
         for _ in range(6):
-            async with house.open_session(worker()) as session:
+            async with orchestrator.open_session(worker()) as session:
                 await session.ask("go")
             ids.append(session.id)
         for id_ in ids:
-            await house.close_session(id_)
+            await orchestrator.close_session(id_)
             with pytest.raises(ClosedError, match="for good"):
-                async with house.open_session(worker(), session=id_):
+                async with orchestrator.open_session(worker(), session=id_):
                     pass
 
 

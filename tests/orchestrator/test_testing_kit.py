@@ -41,6 +41,7 @@ from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.testing import (
     CrashedError,
     CrashingJournal,
+    Harness,
     TrialHouse,
     assert_laws,
     assert_tree,
@@ -52,10 +53,12 @@ from orchestrator.testing import (
     recorded,
     slow,
 )
+from orchestrator.testing.fixtures import harness as harness_fixture
 from orchestrator.testing.fixtures import house as house_fixture
 
+harness = harness_fixture
+"""As a conftest has it: `from orchestrator.testing.fixtures import harness`."""
 house = house_fixture
-"""As a conftest has it: `from orchestrator.testing.fixtures import house`."""
 
 
 def team(seconds: float = 1) -> Agent:
@@ -93,42 +96,42 @@ def test_the_kit_needs_no_pytest() -> None:
     ],
 )
 async def test_a_fault_ends_a_task_as_the_provider_s_would(
-    fault: int, kind: str, house: TrialHouse
+    fault: int, kind: str, harness: Harness
 ) -> None:
     model = faulty(ScriptedModel.always("fine"), [fault])
-    run = await house.run(Agent("a", model=model), "go")
-    again = await house.run(Agent("a", model=model), "go")
+    run = await harness.run(Agent("a", model=model), "go")
+    again = await harness.run(Agent("a", model=model), "go")
 
     assert (run.outcome.ending, run.outcome.kind) == (Ending.FAILED, kind)
     assert again.output == "fine"
 
 
-async def test_faults_are_retried_where_somebody_retries(house: TrialHouse) -> None:
+async def test_faults_are_retried_where_somebody_retries(harness: Harness) -> None:
     model = faulty(
         ScriptedModel(["fine"]), [429, None, 500, "timeout"], retry_after=100
     )
-    run = await house.run(Agent("a", model=retrying(model)), "go")
+    run = await harness.run(Agent("a", model=retrying(model)), "go")
 
     assert run.output == "fine"
     # What the 429 asked for.
     assert 100 <= trio.current_time() < 101
 
 
-async def test_garbage_is_repaired_once_and_then_a_failure(house: TrialHouse) -> None:
+async def test_garbage_is_repaired_once_and_then_a_failure(harness: Harness) -> None:
     once = faulty(ScriptedModel(["[1]"]), ["garbage"])
     twice = faulty(ScriptedModel([]), ["garbage", "garbage"])
 
-    assert (await house.run(Agent("a", model=once, output=list[int]), "go")).output == [
-        1
-    ]
-    run = await house.run(Agent("a", model=twice, output=list[int]), "go")
+    assert (
+        await harness.run(Agent("a", model=once, output=list[int]), "go")
+    ).output == [1]
+    run = await harness.run(Agent("a", model=twice, output=list[int]), "go")
     assert run.outcome.ending is Ending.FAILED
     assert run.outcome.schema_errors
 
 
-async def test_an_error_can_be_a_fault_as_it_is(house: TrialHouse) -> None:
+async def test_an_error_can_be_a_fault_as_it_is(harness: Harness) -> None:
     model = faulty(ScriptedModel([]), [RuntimeError("out of cheese")])
-    run = await house.run(Agent("a", model=model), "go")
+    run = await harness.run(Agent("a", model=model), "go")
 
     assert "out of cheese" in run.outcome.error
 
@@ -138,23 +141,23 @@ def test_a_fault_that_nobody_knows_is_refused() -> None:
         faulty(ScriptedModel([]), ["explosion"])  # type: ignore[list-item]
 
 
-async def test_a_slow_tool_takes_its_time(house: TrialHouse) -> None:
+async def test_a_slow_tool_takes_its_time(harness: Harness) -> None:
     @tool
     async def look() -> str:
         await trio.lowlevel.checkpoint()
         return "seen"
 
     model = ScriptedModel([ToolCall("look"), "done"])
-    await house.run(Agent("a", model=model, tools=[slow(look, 30)]), "go")
+    await harness.run(Agent("a", model=model, tools=[slow(look, 30)]), "go")
 
     assert trio.current_time() == pytest.approx(30)
 
 
-async def test_deliveries_that_are_dropped_are_made_again(house: TrialHouse) -> None:
+async def test_deliveries_that_are_dropped_are_made_again(harness: Harness) -> None:
     worker = Agent("worker", model=ScriptedModel.always("done", 10))
     model = ScriptedModel([hand_on("a", background=True), "on its way", "it is done"])
     lead = Agent("lead", model=model, delegates=[worker])
-    async with house.open() as orchestrator:
+    async with harness.open() as orchestrator:
         async with orchestrator.open_session(lead) as session:
             await session.ask("go")
             door = drop_deliveries(session, 2)
@@ -162,13 +165,13 @@ async def test_deliveries_that_are_dropped_are_made_again(house: TrialHouse) -> 
 
     assert reply.text == "it is done"
     assert door.attempts == pytest.approx([10, 11, 13])
-    assert len(house.facts(DeliveryFailed)) == 2
-    assert len(house.facts(ReplyDelivered)) == 2
+    assert len(harness.facts(DeliveryFailed)) == 2
+    assert len(harness.facts(ReplyDelivered)) == 2
 
 
-async def test_what_is_always_dropped_is_for_the_next_door(house: TrialHouse) -> None:
+async def test_what_is_always_dropped_is_for_the_next_door(harness: Harness) -> None:
     agent = Agent("a", model=ScriptedModel(["hello"]))
-    async with house.open() as orchestrator:
+    async with harness.open() as orchestrator:
         async with orchestrator.open_session(agent) as session:
             drop_deliveries(session, math.inf)
             with trio.move_on_after(1_000):
@@ -183,12 +186,12 @@ async def test_what_is_always_dropped_is_for_the_next_door(house: TrialHouse) ->
 @pytest.mark.realtime
 async def test_a_recorded_model_asks_the_first_time_only(tmp_path: Path) -> None:
     """A cassette is read in a thread, so this runs on the real clock."""
-    house, file = TrialHouse(), tmp_path / "cassettes" / "hello.jsonl"
+    harness, file = Harness(), tmp_path / "cassettes" / "hello.jsonl"
     first = Agent("a", model=recorded(file, ScriptedModel(["hello"])))
-    assert (await house.run(first, "go")).output == "hello"
+    assert (await harness.run(first, "go")).output == "hello"
     later = Agent("a", model=recorded(file, ScriptedModel([])))
-    assert (await house.run(later, "go")).output == "hello"
-    other = await house.run(Agent("a", model=recorded(file)), "something else")
+    assert (await harness.run(later, "go")).output == "hello"
+    other = await harness.run(Agent("a", model=recorded(file)), "something else")
 
     assert other.outcome.ending is Ending.FAILED
     assert "this request was not recorded" in other.outcome.error
@@ -199,38 +202,38 @@ async def test_a_recorded_model_asks_the_first_time_only(tmp_path: Path) -> None
 
 async def test_a_run_that_crashes_is_lost_and_the_next_one_is_not() -> None:
     """Wherever it crashes: nobody is left who waited for it."""
-    whole = TrialHouse()
+    whole = Harness()
     await whole.run(team(), "go")
 
     for length in range(1, len(whole.entries)):
-        house = TrialHouse()
-        async with house.open(crash_after=length) as orchestrator:
+        harness = Harness()
+        async with harness.open(crash_after=length) as orchestrator:
             await orchestrator.run(team(), "go")
-        assert len(house.entries) == length
-        assert (await house.run(team(), "again")).output == "both are there"
-        begun = len(house.facts(TurnStarted)) == 2
-        endings = [turn.outcome.ending for turn in house.facts(TurnEnded)]
+        assert len(harness.entries) == length
+        assert (await harness.run(team(), "again")).output == "both are there"
+        begun = len(harness.facts(TurnStarted)) == 2
+        endings = [turn.outcome.ending for turn in harness.facts(TurnEnded)]
         assert endings == [Ending.LOST] * begun + [Ending.SUCCEEDED], length
-        house.assert_laws()
+        harness.assert_laws()
 
 
-async def test_a_session_that_crashes_goes_on(house: TrialHouse) -> None:
-    async with house.open(crash_after=8) as orchestrator:
+async def test_a_session_that_crashes_goes_on(harness: Harness) -> None:
+    async with harness.open(crash_after=8) as orchestrator:
         async with orchestrator.open_session(team()) as session:
             await session.ask("go")
-    async with house.open() as orchestrator:
+    async with harness.open() as orchestrator:
         async with orchestrator.open_session(team(), session=session.id) as session:
             await session.wait_idle()
             replies = [session.replies.receive_nowait()]
 
     assert replies[-1].outcome.succeeded
-    assert len(house.facts(TaskRequested)) == 2
+    assert len(harness.facts(TaskRequested)) == 2
 
 
 async def test_a_crash_that_never_comes_fails_the_test() -> None:
-    house = TrialHouse()
+    harness = Harness()
     with pytest.raises(AssertionError, match="nothing crashed: the journal has"):
-        async with house.open(crash_after=1_000) as orchestrator:
+        async with harness.open(crash_after=1_000) as orchestrator:
             await orchestrator.run(team(), "go")
 
 
@@ -278,8 +281,8 @@ async def test_a_process_can_really_be_killed_after_an_entry(tmp_path: Path) -> 
 # Trees
 
 
-async def test_a_tree_is_compared_with_as_much_as_is_said(house: TrialHouse) -> None:
-    run = await house.run(team(), "go")
+async def test_a_tree_is_compared_with_as_much_as_is_said(harness: Harness) -> None:
+    run = await harness.run(team(), "go")
 
     for expected in (
         """
@@ -312,16 +315,16 @@ async def test_a_tree_is_compared_with_as_much_as_is_said(house: TrialHouse) -> 
     ],
 )
 async def test_a_tree_that_is_another_one_is_noticed(
-    expected: str, house: TrialHouse
+    expected: str, harness: Harness
 ) -> None:
-    run = await house.run(team(), "go")
+    run = await harness.run(team(), "go")
 
     with pytest.raises(AssertionError, match="the tree is another one"):
         assert_tree(run.tree, expected)
 
 
-async def test_a_difference_shows_only_what_differs(house: TrialHouse) -> None:
-    run = await house.run(team(), "go")
+async def test_a_difference_shows_only_what_differs(harness: Harness) -> None:
+    run = await harness.run(team(), "go")
 
     with pytest.raises(AssertionError) as raised:
         assert_tree(run, "editor succeeded\n  helper[1] failed\n  helper[2] succeeded")
@@ -335,9 +338,9 @@ async def test_a_difference_shows_only_what_differs(house: TrialHouse) -> None:
 
 @pytest.mark.parametrize("text", ["", "editor\n   helper[1]", "editor\n    helper[1]"])
 async def test_an_expected_tree_that_is_none_is_refused(
-    text: str, house: TrialHouse
+    text: str, harness: Harness
 ) -> None:
-    run = await house.run(team(), "go")
+    run = await harness.run(team(), "go")
     with pytest.raises(DefinitionError):
         assert_tree(run, text)
 
@@ -438,21 +441,26 @@ async def test_mail_that_is_read_twice_and_a_turn_that_ends_twice_are_found() ->
 
 
 async def test_a_house_with_a_broken_law_fails_its_test() -> None:
-    house = TrialHouse(rules=Rules(live_tasks=1))
-    await house.run(team(), "go")
-    house.assert_laws()
-    house.rules = Rules(live_tasks=0)
+    harness = Harness(rules=Rules(live_tasks=1))
+    await harness.run(team(), "go")
+    harness.assert_laws()
+    harness.rules = Rules(live_tasks=0)
 
     with pytest.raises(AssertionError, match="the journal breaks a law"):
-        house.assert_laws()
+        harness.assert_laws()
 
 
-async def test_facts_are_found_by_their_kind(house: TrialHouse) -> None:
-    await house.run(team(), "go")
+async def test_facts_are_found_by_their_kind(harness: Harness) -> None:
+    await harness.run(team(), "go")
 
-    assert facts(house.entries, ModelAnswered) == house.facts(ModelAnswered)
-    assert isinstance(house.facts(ModelAnswered)[0].message, AssistantMessage)
-    assert {it.mode for it in house.facts(TaskRequested)} == {Mode.JOINED}
-    assert house.facts(TurnEnded)[0].outcome == Outcome(
+    assert facts(harness.entries, ModelAnswered) == harness.facts(ModelAnswered)
+    assert isinstance(harness.facts(ModelAnswered)[0].message, AssistantMessage)
+    assert {it.mode for it in harness.facts(TaskRequested)} == {Mode.JOINED}
+    assert harness.facts(TurnEnded)[0].outcome == Outcome(
         Ending.SUCCEEDED, "both are there"
     )
+
+
+async def test_names_of_the_first_version_keep_working(house: TrialHouse) -> None:
+    assert type(house) is Harness
+    assert (await house.run(Agent("a", model=ScriptedModel(["x"])), "go")).output == "x"
