@@ -115,7 +115,7 @@ def connect_door(
 ) -> None:
     """Send the replies of a session to a door from now on, and wake it if it has mail.
 
-    Await `services.deliveries.deliver(session)` next: there may be replies that no earlier door took.
+    Await `services.deliveries.deliver(session)` next: no earlier door may have taken its replies.
     """
     services.registry.register_session(session.id, agent)
     services.deliveries.attach(session.id, door)

@@ -149,7 +149,7 @@ def require_answerable(
         param: where the request says the whole conversation.
         open_calls: calls before these messages that have no result yet.
     """
-    unanswered = dict.fromkeys(open_calls)
+    unanswered: dict[str, None] = dict.fromkeys(open_calls)
     where = param
     for located in messages:
         message, where = located.message, located.param
