@@ -156,7 +156,7 @@ class TaskApprovalCheck:
     def _require_approver(self, call: ToolCall) -> None:
         if not self._book.ledger.can_ask_approval(self._record.id):
             raise _refusal(
-                f"{call.name} needs an approval, and nobody can be asked here: it was not run."
+                f"{call.name} needs an approval, and no person can be asked here: it was not run."
                 " Do without it, and say in your answer what you were not allowed to do."
             )
 
@@ -184,7 +184,7 @@ class TaskApprovalCheck:
         ask = _current_ask(record, call)
         if ask.is_open:
             seconds = ask.deadline - ask.asked_at
-            reason = f"nobody has answered within {round(seconds, 1):g} seconds"
+            reason = f"it was not answered within {round(seconds, 1):g} seconds"
             book.post(
                 ApprovalAnswered(
                     record.id, ask.id, ApprovalVerdict.DENY, reason, BY_DEADLINE
@@ -222,7 +222,7 @@ def _require_visible(call: ToolCall, command: str, shown: str) -> None:
     """Refuse a command of which redaction hides more than a secret."""
     if OPERATORS.findall(command) != OPERATORS.findall(shown):
         raise _refusal(
-            f"{call.name} needs an approval, and nobody can see all of it: a part looks like a"
+            f"{call.name} needs an approval, and people cannot see all of it: a part looks like a"
             " secret, and does more than that. It was not run. Have the secret in a variable of"
             " the environment or in a file, and call it again."
         )

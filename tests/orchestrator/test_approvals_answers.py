@@ -120,7 +120,7 @@ async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
             assert talk.session.open_asks == []
 
     assert said == (
-        "terminal was denied by the deadline: nobody has answered within 60 seconds. It was"
+        "terminal was denied by the deadline: it was not answered within 60 seconds. It was"
         " not run."
     )
     (answered,) = facts(journal.entries, ApprovalAnswered)

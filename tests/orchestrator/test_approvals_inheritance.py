@@ -44,7 +44,7 @@ async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
 
     assert trio.current_time() == began
     assert done.output == (
-        "terminal needs an approval, and nobody can be asked here: it was not run. Do"
+        "terminal needs an approval, and no person can be asked here: it was not run. Do"
         " without it, and say in your answer what you were not allowed to do."
     )
     assert shell.ran == []
@@ -59,7 +59,7 @@ async def test_a_joined_child_of_a_run_has_nobody_to_ask_either() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         done = await orchestrator.run(lead, "go")
 
-    assert "needs an approval, and nobody can be asked here" in done.output
+    assert "needs an approval, and no person can be asked here" in done.output
     assert shell.ran == []
 
 

@@ -167,7 +167,7 @@ async def test_nothing_hides_behind_what_looks_like_a_secret(line: str) -> None:
     async with talking(shell.agent(run(line), heard, rules=ASKS)) as talk:
         said = await talk.said()
 
-    assert "nobody can see all of it" in said
+    assert "people cannot see all of it" in said
     assert shell.ran == []
 
 
@@ -177,7 +177,7 @@ async def test_nothing_hides_in_a_call_that_says_more_than_a_command() -> None:
     agent = shell.agent(run(line, host="test"), heard, rules=ASKS)
 
     async with talking(agent) as talk:
-        assert "nobody can see all of it" in await talk.said()
+        assert "people cannot see all of it" in await talk.said()
 
 
 async def test_a_huge_command_is_asked_about_in_short_and_is_no_other() -> None:

@@ -147,6 +147,6 @@ async def test_in_a_fork_of_an_attended_run_nobody_is_asked() -> None:
         (first,) = orchestrator.runs
         fork = await orchestrator.fork(agent, first, task="/main")
 
-    assert "nobody can be asked here" in fork.output
+    assert "no person can be asked here" in fork.output
     assert fork.id != SessionId(first)
     assert shell.ran == ["x"]

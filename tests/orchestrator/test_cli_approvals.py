@@ -226,7 +226,7 @@ def test_without_a_terminal_there_is_no_question(home: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    assert "terminal needs an approval, and nobody can be asked here" in done.stdout
+    assert "terminal needs an approval, and no person can be asked here" in done.stdout
     assert ran(home) == []
 
 
@@ -324,7 +324,7 @@ async def test_a_run_goes_on_without_an_answer_in_time(user: UserAtTerminal) -> 
         await user.wait_for("That is over")
         await user.wait_for("terminal: b\n  y once")
 
-    assert user.output.count("nobody has answered within 0.2 seconds") == 2
+    assert user.output.count("it was not answered within 0.2 seconds") == 2
     assert user.shell.ran == []
 
 
