@@ -124,4 +124,4 @@ def error_text(exc: BaseException) -> str:
     try:
         return well_formed(str(exc))
     except Exception:  # noqa: BLE001 (the `__str__` of a foreign error failed)
-        return f"{type(exc).__name__}, which cannot say what it is"
+        return f"{type(exc).__name__}, whose text cannot be read"

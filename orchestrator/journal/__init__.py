@@ -1,1 +1,1 @@
-"""Journals: the port, and one leaf for each place they are kept."""
+"""The journal: its ports, its writer, its readers, and the backends that store it."""

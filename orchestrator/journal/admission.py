@@ -45,7 +45,7 @@ class Admission:
         """
         if self.is_stopping:
             return Refuse(
-                f"{STOPPING}, and nothing is handed on any more: end with what you have",
+                f"{STOPPING}, and starts no new tasks: end with what you have",
                 refused_by=RefusedBy.SHUTDOWN,
             )
         verdict = decide(requests, self._ledger)

@@ -1,4 +1,4 @@
-"""The port of a place where one journal is stored: opened by one writer, read by any number.
+"""The port of a store of one journal: opened by one writer, read by any number.
 
 A backend implements `JournalStore`, `Journal` and `JournalReader`, and gets a line in
 `backends.py`. `tests/journal/contract` says what it must do.
@@ -47,7 +47,7 @@ class JournalStore(Protocol):
     """Where one journal is stored."""
 
     def exists(self) -> bool:
-        """Tell whether there is a journal; opening it for writing creates it."""
+        """Return whether there is a journal; opening it for writing creates it."""
         ...
 
     def open_writer(self) -> AbstractAsyncContextManager[Journal]:

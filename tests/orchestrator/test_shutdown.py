@@ -175,8 +175,7 @@ async def test_a_run_is_told_that_nothing_is_handed_on_and_ends_with_what_it_has
             assert await orchestrator.drain(10)
 
     assert outputs == [
-        "the orchestrator is stopping, and nothing is handed on any more: end with what"
-        " you have"
+        "the orchestrator is stopping, and starts no new tasks: end with what you have"
     ]
 
 

@@ -80,7 +80,7 @@ class RunReader:
         return new
 
     def has_changed(self) -> bool:
-        """Tell whether there are new entries, or another writer."""
+        """Return whether there are new entries, or another writer."""
         if self._store.writer() != self._loaded.writer:
             return True
         return bool(self._read_after(self.seq))
@@ -124,7 +124,7 @@ def _load(path: Path, prefix: str | None) -> tuple[SessionId, _LoadedRun]:
 
 
 def is_about(entry: Entry, task: TaskId | None) -> bool:
-    """Tell whether a fact is about a task."""
+    """Return whether a fact is about a task."""
     event = entry.event
     request = getattr(event, "request", None)
     if request is not None:
