@@ -118,7 +118,7 @@ class FakeProvider:
                         case Then.END:
                             pass
             except (trio.BrokenResourceError, h11.RemoteProtocolError):
-                # Whoever was cancelled has left in the midst of a word, ours or its own.
+                # A client that was cancelled leaves in the midst of a message, ours or its own.
                 pass
             self.was_left.set()
 
@@ -159,7 +159,7 @@ async def _reply(
     if reply is Then.HANG_UP:
         return Then.HANG_UP
     if isinstance(reply, Then):
-        # Whoever listens leaves some day, which is heard as the end of the connection.
+        # A client that leaves ends the connection.
         await connection.receive_some()
         return Then.SILENCE
     if isinstance(reply, Raw):

@@ -2,7 +2,7 @@
 
 Whether a session can be told something after its turn is a matter of the door that the turn came
 through. Tools that would promise it (`terminal` with `notify_on_complete` or `watch_patterns`) look
-at that, and refuse a promise that nobody could keep: no watcher is registered that never fires.
+at that, and refuse a promise that cannot be kept: no watcher is registered that never fires.
 """
 
 import inspect
@@ -50,7 +50,7 @@ class TestAsyncDeliverySupported:
     """The capability itself, as a tool asks for it."""
 
     def test_who_was_never_told_can_be_told(self) -> None:
-        """A command line, cron, and whoever knows nothing of all this."""
+        """A command line, cron, and programs that know nothing of all this."""
         assert async_delivery_supported() is True
 
     def test_a_delivering_door_can(self) -> None:
@@ -118,7 +118,7 @@ class TestDoors:
     """Each door says what it can do; the turns that come through it are bound to that."""
 
     def test_no_door_goes_without_saying(self) -> None:
-        """The port has no default: whoever writes a door has to think of it."""
+        """The port has no default: the author of a door has to decide."""
         capability = vars(Door)["capability"]
 
         assert isinstance(capability, property)
@@ -252,7 +252,7 @@ class TestTerminalNotifyGate:
         assert registered(journal) == [pushed["id"]]
 
     def test_the_command_line_talks_and_can_be_told(self, tmp_path: Path) -> None:
-        """A real `orchestrator chat`: the promise is made, and kept while nobody types."""
+        """A real `orchestrator chat`: the promise is made, and kept while no input comes."""
         shell = Shell(tmp_path)
         file = shell.write("team.py", AGENTS)
         with pipe(tmp_path / "gate") as gate, shell.start("chat", file) as process:
@@ -283,7 +283,7 @@ class TestTerminalNotifyGate:
 
 
 def registered(journal: MemoryJournal) -> list[str]:
-    """Return the commands whose end somebody was promised to be told."""
+    """Return the commands for whose end a notice was promised."""
     return [it.id for it in facts(journal.entries, ProcessStarted) if it.notify]
 
 

@@ -25,7 +25,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> 
     }
     for room in ("agents", "delegation", "orchestrator"):
         assert f"{room}/py.typed" in names
-    # The viewer of the reports, built ahead: nobody who installs this needs node.
+    # The viewer of the reports, built ahead: installing it needs no node.
     for built in ("viewer.js", "viewer.css"):
         assert f"orchestrator/report/built/{built}" in names
     assert not any("report/viewer/" in name for name in names)

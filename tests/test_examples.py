@@ -40,7 +40,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def provider(environ: dict[str, str]) -> Iterator[dict[str, str]]:
-    """An environment in which somebody speaks OpenAI's protocol."""
+    """An environment with a server that speaks OpenAI's protocol."""
     with subprocess.Popen(
         [sys.executable, str(ROOT / "tests" / "fake_openai.py")],
         stdout=subprocess.PIPE,

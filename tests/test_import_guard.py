@@ -1,4 +1,4 @@
-"""`agents` is the import name of another distribution too: whoever has both reads a clear word."""
+"""`agents` is the import name of another distribution too: a clash is named clearly."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ import pytest
 def test_another_package_of_that_name_is_called_out(
     tmp_path: Path, room: str, theirs: str
 ) -> None:
-    """Else the first thing that anybody sees is some name that cannot be imported."""
+    """Else the first error is some name that cannot be imported."""
     package = tmp_path / "site" / "agents"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(f"{theirs}\n")

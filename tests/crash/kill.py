@@ -73,7 +73,7 @@ class Nest:
     def _read(self) -> bytes:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, "nobody is born any more"
+        assert line, "no process starts any more"
         return line
 
 

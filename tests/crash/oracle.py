@@ -135,7 +135,7 @@ def check_steps(entries: Sequence[Entry]) -> None:
                 pending[TaskId(session)] = set()
             case TaskSettled(task):
                 has_said = pending.get(task, set()) is None
-                # Whoever is to be lost by a crash is, also with its last word.
+                # A task that a crash loses is lost, also if its last answer is durable.
                 allowed = {"succeeded", "lost"} if has_said else ENDINGS - {"succeeded"}
                 assert ending[task].value in allowed, f"{entry.seq}: {ending[task]}"
             case _:
@@ -143,7 +143,7 @@ def check_steps(entries: Sequence[Entry]) -> None:
 
 
 def check_effects(entries: Sequence[Entry], effects: Sequence[str]) -> None:
-    """What must not run twice ran once, or its answer says that nobody knows."""
+    """What must not run twice ran once, or its answer says that this is unknown."""
     done: Counter[str] = Counter()
     keys: dict[str, set[str]] = {}
     for line in effects:
@@ -163,7 +163,7 @@ def check_effects(entries: Sequence[Entry], effects: Sequence[str]) -> None:
         else:
             assert times or not text, (tag, text)
         if call.name == "pay":
-            # Whoever begins anew has another name in its keys.
+            # A task that begins anew has another name in its keys.
             pattern = re.compile(rf"{re.escape(task)}(~\d+)?/{re.escape(call.id)}")
             used = keys.get(tag, set())
             assert len(used) <= 1, (tag, used)

@@ -141,7 +141,7 @@ def real_tools(effects: Path, fate: Fate) -> Sequence[Tool]:
 
 
 def team(tools: Sequence[Tool]) -> Agent:
-    """Return the lead, and whoever works for it.
+    """Return the lead, with its delegates.
 
     Their models are functions of the transcript: they go on wherever a crash left them.
 
@@ -178,7 +178,7 @@ def team(tools: Sequence[Tool]) -> Agent:
 
 def _call(name: str, goal: str) -> ToolCall:
     # A model that is asked again says something else: what it had said must be known for ever
-    # before anybody acts on it.
+    # before a task acts on it.
     return ToolCall(name, {"tag": f"{goal} #{random.randrange(1_000_000)}"})
 
 
@@ -341,7 +341,7 @@ async def converse(
     id_: str | None = opened[0].session if opened else None
     said = len(facts(entries, MessageReceived))
     for number, message in enumerate(MESSAGES, 1):
-        # In between nobody talks to it, and it is at rest.
+        # In between no client is attached, and it is idle.
         async with orchestrator.open_session(agent, session=id_) as session:
             id_ = session.id
             if number > said:
@@ -357,7 +357,7 @@ def _live_and_leave(life: Life) -> None:
     try:
         trio.run(live, life)
         code = 0
-    except BaseException:  # noqa: BLE001 (nobody else would say what went wrong)
+    except BaseException:  # noqa: BLE001 (nothing else reports what went wrong)
         traceback.print_exc()
     finally:
         os._exit(code)

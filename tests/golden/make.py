@@ -217,7 +217,7 @@ def crash() -> Story:
 
 
 def approvals() -> Story:
-    """Calls that wait for somebody, and commands in the background."""
+    """Calls that wait for approval, and background commands."""
     story = Story()
     story.begin(PUSH)
     one = story.ask("t1", "coder", mode=Mode.DETACHED)

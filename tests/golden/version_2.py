@@ -100,7 +100,7 @@ def member(name: str, *steps: Any, seconds: float = 1, **more: Any) -> Agent[Any
 
 
 def failures() -> Agent[Any]:
-    """Return a parent whose children end in every way that needs nobody outside."""
+    """Return a parent whose children end in every way that needs no client."""
     children = [
         member("refusing", ToolCall("look", {"plaice": "x"}), "well", tools=[look]),
         member("failing", ModelError("down", partial="I thi")),
@@ -390,7 +390,7 @@ def make() -> MemoryJournal:
         crashed = MemoryJournal(journal.entries[:length])
         journal = _record(crashed, partial(_resume, session=session))
     journal = _record(journal, _queue, ONE_AT_A_TIME)
-    # The process dies in the midst of a run, which nobody can resume.
+    # The process dies in the midst of a run, which cannot be resumed.
     before = len(journal.entries)
     whole = _record(journal, _lose)
     half = before + (len(whole.entries) - before) // 2

@@ -106,7 +106,7 @@ async def talking(
 
 
 class Talk:
-    """A turn that somebody waits for, and its questions."""
+    """A turn that the test waits for, and its questions."""
 
     def __init__(self, orchestrator: Orchestrator, session: Session) -> None:
         self.orchestrator = orchestrator
@@ -135,7 +135,7 @@ class Talk:
         return ask
 
     async def settled(self) -> None:
-        """Wait until everybody waits."""
+        """Wait until every trio task waits."""
         await trio.testing.wait_all_tasks_blocked()
 
     def status(self, path: str) -> str:

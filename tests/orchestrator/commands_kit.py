@@ -175,7 +175,7 @@ class Talk:
             await self.session.wait_idle()
 
     async def woken(self) -> str:
-        """Wait for a turn that nobody asked for, end it, and return what it was told."""
+        """Wait for a turn that a notice began, end it, and return the notice."""
         told = await self.puppet.hear()
         self.puppet.end()
         with patiently():
@@ -216,7 +216,7 @@ async def in_a_talk(
 async def in_a_run(
     workspace: Path, journal: MemoryJournal | None = None, **more: Any
 ) -> AsyncGenerator[Puppet]:
-    """Open an orchestrator; the block is in a turn after which nobody can be told anything."""
+    """Open an orchestrator; the block is in a turn after which nothing can be delivered."""
     kept = MemoryJournal() if journal is None else journal
     puppet = Puppet()
     async with open_orchestrator(kept, workspace=workspace, **more) as orchestrator:
@@ -228,7 +228,7 @@ async def in_a_run(
 
 
 async def let_pass(clock: trio.testing.MockClock, seconds: float) -> None:
-    """Let time pass as soon as somebody waits for no longer than that."""
+    """Let time pass as soon as a task waits for no longer than that."""
     waiting = trio.lowlevel.current_statistics
     await trio.testing.wait_all_tasks_blocked()
     while waiting().seconds_to_next_deadline > seconds:
@@ -242,7 +242,7 @@ class Pipe:
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
-        # Both ends are held, so that nobody has to wait for anybody to open it.
+        # Both ends are held, so that opening it never blocks.
         self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         self._held = b""
 

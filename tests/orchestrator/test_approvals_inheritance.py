@@ -118,7 +118,7 @@ async def test_a_child_of_a_detached_task_asks_the_session() -> None:
 
 
 async def test_a_detached_task_waits_for_whoever_opens_the_session_next() -> None:
-    """Nobody is at the door when it asks, and somebody may come in time."""
+    """No client is attached when it asks, and one may come in time."""
     shell = Shell()
     child = shell.agent(run("x"), heard, rules=ASKS, name="child")
     lead = Agent(

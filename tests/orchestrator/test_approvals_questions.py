@@ -161,7 +161,7 @@ async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) 
     ],
 )
 async def test_nothing_hides_behind_what_looks_like_a_secret(line: str) -> None:
-    """Whoever approves `echo ***` has not approved what is behind it."""
+    """An approval of `echo ***` does not approve what is behind it."""
     shell = Shell()
 
     async with talking(shell.agent(run(line), heard, rules=ASKS)) as talk:

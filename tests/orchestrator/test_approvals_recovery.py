@@ -142,7 +142,7 @@ async def test_a_crash_after_any_entry_loses_no_question_and_runs_nothing_twice(
             if command not in called(entries[:length]):
                 expected = 1
             elif command not in before:
-                # It was called, and nobody knows any more whether it had to wait.
+                # It was called; whether it had to wait is not recorded.
                 expected = int(idempotent)
             elif before[command] not in answered(entries[:length]):
                 expected = 1
@@ -176,7 +176,7 @@ async def test_a_crash_after_any_entry_forgets_no_denial() -> None:
 
 
 async def waiting(agent: Agent) -> MemoryJournal:
-    """Return the journal of a process that died while somebody was asked."""
+    """Return the journal of a process that died while a question was open."""
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -236,7 +236,7 @@ DEPTHS = pytest.mark.parametrize("depth", ["root", "joined", "detached"])
 async def test_a_question_is_asked_again_when_its_session_is_opened_again(
     depth: Depth,
 ) -> None:
-    """It is the same one: whoever has its id from the first time can answer it."""
+    """It is the same one: its id from the first time still answers it."""
     shell = Shell()
     agent = lead(depth, shell)
     journal = await waiting(agent)
@@ -264,7 +264,7 @@ async def test_a_question_is_asked_again_when_its_session_is_opened_again(
 async def test_a_question_can_be_answered_before_its_session_is_opened_again(
     depth: Depth, answer: str
 ) -> None:
-    """Somebody answers, and the call is run when there is somebody to run it."""
+    """The answer is recorded, and the call runs when its session is opened."""
     shell = Shell()
     agent = lead(depth, shell)
     journal = await waiting(agent)
@@ -276,7 +276,7 @@ async def test_a_question_can_be_answered_before_its_session_is_opened_again(
         assert shell.ran == []
         with pytest.raises(UnknownIdError):
             await orchestrator.answer(question.id, "deny")
-    # Another crash, before anybody worked on it.
+    # Another crash, before any task ran.
     journal = MemoryJournal(journal.entries)
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(
@@ -293,7 +293,7 @@ async def test_a_question_can_be_answered_before_its_session_is_opened_again(
 async def test_what_was_answered_while_nobody_ran_is_not_run_twice_either(
     depth: Depth,
 ) -> None:
-    """A second crash comes while the call runs: nobody knows what it has done."""
+    """A second crash comes while the call runs: what it has done is unknown."""
     shell = Shell(seconds=1_000)
     agent = lead(depth, shell)
     journal = await waiting(agent)
@@ -344,7 +344,7 @@ async def test_a_deadline_goes_on_while_nothing_runs(depth: Depth, down: float) 
 
 
 async def test_a_question_whose_time_is_over_does_not_stand_before_another() -> None:
-    """Nobody runs its task, so nobody has said that it is over."""
+    """Its task does not run, so no fact says that it is over."""
     shell = Shell()
     agent = lead("detached", shell, rules=[ask("terminal", seconds=60)])
     journal = aged(await waiting(agent), 100)
@@ -362,7 +362,7 @@ async def test_a_question_whose_time_is_over_does_not_stand_before_another() -> 
 async def test_what_begins_anew_asks_anew(
     depth: Depth, on_restart: Literal["restart", "lose"]
 ) -> None:
-    """The call that was asked about will never be made, so nobody can approve it."""
+    """The call that was asked about will never be made, so it cannot be approved."""
     shell = Shell()
     agent = lead(depth, shell, on_restart=on_restart)
     journal = await waiting(agent)
@@ -398,7 +398,7 @@ async def test_what_begins_anew_asks_anew(
 async def test_rules_that_were_changed_meanwhile_hold(
     depth: Depth, rules: list[ApprovalRule], runs: bool, says: str
 ) -> None:
-    """The question is answered by them, and nobody is asked any more."""
+    """The rules answer the question, and it is closed."""
     shell = Shell(seconds=1)
     journal = await waiting(lead(depth, shell))
 
@@ -434,7 +434,7 @@ async def test_a_question_about_a_tool_that_is_gone_is_gone(depth: Depth) -> Non
 
 
 async def test_a_run_that_dies_takes_its_question_along() -> None:
-    """Whoever waited for it, and could have answered, died with it."""
+    """The caller that could have answered died with it."""
     shell = Shell()
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
@@ -470,7 +470,7 @@ async def test_a_question_of_a_session_that_was_closed_for_good_is_gone() -> Non
 async def test_an_orderly_end_keeps_the_question_for_the_next_time(
     depth: Depth,
 ) -> None:
-    """The task is not denied, and not cancelled: somebody may answer tomorrow."""
+    """The task is neither denied nor cancelled: an answer may come later."""
     shell = Shell()
     agent = lead(depth, shell)
     journal = MemoryJournal()

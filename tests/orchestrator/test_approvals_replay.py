@@ -40,7 +40,7 @@ from tests.orchestrator.test_replay import muted, on_a_jumping_clock
 def recorded(
     agent: Agent, answers: Callable[[ApprovalQuestion], tuple[str, float] | None]
 ) -> list[Any]:
-    """Return the journal of a talk in which somebody answers after a while."""
+    """Return the journal of a session whose questions are answered after a while."""
     journal = MemoryJournal()
 
     async def talk() -> None:

@@ -117,7 +117,7 @@ async def test_the_same_command_said_in_another_way_is_the_same() -> None:
 
 
 async def test_a_folder_is_told_as_a_shell_would_be_told() -> None:
-    """So nobody can write a command that is taken for another's in another folder."""
+    """So no command is taken for another one in another folder."""
     shell = Shell()
     agent = shell.agent(run("rm *", workdir="my build"), heard, rules=ASKS)
 

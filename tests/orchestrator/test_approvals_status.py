@@ -103,7 +103,7 @@ async def test_an_approval_is_a_sign_of_life() -> None:
     )
     async with talking(lead) as talk:
         question = await talk.asked()
-        # Just before somebody looks at it again.
+        # Just before the watchdog looks at it again.
         await trio.sleep(59)
         await talk.session.answer(question.id, "once")
         assert '"end"' in await talk.said()
@@ -162,7 +162,7 @@ async def test_a_run_that_is_given_up_takes_its_question_along() -> None:
 async def test_a_process_that_leaves_in_a_hurry_takes_a_question_of_a_run_along() -> (
     None
 ):
-    """What nobody can take up again is written off while its call still waits."""
+    """What cannot be resumed is settled while its call still waits."""
     shell = Shell()
     agent = shell.agent(run("x"), heard, rules=ASKS)
     journal = MemoryJournal()

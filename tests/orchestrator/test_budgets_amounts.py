@@ -113,7 +113,7 @@ async def test_with_enough_for_one_they_wait_for_what_the_others_give_back() -> 
 
 
 async def test_who_waits_learns_that_nothing_is_left() -> None:
-    """The last reservation comes back, and was used: nobody waits for more."""
+    """The last reservation comes back, and was used: no call waits for more."""
     everything = Agent("worker", model=Sized(reads=10, writes=19_000, seconds=10))
     meter = Meter()
     async with open_orchestrator(":memory:") as orchestrator:
@@ -209,7 +209,7 @@ async def test_who_needs_little_does_not_wait_for_what_only_another_needs() -> N
 
 
 async def test_what_a_call_that_was_broken_off_has_read_is_not_given_back() -> None:
-    """The provider has read it, and bills it, whoever hung up."""
+    """The provider has read it, and bills it, also if the caller hung up."""
     model = CountingModel(Sized(reads=5_000, seconds=100))
     agent = Agent("top", model=model)
     async with open_orchestrator(":memory:") as orchestrator:

@@ -235,7 +235,7 @@ async def test_an_endless_budget_is_no_limit(kind: str) -> None:
 async def test_half_a_call_is_refused_or_can_be_read_back(
     kind: str, tmp_path: Path
 ) -> None:
-    """What cannot be read back must not be written: it would lock everybody out."""
+    """What cannot be read back must not be written: the journal could not be opened again."""
     half: dict[str, Any] = {kind: 2.5}
     try:
         Budget(**half)

@@ -99,7 +99,7 @@ async def test_a_session_that_was_at_rest_has_used_what_it_has_used_and_no_more(
         with budget(calls=6):
             async with orchestrator.open_session(agent) as session:
                 await session.ask("go")
-            # Somebody else shares it.
+            # Another session shares it.
             await orchestrator.run(agent, "go")
     for _ in range(5):
         async with open_orchestrator(path) as orchestrator:

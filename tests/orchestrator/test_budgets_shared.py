@@ -63,7 +63,7 @@ async def test_runs_at_the_same_time_share_the_budget_around_them() -> None:
 
 
 async def test_one_orchestrator_does_not_pay_for_another() -> None:
-    """A budget is in the journal of whoever is asked, and counts there."""
+    """A budget is in the journal of the orchestrator that runs, and counts there."""
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel.always("ok")))
     with budget(calls=1):

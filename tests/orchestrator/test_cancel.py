@@ -141,7 +141,7 @@ async def test_cancelling_what_is_not_there_says_so() -> None:
 
 
 async def test_a_task_that_a_crash_interrupted_can_be_cancelled() -> None:
-    """Nobody runs it, so nobody but the orchestrator can say that it has ended."""
+    """It does not run, so the orchestrator itself settles it."""
     model = ScriptedModel(
         [hand_on("a", background=True), hand_on("b", background=False)]
     )

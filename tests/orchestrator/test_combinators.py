@@ -569,7 +569,7 @@ async def test_a_race_is_replayed() -> None:
     assert replayed.difference is None
 
 
-# Nobody looks at the types of what makes no sense.
+# No type checker looks at what makes no sense.
 ANY: Any = orchestrator
 
 

@@ -330,7 +330,7 @@ class TestWatching:
     async def test_a_line_wakes_the_session_and_so_does_the_end(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
-        """Whoever waits for a line has to know when it can come no more."""
+        """A reader that waits for a line has to know when it can come no more."""
         command = "echo starting; echo now ready to serve; read _ <gate; exit 1"
         async with in_a_talk(tmp_path, journal) as talk:
             puppet = await talk.begin()
@@ -553,7 +553,7 @@ class TestWhileNobodyTalks:
             assert await is_remembered()
             gate.send()
             await command.finished.wait()
-            # Whoever has something to be told stays until that is read.
+            # A session with unread mail stays until that is read.
             assert await is_remembered() == notify
             async with talking(orchestrator, session=talk.session.id) as again:
                 if notify:

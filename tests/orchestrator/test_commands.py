@@ -370,7 +370,7 @@ class TestBackground:
         first: str,
         second: str,
     ) -> None:
-        """Whoever looks at it while it is being printed must not see half of it."""
+        """A reader that looks while it is being printed must not see half of it."""
         command = 'printf %b "$(cat 1)"; echo >said; read _ <gate; printf %b "$(cat 2)"'
         (tmp_path / "1").write_text(f"{first}\\c")
         (tmp_path / "2").write_text(second)
@@ -597,7 +597,7 @@ class TestBackground:
     async def test_nobody_sees_the_commands_of_another(
         self, tmp_path: Path, gate: Pipe
     ) -> None:
-        """Neither a child those of its parent, nor another session those of anybody."""
+        """Neither a child those of its parent, nor a session those of another."""
         child = Puppet()
         async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
             async with (
@@ -771,7 +771,7 @@ class Slow(MemoryJournal):
 
 class TestDurable:
     async def test_it_begins_when_the_journal_knows_of_it(self, tmp_path: Path) -> None:
-        """Otherwise a crash would leave what nobody knows, and nobody could end."""
+        """Otherwise a crash would leave a process that is not recorded and cannot be ended."""
         journal = Slow()
         async with in_a_talk(tmp_path, journal) as talk:
             puppet = await talk.begin()
@@ -790,7 +790,7 @@ class TestDurable:
     async def test_one_that_is_cancelled_before_it_begins_has_ended(
         self, tmp_path: Path
     ) -> None:
-        """Whoever ends everything would otherwise wait for its end for ever."""
+        """Closing the orchestrator would otherwise wait for its end for ever."""
         journal = Slow()
         async with in_a_talk(tmp_path, journal) as talk:
             puppet = await talk.begin()

@@ -41,7 +41,7 @@ def deploy() -> str:
 
 
 def team() -> Agent[str]:
-    """Return somebody with a child that asks for approval and one that never ends."""
+    """Return an agent with a child that needs approval and one that never ends."""
     slow = Agent("slow", model=ScriptedModel.always("late", 1_000))
     asking = Agent(
         "asking",

@@ -128,7 +128,7 @@ async def test_a_long_output_is_read_on_after_a_restart() -> None:
 
 
 async def test_several_results_share_what_can_be_read_and_the_short_are_whole() -> None:
-    """Whoever is cut is marked, and nobody else."""
+    """Outputs that are cut are marked, and no others."""
 
     def say(transcript: Transcript) -> str:
         return "short" if transcript[0].text == "s" else long(20_000)
@@ -177,7 +177,7 @@ async def share_of(window: int, said: int) -> int:
 
 
 async def test_a_small_window_makes_the_share_small() -> None:
-    """And what was said already makes it smaller: whoever reads has to answer, too."""
+    """And the transcript so far makes it smaller: the reader has to answer, too."""
     filled = await share_of(10_000, 20_000)
     small = await share_of(10_000, 10)
     middle = await share_of(20_000, 10)

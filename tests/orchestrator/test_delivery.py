@@ -1,4 +1,4 @@
-"""A reply is handed over until somebody has got it, or the conversation is closed for good."""
+"""A reply is delivered until a door has taken it, or the session is closed for good."""
 
 import pytest
 import trio
@@ -37,7 +37,7 @@ class BadLine:
         self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:
-        """Nobody waits here."""
+        """It is attached to no session."""
 
 
 def behind(door: BadLine, session: Session, orchestrator: Orchestrator) -> None:

@@ -89,7 +89,7 @@ def this_turn(transcript: Transcript) -> tuple[str, int]:
         if isinstance(message, UserMessage):
             return message.text, answered
         answered += isinstance(message, ToolMessage)
-    raise AssertionError("nobody said anything")
+    raise AssertionError("no message was found")
 
 
 def turns(first: list[Any], woken: list[Any]) -> ScriptedModel:
@@ -527,7 +527,7 @@ async def ask_both(orchestrator: Orchestrator, agent: Agent, *, at: float) -> Se
 async def test_a_question_that_waits_does_not_change_where_the_turn_before_it_is() -> (
     None
 ):
-    """Its joined child begins while somebody else's question waits."""
+    """Its joined child begins while another client's question waits."""
     seen: list[Look] = []
     child = Agent("child", model=turns([LOOK], []), tools=[looking(seen, "child")])
     pause = ToolCall("pause")
@@ -594,7 +594,7 @@ async def test_a_task_in_the_background_stays_where_it_was_asked_for() -> None:
 
 
 async def test_news_wakes_a_turn_where_the_task_was_asked_for() -> None:
-    """Not where somebody else has asked something meanwhile."""
+    """Not where another client has asked something meanwhile."""
     seen: list[Look] = []
 
     def say(transcript: Transcript) -> Any:
@@ -650,7 +650,7 @@ async def test_concurrent_sessions_never_see_each_others_values() -> None:
 async def test_whoever_opened_the_orchestrator_does_not_speak_for_those_who_ask() -> (
     None
 ):
-    """Its loops run in the opener's context; the turns belong to whoever asks."""
+    """Its loops run in the opener's context; the turns belong to the client that asks."""
     seen: list[Look] = []
     with bind_session(platform="opener", chat_id="opener"):
         async with open_orchestrator(":memory:") as orchestrator:

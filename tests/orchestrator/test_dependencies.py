@@ -61,7 +61,7 @@ class Recorder:
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         brief = request.transcript[0].text
         goal = brief.split("\n", maxsplit=1)[0]
-        assert goal not in self.briefs, "nobody is asked twice"
+        assert goal not in self.briefs, "a goal is asked twice"
         self.briefs[goal] = brief
         self.begun[goal] = trio.current_time()
         said = self._says.get(goal, f"{goal} is done")

@@ -73,14 +73,14 @@ def whole_pipeline() -> Pipeline[str, str]:
         with budget(calls=10):
             read.append(await delegate(inner, topic))
         read.append(await delegate(race(slow, quick), "race"))
-        await detach(quick, "nobody waits for this one")
+        await detach(quick, "not awaited")
         return "; ".join(read)
 
     return brief
 
 
 def team() -> Agent:
-    """Return somebody who has a pipeline at once, and one in the background."""
+    """Return an agent that delegates to one pipeline joined, and to one detached."""
 
     def lead(transcript: Transcript) -> Any:
         answered = sum(isinstance(message, ToolMessage) for message in transcript)

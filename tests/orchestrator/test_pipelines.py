@@ -674,7 +674,7 @@ async def test_a_tool_of_a_child_does_not_speak_for_the_pipeline_above() -> None
 
     @tool
     async def meddle() -> str:
-        """Delegate behind everybody's back."""
+        """Delegate outside of the pipeline."""
         return await delegate(echo(), "go")
 
     meddler = Agent(
@@ -696,7 +696,7 @@ async def test_a_tool_of_a_child_does_not_speak_for_the_pipeline_above() -> None
 
 
 async def test_what_has_ended_delegates_nothing_any_more() -> None:
-    """Somebody keeps a context of the function, and uses it when that has returned."""
+    """A context of the function is used after the function has returned."""
     late: list[BaseException] = []
     started = trio.Event()
 
@@ -745,7 +745,7 @@ async def test_the_models_of_all_whom_a_function_names_are_there_before_it_begin
 
 
 async def test_whoever_has_no_model_is_not_even_asked() -> None:
-    """Somebody whom nobody could see before: nothing is begun that nobody can do."""
+    """An agent that was not known before: nothing begins that cannot be run."""
 
     @agent
     async def brief(topic: str) -> str:

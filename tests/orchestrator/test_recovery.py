@@ -217,7 +217,7 @@ OnRestart: TypeAlias = Literal["resume", "restart", "lose"]
 
 
 def surveyor(on_restart: OnRestart, runs: list[str]) -> Agent:
-    """Return somebody who measures, has a leaf look for a minute, and reports."""
+    """Return an agent that measures, has a leaf look for a minute, and reports."""
 
     @tool(idempotent=True)
     async def measure() -> str:
@@ -372,7 +372,7 @@ class SlowJournal(MemoryJournal):
 async def test_a_tool_with_a_key_runs_when_its_call_is_known_for_ever() -> None:
     """A model that is asked again after a crash may call something else.
 
-    What was done under a key that no journal has is done, and nobody knows of it.
+    What was done under a key that no journal has is done, and not recorded.
     """
     journal = SlowJournal()
     is_known: list[bool] = []
@@ -397,7 +397,7 @@ async def test_a_tool_with_a_key_runs_when_its_call_is_known_for_ever() -> None:
 
 
 async def test_a_run_whose_process_died_is_lost_with_all_its_tasks() -> None:
-    """Whoever called was waiting inside the turn, and is gone: there is nobody to tell."""
+    """The caller was waiting inside the turn, and is gone: no notice is due."""
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         await orchestrator.run(team(), "go")

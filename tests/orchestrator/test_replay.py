@@ -52,7 +52,7 @@ def on_a_jumping_clock(work: Callable[[], Awaitable[T]]) -> T:
 def recorded(
     live: Callable[[Orchestrator], Awaitable[Any]], rules: Rules | None = None
 ) -> list[Entry]:
-    """Return the journal of what somebody does with an orchestrator."""
+    """Return the journal of what a function does with an orchestrator."""
     journal = MemoryJournal()
 
     async def record() -> None:
@@ -464,7 +464,7 @@ def test_a_tool_that_is_new_is_a_difference_where_it_was_missed() -> None:
 
 
 def test_an_answer_that_does_not_fit_any_more_is_a_difference() -> None:
-    """Its model would be asked again, and nobody knows what it would say."""
+    """Its model would be called again, with an unknown answer."""
     found = different(run_of(simple()), simple(output=list[int]))
 
     assert (found.path, found.step) == ("/lead/looker[1]", 5)

@@ -265,7 +265,7 @@ async def test_no_time_at_all_is_honoured() -> None:
 
 
 async def test_cancelling_a_run_ends_its_whole_tree() -> None:
-    """Whoever called is gone, so nothing is left that could be taken up again."""
+    """The caller is gone, so nothing is left to resume."""
     middle = Agent(
         "middle",
         model=ScriptedModel([hand_on("leaf", background=False), "up"]),
@@ -331,7 +331,7 @@ async def test_a_model_that_cannot_be_had_is_an_error_before_anything_starts() -
 
 
 async def test_an_error_of_the_caller_comes_out_as_it_is() -> None:
-    """The nurseries inside are nobody's business outside."""
+    """The nurseries inside do not show outside."""
     with pytest.raises(KeyError, match="mine"):
         async with open_orchestrator(":memory:"):
             raise KeyError("mine")

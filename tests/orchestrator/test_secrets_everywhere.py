@@ -85,7 +85,7 @@ class Field:
         self.seen: list[str] = []
         """All that a model was asked."""
         self.got: list[str] = []
-        """What somebody outside was given."""
+        """The texts that left the process."""
 
     def plant(self, place: str) -> str:
         """Return a text with a secret of every kind, and remember them."""
@@ -107,7 +107,7 @@ class Field:
         )
 
     def plant_file(self, place: str) -> Path:
-        """Return a file with secrets, where nobody looks for them afterwards."""
+        """Return a file with secrets, which the test does not read afterwards."""
         file = self.elsewhere / f"{len(self.planted)}.txt"
         file.write_text(self.plant(place))
         return file
@@ -157,7 +157,7 @@ class Field:
         return found
 
     def told(self) -> list[str]:
-        """Return each secret that a model or somebody outside was told."""
+        """Return each secret that a model or a client received."""
         said = "\n".join([*self.seen, *self.got])
         return [place for place, secret in self.planted.items() if secret in said]
 
@@ -277,7 +277,7 @@ async def _the_model_says_it(field: Field, orchestrator: Orchestrator) -> None:
     model = field.model(call, ToolCall(said.split()[3], {}), text)
     run = await orchestrator.run(Agent("login", model=model, tools=[login]), "go")
     field.got.append(run.output)
-    # Whoever is called is given what the model wrote.
+    # The tool gets what the model wrote.
     assert got == [f"aB3-plain-words-9 {said}"]
 
 
@@ -532,7 +532,7 @@ async def _it_is_forked(field: Field, orchestrator: Orchestrator) -> None:
 async def test_a_secret_is_nowhere_whichever_way_it_comes(
     field: Field, path: str
 ) -> None:
-    """Not in a file, while it is written or after; not for a model; not for whoever asked."""
+    """Not in a file, while it is written or after; not for a model; not for the client."""
     async with field.open() as orchestrator:
         await PATHS[path](field, orchestrator)
         sessions = list(orchestrator.runs)
@@ -637,7 +637,7 @@ async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) 
 async def test_what_waits_for_an_approval_in_a_crash_is_not_run_with_stars(
     field: Field,
 ) -> None:
-    """The journal has not what the model wrote, so nobody has it any more."""
+    """The journal does not have what the model wrote, so it is lost."""
     journal = MemoryJournal()
     ran: list[str] = []
 
@@ -775,7 +775,7 @@ def test_an_answer_that_is_said_again_hides_nothing_beside_it(field: str) -> Non
 
 
 def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
-    """A model of somebody's own is not bound to lists and mappings."""
+    """A model that users write is not bound to lists and mappings."""
     said = UserMessage("password=hunter2X9zQ")
     arguments = {
         "deep": [{"said": said}, ("password=hunter3X9zQ", {"password=hunter4X9zQ"})],
@@ -793,7 +793,7 @@ def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
 
 
 def test_a_fact_without_secrets_is_the_very_same() -> None:
-    """Most facts are: nobody pays for a copy of them."""
+    """Most facts are, and they are not copied."""
     event = ModelAnswered(TaskId("t_1"), AssistantMessage("a secret is a secret"))
     kept, _ = FactRedactor(Redactor()).encode(event)
 

@@ -91,7 +91,7 @@ async def test_without_a_wish_a_session_that_can_be_told_later_detaches() -> Non
 
 
 async def test_a_child_of_a_detached_task_is_joined() -> None:
-    """A child ends with its one turn, so nobody could tell it anything later."""
+    """A child ends with its one turn, so nothing can be delivered to it later."""
     middle = Agent(
         "middle",
         model=ScriptedModel([hand_on("leaf", background=True), "up"]),

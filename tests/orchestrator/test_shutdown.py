@@ -50,7 +50,7 @@ def on_its_way(transcript: Transcript) -> Any:
 
 
 def statuses(journal: MemoryJournal) -> dict[str, str]:
-    """Return the statuses of the first session's tasks, by path: nobody runs them any more."""
+    """Return the statuses of the first session's tasks, by path; none of them runs any more."""
     ledger = Ledger()
     for entry in journal.entries:
         ledger.fold(entry)
@@ -222,7 +222,7 @@ async def test_joined_tasks_that_wait_for_room_belong_to_what_runs() -> None:
 
 
 async def test_what_hangs_can_be_written_off() -> None:
-    """Cleanup that never ends would keep everybody waiting; the journal does not wait for it."""
+    """Cleanup that never ends would block the shutdown; the journal does not wait for it."""
     journal = MemoryJournal()
 
     @tool
@@ -400,7 +400,7 @@ def started(home: Path, *arguments: str, **environ: str) -> Iterator[Command]:
 
 
 def test_sigterm_lets_a_run_finish_that_needs_less_than_the_grace(home: Path) -> None:
-    """It ended by itself, so it exits as if nothing had been: whoever waits has the answer."""
+    """It ended by itself, so it exits as if nothing had been: the caller has the answer."""
     with started(home, "run", "quick.py", "go") as command:
         command.wait_for("/quick running")
         command.signal(signal.SIGTERM)
@@ -458,7 +458,7 @@ def test_what_hangs_does_not_keep_the_process(home: Path, file: str) -> None:
 
 
 def test_a_third_signal_ends_even_what_blocks_the_event_loop(home: Path) -> None:
-    """Nobody can write down anything then, so the journal has it as after `kill -9`."""
+    """Nothing can be written then, so the journal looks as after `kill -9`."""
     with started(home, "run", "blocked.py", "go") as command:
         command.wait_for("now it is stuck")
         # Three that come too quickly one after the other may be one for Python.

@@ -77,7 +77,7 @@ def test_an_instance_can_be_read_as_what_was_promised(promised: Any) -> None:
 
 
 def test_lists_are_as_long_as_the_fan_out_and_lists_in_lists_have_one() -> None:
-    """Somebody may map over those, too; further down, types may go round in a circle."""
+    """A pipeline may map over those, too; further down, types may be recursive."""
     schema = output_schema(Report)
     branches = output_schema(Branch)
     assert schema is not None

@@ -199,7 +199,7 @@ async def test_cancelling_a_run_from_outside_ends_what_waits_in_line() -> None:
 
 @pytest.mark.parametrize("ticks", range(8))
 async def test_cancel_and_room_may_come_together(ticks: int) -> None:
-    """Whoever is cancelled in the moment in which it is let in runs or does not; all ends."""
+    """A task that is cancelled just when it gets its slot runs or does not; all ends."""
     counter = counting(10)
     lead = editor(hand_on(*goals(4)), "end", delegates=[worker_on(counter)])
     journal = MemoryJournal()

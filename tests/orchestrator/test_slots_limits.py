@@ -89,7 +89,7 @@ async def test_no_more_tasks_of_a_session_run_in_the_background_than_the_rules_s
         async with orchestrator.open_session(agent) as session:
             before = trio.current_time()
             await session.ask("go")
-            assert trio.current_time() == before  # nobody waits for room
+            assert trio.current_time() == before  # no task waits for a slot
             await session.wait_idle()
 
     assert counter.most_at_once == 2

@@ -192,7 +192,7 @@ async def test_after_a_restart_a_list_shows_who_waits_and_where() -> None:
 
 
 async def test_a_session_opened_again_and_again_waits_in_line_once() -> None:
-    """Whoever were counted twice would keep others out for ever."""
+    """A task that is counted twice would keep others out for ever."""
     journal = MemoryJournal()
     rules = Rules(detached=1, queue=3)
     session_id = await interrupted_in_line(journal, rules)
@@ -260,7 +260,7 @@ async def joined_under_other_rules(length: int, before: Rules, after: Rules) -> 
 async def test_a_joined_batch_goes_on_under_tighter_rules(
     length: int, after: Rules
 ) -> None:
-    """It was asked for, and whoever asked still waits for it."""
+    """It was requested, and its parent still waits for it."""
     tree = await joined_under_other_rules(length, Rules(), after)
 
     assert tree.counts() == {"succeeded": 5}

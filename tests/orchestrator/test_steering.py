@@ -522,7 +522,7 @@ async def test_a_run_can_be_steered_from_outside() -> None:
 
 
 async def test_what_came_too_late_for_a_turn_is_not_seen_in_the_next() -> None:
-    """Whoever was told that it came too late has said it again, or has let it be."""
+    """A client that was told that it came too late may have sent it again."""
     model = StepwiseModel(1)
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(working(model, "lead")) as session:

@@ -152,7 +152,7 @@ async def test_cancelling_a_turn_lets_its_detached_tasks_begin_meanwhile() -> No
 
 
 async def test_cancelling_a_turn_does_not_change_how_a_detached_task_ends() -> None:
-    """How a task ended is what happened to it, not what happened to somebody else."""
+    """How a task ended is what happened to it, not what happened to another task."""
     log: list[str] = []
     joined = Agent(
         "joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)]
@@ -238,7 +238,7 @@ async def test_cancel_returns_when_the_cleanup_of_every_descendant_is_over() -> 
             await trio.sleep(10)
             (task,) = session.tree.children(session.tree.root)
             async with trio.open_nursery() as nursery:
-                # Whoever asks as well waits as long.
+                # A second caller waits as long.
                 nursery.start_soon(orchestrator.cancel, task)
                 await orchestrator.cancel(task)
 

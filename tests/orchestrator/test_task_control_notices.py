@@ -218,7 +218,7 @@ async def test_crash_upon_crash_tells_each_end_exactly_once() -> None:
 
 
 async def test_a_turn_that_begins_anew_is_told_anew() -> None:
-    """A result that was read by what is forgotten has not been told to anybody."""
+    """A result that was read by a forgotten turn has not been read."""
 
     def lead(shown: list[str]) -> Agent:
         def say(transcript: Transcript) -> Any:

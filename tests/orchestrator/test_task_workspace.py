@@ -218,7 +218,7 @@ async def test_commands_of_sessions_at_the_same_time_get_their_own_variables(
         pipe(tmp_path / "A") as to_a,
         pipe(tmp_path / "B") as to_b,
     ):
-        # Whoever opens it speaks for none of them.
+        # The opener has none of their contexts.
         with bind_session(chat_id="opener", user_name="opener"):
             async with house(rules=None) as orchestrator:
                 async with trio.open_nursery() as nursery:
@@ -602,7 +602,7 @@ async def test_a_session_with_a_worktree_works_in_it_from_turn_to_turn(
 async def test_a_task_that_begins_when_the_turn_is_over_works_in_its_worktree(
     house: Open, repo: Path
 ) -> None:
-    """It was asked for in there; the folder of everybody else is not its own to write in."""
+    """It was requested in there; the shared folder is not its own to write in."""
     begin = trio.Event()
 
     @tool
@@ -807,7 +807,7 @@ async def test_however_a_task_ends_its_worktree_is_closed(
 async def test_a_worktree_is_closed_when_whoever_waited_for_its_task_is_gone(
     house: Open, repo: Path, mock_clock: MockClock, way: str
 ) -> None:
-    """The task ends with the one that asked for it, and nobody would ever come back for it."""
+    """The task ends with its parent, and is never resumed."""
     mock_clock.rate = 1
     entered = trio.Event()
 

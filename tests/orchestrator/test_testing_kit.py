@@ -73,7 +73,7 @@ def team(seconds: float = 1) -> Agent:
 
 
 def test_the_kit_needs_no_pytest() -> None:
-    """Whoever demonstrates something with scripted models has none installed."""
+    """A demonstration with scripted models has no provider installed."""
     code = "import sys, orchestrator.testing; print('pytest' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -201,7 +201,7 @@ async def test_a_recorded_model_asks_the_first_time_only(tmp_path: Path) -> None
 
 
 async def test_a_run_that_crashes_is_lost_and_the_next_one_is_not() -> None:
-    """Wherever it crashes: nobody is left who waited for it."""
+    """Wherever it crashes, no task is left that waits for it."""
     whole = Harness()
     await whole.run(team(), "go")
 

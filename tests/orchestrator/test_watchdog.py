@@ -490,7 +490,7 @@ async def test_a_stalled_child_that_takes_long_to_obey_settles_once() -> None:
 
 
 def assert_quiet_only_before_the_end(entries: Sequence[Entry]) -> None:
-    """Nobody is said to be quiet, or not any more, when it has ended."""
+    """No task becomes quiet, or stops being so, after its end."""
     ended: set[TaskId] = set()
     for entry in entries:
         if isinstance(entry.event, TaskSettled):
@@ -577,7 +577,7 @@ async def test_who_waits_for_a_budget_is_not_stalled() -> None:
 
 
 async def test_a_word_after_the_end_is_heard_by_nobody() -> None:
-    """Whoever kept the ear of a task that has ended speaks to nobody, and harms nobody."""
+    """An event that is emitted after the end of a task reaches no subscriber, and does no harm."""
     spy = SpyModel(ScriptedModel.always("done", 100))
     journal = MemoryJournal()
     patience = Patience(quiet=60, stalled=90)

@@ -91,7 +91,7 @@ def left_of(repo: Path) -> list[str]:
 async def test_a_task_has_what_is_committed_on_a_branch_of_its_own(
     repo: Path, trees: Worktrees
 ) -> None:
-    """What lies around uncommitted is the work of somebody else."""
+    """Uncommitted changes are not the task's work."""
     (repo / "b.txt").write_text("half done\n")
     (repo / "new.txt").touch()
 
@@ -138,7 +138,7 @@ async def test_a_part_of_the_repository_is_the_same_part_of_the_worktree(
 async def test_a_part_that_is_committed_as_a_link_to_the_outside_is_refused(
     repo: Path, trees: Worktrees, tmp_path: Path
 ) -> None:
-    """Whoever works in it would write where nobody has sent them."""
+    """A task in it would write outside of its workspace."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (repo / "linked").symlink_to(outside)
@@ -220,7 +220,7 @@ def hide_new_files(path: Path) -> None:
 async def test_what_has_work_in_it_is_kept(
     repo: Path, trees: Worktrees, work: Callable[[Path], None], said: str
 ) -> None:
-    """Whoever asked is told where it is, and how much."""
+    """The parent is told where it is, and how much."""
     tree = await trees.open(repo, name="t1")
     work(tree.path)
 
@@ -302,7 +302,7 @@ async def test_the_same_task_goes_on_in_its_worktree(
 
 @realtime
 async def test_commits_outlive_the_folder(repo: Path, trees: Worktrees) -> None:
-    """Somebody has removed the folder, and git still knows of it."""
+    """The folder was removed, and git still knows of it."""
     first = await trees.open(repo, name="t1")
     (first.path / "new").touch()
     commit(first.path)
@@ -395,7 +395,7 @@ def smudge_slowly(repo: Path) -> int:
 async def wait_gone(line: int) -> None:
     with trio.fail_after(5):
         await trio.lowlevel.wait_readable(line)
-    assert os.read(line, 1) == b""  # nobody is left who could write
+    assert os.read(line, 1) == b""  # no process is left that could write
     os.close(line)
 
 
@@ -515,7 +515,7 @@ async def test_a_folder_in_the_repository_does_not_look_like_work(
 async def test_the_surroundings_lead_git_nowhere_else(
     repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    """Whoever runs in a hook of git has these variables."""
+    """A process in a git hook has these variables."""
     git(tmp_path, "init", "--quiet", "other")
     astray = {
         "GIT_DIR": str(tmp_path / "other" / ".git"),
@@ -660,7 +660,7 @@ async def a_locked_one_without_its_folder(repo: Path, trees: Worktrees) -> None:
 async def test_whoever_gets_no_worktree_is_told_why_and_what_to_do(
     repo: Path, trees: Worktrees, attempt: Attempt, said: str
 ) -> None:
-    """The task fails with it, and nothing of anybody is changed."""
+    """The task fails with it, and no file is changed."""
     with pytest.raises(AgentError, match=said):
         await attempt(repo, trees)
 

@@ -1,6 +1,6 @@
 """What type checkers must accept, and what they must refuse.
 
-Nobody runs this. A line that must be refused says so in its comment, and a checker that does not
+It is never run. A line that must be refused says so in its comment, and a checker that does not
 refuse it finds the comment unneeded, which is an error, too.
 """
 
@@ -176,7 +176,7 @@ async def runs(orchestrator: Orchestrator, anybody: Agent[list[str]]) -> None:
     run = await orchestrator.run(outline, Topic("trio"))
     assert_type(run.output, list[str])
     await orchestrator.run(outline, "trio")  # type: ignore[misc]  # pyright: ignore
-    # Somebody of whom nothing is known but what they give takes anything.
+    # An agent of which only the output is known takes any input.
     assert_type((await orchestrator.run(anybody, "trio")).output, list[str])
     await runs(orchestrator, outline)
     wrong: Agent[str] = outline  # type: ignore[assignment]  # pyright: ignore

@@ -1,4 +1,4 @@
-"""`Agent(output=T)` is an `Agent[T]` for type checkers, whatever T is. Nobody runs this."""
+"""`Agent(output=T)` is an `Agent[T]` for type checkers, whatever T is. It is never run."""
 
 import dataclasses
 import enum
