@@ -96,7 +96,7 @@ async def test_a_conversation_reaches_the_model_as_it_was_led() -> None:
 
     request = model.requests[0]
     assert request.instructions == "Be brief.\n\nSpeak like a pirate.\n\nNo oaths."
-    assert request.transcript == [
+    assert list(request.transcript) == [
         UserMessage("who are you?"),
         AssistantMessage("a helper"),
         UserMessage("really?"),
