@@ -111,7 +111,7 @@ def test_the_answer_says_why_it_did_not_run_in_the_background(
 
     assert answer["note"] == (
         "This ran within the same response, not in the background:"
-        " whoever asked cannot be told anything after its turn ends."
+        " the caller cannot be told anything after its turn ends."
     )
 
 

@@ -83,7 +83,7 @@ async def test_a_note_says_so_when_it_joined_although_nobody_asked_to_wait(
 
     assert list(answer) == ["status", "results", "note"]
     assert answer["note"] == (
-        "This ran within the same response, not in the background: whoever asked cannot be"
+        "This ran within the same response, not in the background: the caller cannot be"
         " told anything after its turn ends."
     )
 
