@@ -180,9 +180,10 @@ class Equivalence:
                 return bool(one == other)
 
 
-# How many are before somebody in line changes from one moment to the next.
-STRICT: Final = Equivalence(frozenset({"position"}))
-# What a fork has copied was used, and took its time, elsewhere.
+# A queue position changes from one moment to the next, and a note is a sentence: what it says of a
+# task is in the task's own steps.
+STRICT: Final = Equivalence(frozenset({"position", "note"}))
+# What a fork has copied was used, and took its time, in the other run.
 FOR_FORKS: Final = Equivalence(STRICT.ignored_keys | {"tokens", "cost_usd", "seconds"})
 
 
