@@ -1,7 +1,7 @@
 """The errors of one agent, by their reader.
 
 * AgentError                 the task fails with it
-  x ModelError               the provider failed; `kind` says how
+  x ModelError               the provider failed; see its `kind`
     · ScriptExhaustedError   a scripted model has no step left
   x LimitExceededError       the task used up what its agent allows
   x InputError               the goal is not what the agent takes
@@ -31,7 +31,7 @@ class Failure(enum.Enum):
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     MALFORMED = "malformed"
-    """The answer is not what the protocol says it is."""
+    """The answer does not follow the protocol."""
     AUTH = "auth"
     QUOTA = "quota"
     """The account is out of money: waiting does not help."""

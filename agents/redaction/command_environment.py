@@ -1,6 +1,7 @@
-"""The environment of what an agent starts: without the secrets of this process.
+"""The environment of an agent's commands: that of this process, without its secrets.
 
-What is secret is judged by `agents.redaction.redactor`, so what a subprocess is not given no text may hold.
+The redactor decides which variables are secret, so a value is hidden from commands and from texts
+alike.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,8 +19,8 @@ def without_secret_variables(
 
     Args:
         environ: the variables of this process.
-        named: variables that are secret whatever they are called.
-        hand_on: variables that are given to the subprocess all the same.
+        declared: variables that are secret whatever their names.
+        hand_on: variables that commands get all the same.
     """
     declared, hand_on = frozenset(declared), frozenset(hand_on)
     return {

@@ -1,6 +1,7 @@
-"""What stands under a telling name, `password` or `api_key`, and whether it is a secret.
+"""Finds secrets by their names: values after `password`, `api_key` and the like.
 
-In a file of settings it is; in source code and prose a name mostly stands for what is elsewhere.
+In a file of settings such a value is a secret; in source code and prose the name mostly refers to a
+value that is elsewhere.
 """
 
 import re
@@ -11,16 +12,16 @@ import attrs
 
 REDACTED: Final = "***"
 MIN_SECRET_LENGTH: Final = 8
-"""A value that is shorter would be found in any text."""
+"""A shorter value would occur in any text."""
 
-# Case does not matter in names, but only ASCII has the letters we look for.
+# Names have any case, in ASCII letters only.
 ANY_CASE: Final = re.IGNORECASE | re.ASCII
 
 SECRET_NAME_WORDS: Final = (
     *("password", "passwd", "passphrase", "pwd", "secret", "credential"),
     *("authorization", "key", "token"),
 )
-"""In small letters: where none of them is, nothing has a telling name."""
+"""In lower case. A text without any of them has no secret name."""
 _KINDS_OF_KEY: Final = (
     *("api", "secret", "private", "access", "account", "auth", "encryption"),
     *("signing", "master", "service"),
@@ -28,7 +29,7 @@ _KINDS_OF_KEY: Final = (
 _BEFORE_KEY: Final = "|".join(
     f"(?<={kind}{between}key)" for kind in _KINDS_OF_KEY for between in ("", "[_-]")
 )
-# It begins with one of `NAMES`, so that it is tried only where one of them stands.
+# It begins with one of `SECRET_NAME_WORDS`, so it is tried only where one of them occurs.
 SECRET_NAME: Final = (
     r"(?P<name>pass(?:word|wd|phrase)|pwd(?<![a-z]pwd)(?==)|secret|credentials?"
     rf"|authorization|token|key(?:{_BEFORE_KEY}))"
@@ -36,8 +37,8 @@ SECRET_NAME: Final = (
 _OPERATOR: Final = r"(?:=>|:=|[:=](?![:=]))"
 _TYPE: Final = r":[ \t]*[A-Za-z_][\w.\[\]|, \t]{0,60}?=[ \t]*(?=[bru]{0,2}[\"'])"
 _SCHEME: Final = r"(?:(?:basic|bearer|digest|token|apikey|key)[ \t]+)"
-# What is cut off has no quote at its end, and is as secret as the whole. A quote in JSON in JSON
-# is closed by as many backslashes as it was opened with; a value may end with some of its own.
+# A value that was cut off has no closing quote, and is as secret as the whole. A quote in nested
+# JSON is closed with as many backslashes as it was opened; a value may end with some of its own.
 _QUOTED: Final = (
     r"\"(?:\\.|[^\"\\\n])*+(?:\"|\\?$)|'(?:\\.|[^'\\\n])*+(?:'|\\?$)"
     r"|(?P<deep>\\{1,15})(?P<mark>[\"']).*?"
@@ -58,7 +59,7 @@ _QUOTES: Final = re.compile(r"[bruf]{0,2}(?P<open>\\*[\"'])", ANY_CASE)
 _LABEL: Final = re.compile(r"[A-Za-z ,.:'-]{1,120}", re.ASCII)
 _MENTION: Final = re.compile(rf"\b(?:api )?{SECRET_NAME}\b|\bkey\b", ANY_CASE)
 ENDS_IN_SECRET_NAME: Final = re.compile(rf"{SECRET_NAME}\Z", ANY_CASE)
-# What stands for a secret and is none: `$NAME`, `${{ it }}`, `<yours>`, `%s`, a path, an address.
+# Placeholders of secrets: `$NAME`, `${{ it }}`, `<yours>`, `%s`, a path, a URL.
 _PLACEHOLDER: Final = re.compile(
     r"[\W_]*|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{\w+\}?|\$?\{\{.*|\$\(.*|\{[^{}]*\}|<[^<>]*>"
     r"|%\w+%|%\(?\w*\)?[sdr]|[A-Za-z]+://.*|\d{1,3}(?:[.,-]\d{1,3})?%?"
@@ -77,7 +78,7 @@ HARMLESS_WORDS: Final = _TYPES | frozenset(
         *("undefined", "optional", "required", "final", "self"),
     ]
 )
-# A bracket, a call or a look at something, and a union of types.
+# A bracket, a call, an attribute or an index, and a union of types.
 _CODE: Final = re.compile(
     r"[(\[{<|].*|[$@&*!:]?[A-Za-z_][\w$]*(?:(?:\??\.|->|::)[A-Za-z_][\w$]*)*[(\[<{].*"
     r"|[$@&*!:]?[A-Za-z_]+\d{0,2}(?:(?:\??\.|->|::)[A-Za-z_]+\d{0,2})+"
@@ -85,7 +86,7 @@ _CODE: Final = re.compile(
     re.DOTALL | re.ASCII,
 )
 _WORD: Final = re.compile(r"[$@&*!:]?[A-Za-z_]+", re.ASCII)
-# Letters and digits are mixed, and not as in a numbered name; or it is long and of no one case.
+# Letters and digits are mixed, but not as in a numbered name; or it is long and of mixed case.
 _OPAQUE: Final = re.compile(
     r"(?=\S{8})(?=\S*[0-9])(?=\S*[A-Za-z])(?![A-Za-z_.:/-]+[0-9]{0,2}\Z)\S*"
     r"|(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/=]{20,}"
@@ -99,8 +100,8 @@ _OTHER_TOKEN: Final = re.compile(
     r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z",
     ANY_CASE,
 )
-# Settings, as in YAML, have lines around them that are settings. The text may be JSON, or in it:
-# then its lines begin behind a quote, and end with letters that stand for a line end.
+# Settings, as in YAML, are surrounded by lines of settings. The text may be JSON, or inside it:
+# then its lines begin after a quote, and end with an escaped line end.
 _NUMBER: Final = r"(?:[ ]*[0-9]+(?:\t|\\+t))?"
 _BEGIN: Final = re.compile(
     rf"(?P<after>\A|\n|\r|\\[nr]|[\[:,][ ]?\\*\"){_NUMBER}[ \t]*(?:-[ \t]+)?\Z"
@@ -114,10 +115,10 @@ _SETTING: Final = re.compile(
 )
 _LEAD: Final = 60
 _LINE: Final = 300
-"""How many characters are looked at before a name, and of the lines around."""
-# What is a type in source code, more often than a password.
+"""How many characters are searched before a name, and of the lines around."""
+# In source code, a type more often than a password.
 _CAMELS: Final = re.compile(r"(?:[A-Z][a-z]+)+")
-# What is said of a password, and is none.
+# Remarks about a password.
 _REMARKS: Final = frozenset(
     [
         *("missing", "invalid", "incorrect", "wrong", "expired", "empty", "unset"),
@@ -130,14 +131,14 @@ _SCHEME_FIRST: Final = re.compile(_SCHEME, ANY_CASE)
 
 @attrs.frozen
 class NamedValue:
-    """Under which name a value stands, and how."""
+    """The name of a value, and how the value is written."""
 
     name_prefix: str
-    """What the name begins with: `client_` in `client_secret`."""
+    """The beginning of the name: `client_` in `client_secret`."""
     name: str
     quoted: bool = False
     standalone: bool = False
-    """As in a file of settings, where no value is a piece of code."""
+    """As in a file of settings, where no value is code."""
 
     def is_secret(self, value: str) -> bool:
         value = value[len(_scheme(self.name, value)) :]
@@ -158,58 +159,58 @@ class NamedValue:
 
 
 def _scheme(name: str, value: str) -> str:
-    """Return what says of a header how to read it: `Bearer `."""
+    """Return the scheme of an authorization header: `Bearer `."""
     found = _SCHEME_FIRST.match(value) if name.lower() == "authorization" else None
     return found[0] if found is not None else ""
 
 
 def _is_label(value: str) -> bool:
-    """Tell what is said to people about a password from one."""
-    is_said = " " in value or value.isalpha()
-    return bool(is_said and _LABEL.fullmatch(value) and _MENTION.search(value))
+    """Return whether this is a label or a message about a password."""
+    is_prose = " " in value or value.isalpha()
+    return bool(is_prose and _LABEL.fullmatch(value) and _MENTION.search(value))
 
 
 def _is_identifier(value: str) -> bool:
-    """Tell a word, or `token1`, from `hunter2`."""
+    """Distinguish a word, or `token1`, from `hunter2`."""
     if _WORD.fullmatch(value):
         return True
     return value.isidentifier() and bool(_MENTION.search(value.replace("_", " ")))
 
 
 def _is_opaque(value: str) -> bool:
-    """Tell a token from a word, a number or a sign that somebody parses."""
+    """Distinguish a token from a word, a number or a token of a parser."""
     return _OPAQUE.fullmatch(value) is not None and _CODE.fullmatch(value) is None
 
 
 def redact_named_values(text: str) -> str:
-    """Take out what stands under a telling name."""
-    kept: list[str] = []
+    """Replace secret values after secret names."""
+    parts: list[str] = []
     done = 0
-    for head in _name_positions(text):
-        # Inside what stays, something else may have a name; inside what goes, nothing has.
-        found = _NAMED.match(text, head) if head >= done else None
-        if found is not None and (taken := _replacement(found)) is not None:
-            shown, end = taken
-            kept += text[done : found.start("value")], shown
+    for position in _name_positions(text):
+        # A value that stays may contain another name; a replaced one is skipped.
+        found = _NAMED.match(text, position) if position >= done else None
+        if found is not None and (replaced := _replacement(found)) is not None:
+            shown, end = replaced
+            parts += text[done : found.start("value")], shown
             done = end
-    return "".join([*kept, text[done:]])
+    return "".join([*parts, text[done:]])
 
 
 def _name_positions(text: str) -> list[int]:
-    """Return where a name could begin."""
-    # The one letter that gets longer when it gets small would move all that follow.
+    """Return the offsets at which a name may begin."""
+    # The one letter that is longer in lower case would move all offsets after it.
     low = text.replace("\u0130", "i").lower()
-    heads: list[int] = []
+    positions: list[int] = []
     for name in SECRET_NAME_WORDS:
-        head = low.find(name)
-        while head >= 0:
-            heads.append(head)
-            head = low.find(name, head + 1)
-    return sorted(heads)
+        position = low.find(name)
+        while position >= 0:
+            positions.append(position)
+            position = low.find(name, position + 1)
+    return sorted(positions)
 
 
 def _replacement(found: re.Match[str]) -> tuple[str, int] | None:
-    """Return what is shown instead of a value, and where that ends; nothing if it may stay."""
+    """Return the replacement of a value, and the end of the value; None if it may stay."""
     text, name, value = found.string, found["name"], found["value"]
     start, end = found.span("value")
     first = found.start()
@@ -232,9 +233,9 @@ def _replacement(found: re.Match[str]) -> tuple[str, int] | None:
         value = re.split(r"[,}\])]", value, maxsplit=1)[0]
     value = value.rstrip(",)]}>.:`")
     around = found["close"] or ""
-    by_itself = _is_standalone(found, before, value)
-    is_secret = NamedValue(before, name, standalone=by_itself or bool(scheme)).is_secret
-    if not is_secret(value.lstrip("`")):
+    standalone = _is_standalone(found, before, value) or bool(scheme)
+    named = NamedValue(before, name, standalone=standalone)
+    if not named.is_secret(value.lstrip("`")):
         return None
     end = start + len(scheme) + len(value)
     if not found["close"]:
@@ -244,31 +245,36 @@ def _replacement(found: re.Match[str]) -> tuple[str, int] | None:
 
 
 def _is_standalone(found: re.Match[str], before: str, value: str) -> bool:
-    """Tell whether it stands in an address, among settings, or alone in its line."""
+    """Return whether the value is in a URL, among settings, or alone in its line."""
     text, start = found.string, found.start() - len(before)
-    said = text[found.end("name") : found.start("value")]
+    operator = text[found.end("name") : found.start("value")]
     ahead = text[max(0, start - 2) : start]
     is_first = not ahead or ahead[-1] in "\n?&" or ahead in {"\\n", "\\r"}
-    is_loud = f"{before}{found['name']}".isupper()
+    is_upper = f"{before}{found['name']}".isupper()
     end = found.start("value") + len(value)
-    if said == "=":
-        # In a call it is a name for what is elsewhere; anywhere else somebody has written it.
+    if operator == "=":
+        # In a call the value is a variable; anywhere else it is a literal.
         is_in_call = ahead.rstrip()[-1:] in {"(", ","} or text[end : end + 1] in {
             ")",
             ",",
         }
-        return is_first or is_loud or not is_in_call
-    is_word = said.startswith(": ") and found["name"].lower() != "token"
+        return is_first or is_upper or not is_in_call
+    is_word = operator.startswith(": ") and found["name"].lower() != "token"
     if is_word and _could_be_word_of_settings(value) and _is_setting(text, start, end):
         return True
-    if not said.startswith(":") or text[end : end + 1] not in {"", "\n", "\r", "\\"}:
+    if not operator.startswith(":") or text[end : end + 1] not in {
+        "",
+        "\n",
+        "\r",
+        "\\",
+    }:
         return False
     is_header = is_first and found["name"].lower() == "authorization"
-    return is_header or (is_loud and value.islower())
+    return is_header or (is_upper and value.islower())
 
 
 def _is_setting(text: str, start: int, end: int) -> bool:
-    """Tell whether what stands there is a line of settings, and not of code or prose."""
+    """Return whether this is a line of settings, and not of code or prose."""
     ends = _END.match(text, end)
     if ends is None:
         return False
@@ -281,7 +287,7 @@ def _is_setting(text: str, start: int, end: int) -> bool:
 
 
 def _line_before(text: str, end: int, after: str) -> str:
-    """Return the line that ends where another begins, behind a line end or a quote."""
+    """Return the line before an offset, from a line end or a quote on."""
     if after not in {"\n", "\r", "\\n", "\\r"}:
         return ""
     line = text[max(0, end - _LINE) : end].rstrip("\r\\")

@@ -1,7 +1,7 @@
-"""What must not be written down: keys, passwords and the like are taken out of texts.
+"""The redactor: removes keys, passwords and other secrets from texts.
 
-Taking out twice changes nothing, so what was once written compares equal to what would be.
-What looks like a secret goes, a word too many with it; source code and prose stay as they are.
+Redaction is idempotent: a redacted text stays the same. In doubt a text that looks like a secret is
+removed, and a word too many with it; source code and prose stay unchanged.
 """
 
 import base64
@@ -31,23 +31,23 @@ from agents.redaction.named_values import (
 )
 
 MIN_DECLARED_SECRET_LENGTH: Final = 4
-"""Whoever names a variable knows what is in it."""
+"""A declared variable is secret even if its value is short."""
 
 # A text may itself be JSON, or JSON in JSON: then quotes and new lines have backslashes.
-# It may be a part of an address, or coloured for a terminal.
+# It may be part of a URL, or coloured for a terminal.
 _WORD_STARTS: Final = (
     *(r"(?<![A-Za-z0-9])", r"(?<=\\[nrt])", r"(?<=%[0-9A-Fa-f]{2})"),
     *(r"(?<=[\[;][0-9]m)", r"(?<=[\[;][0-9]{2}m)"),
 )
 _WORD_START: Final = f"(?:{'|'.join(_WORD_STARTS)})"
 _PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-_END_OF_KEY: Final = re.compile(rf"-----END {_PEM}")
-LONGEST_LINE: Final = 200
-# With what ends the line: it may be JSON.
-_LINE_OF_KEY: Final = re.compile(
+_PEM_END: Final = re.compile(rf"-----END {_PEM}")
+MAX_PEM_LINE: Final = 200
+# With the line end, which may be escaped as in JSON.
+_PEM_LINE: Final = re.compile(
     r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}(?:\s|\\+[nr])+\Z"
 )
-# Beyond a quote there is another text; but a program may put one together, line by line.
+# A quote ends the text, unless a program concatenates it line by line.
 _GAP: Final = r"(?:[^\"']|\\n[\"'][\s+]*[\"']){0,100}?"
 _LOGIN_IN_URL: Final = re.compile(
     r"(?P<kept>:\\{0,7}/\\{0,7}/[^/\s:@\"'\\<>]*+:)(?P<value>[^/\s\"'\\<>]+)(?=@)"
@@ -60,12 +60,12 @@ def _is_always_secret(_value: str) -> bool:
 
 @attrs.frozen
 class _Rule:
-    """A kind of secret that can be told by its looks."""
+    """A kind of secret that has a recognizable form."""
 
     marks: tuple[str, ...]
-    """In small letters: where none of them is, there is no such secret."""
+    """In lower case. A text without any of them has no such secret."""
     pattern: re.Pattern[str]
-    """What goes, but for the group `kept`."""
+    """Matches are replaced, except for the group `kept`."""
     is_secret: Callable[[str], bool] = _is_always_secret
 
     def apply(self, text: str) -> str:
@@ -79,7 +79,7 @@ class _Rule:
 
 
 def _is_key(text: str) -> bool:
-    """Tell a key from words with hyphens between them."""
+    """Distinguish a key from words with hyphens between them."""
     return any(len(part) >= 16 for part in re.split(r"[_-]", text)) and has_digit(text)
 
 
@@ -88,7 +88,7 @@ def _is_bearer(text: str) -> bool:
 
 
 def _is_basic(text: str) -> bool:
-    """Tell whether it is a name and a password, as browsers send them."""
+    """Return whether this is a user name and a password of basic authentication."""
     whole = text.rstrip("=")
     whole = whole[: len(whole) // 4 * 4] if len(whole) % 4 == 1 else whole
     try:
@@ -188,35 +188,35 @@ _KEY_OR_TOKEN: Final = re.compile(
 
 
 class Redactor:
-    """Takes secrets out of texts, and out of trees of them.
+    """Removes secrets from texts, and from JSON-like trees of them.
 
     Args:
-        known: values that are secret whatever they look like. They are found as they are, as
-            JSON or an address writes them, and as base64.
+        known: values that are secret whatever they look like. They are found verbatim, escaped
+            as in JSON or a URL, and as base64.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         values = {value for value in known if value.strip("*")}
         forms = {form for value in values for form in _forms(value)}
-        # The longest first: a part that is taken out early would leave the rest of the whole.
+        # The longest first: replacing a part of a form would leave the rest of it.
         self._known = sorted(forms, key=lambda form: (-len(form), form))
         self._marks = tuple({_mark(form) for form in forms})
-        self._beginnings = frozenset(
+        self._partial_forms = frozenset(
             form[:length] for form in forms for length in range(1, len(form))
         )
         self._longest = max(map(len, forms), default=0)
 
     def redact(self, text: str) -> str:
         """Return a text without its secrets."""
-        # What is left may look like a secret only now, so it is looked at once more.
-        while (left := self._redact_once(text)) != text:
-            text = left
+        # Until nothing changes: the rest may look like a secret only now.
+        while (redacted := self._redact_once(text)) != text:
+            text = redacted
         return text
 
     def may_hold_secret(self, body: bytes) -> bool:
-        """Tell whether there could be a secret in a fact as it is stored. It may err that way only.
+        """Return whether there may be a secret in an encoded fact, with false positives only.
 
-        What is looked for has nothing in it that JSON would write in another way.
+        The marks that it searches for contain nothing that JSON would escape.
         """
         raw, low = body.decode(), body.lower().decode()
         if _has_secret_mark(raw, low):
@@ -224,22 +224,22 @@ class Redactor:
         return any([mark in low for mark in self._marks])  # noqa: C419 (twice as fast)
 
     def partial_secret_length(self, text: str) -> int:
-        """Return how much of the end of a text may be the beginning of a known value."""
+        """Return the length of the longest end of a text that may begin a known value."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
-            if text[-length:] in self._beginnings:
+            if text[-length:] in self._partial_forms:
                 return length
         return 0
 
     def redact_tree(self, value: object) -> Any:
-        """Return lists and mappings without the secrets in their texts, or under telling names."""
+        """Return lists and mappings without secrets in their texts or under secret names."""
         match value:
             case str():
                 return self.redact(value)
             case Mapping():
                 items = cast("Mapping[object, object]", value).items()
                 return {
-                    self.redact_tree(name): self._redact_field(name, it)
-                    for name, it in items
+                    self.redact_tree(name): self._redact_field(name, item)
+                    for name, item in items
                 }
             case list() | tuple():
                 return [
@@ -251,44 +251,42 @@ class Redactor:
     def _redact_once(self, text: str) -> str:
         for form in self._known:
             text = text.replace(form, REDACTED)
-        # A look for a mark is many times cheaper than one for a pattern.
+        # Searching for a mark is many times cheaper than for a pattern.
         low = text.lower()
         for rule in _RULES:
             if any(mark in low for mark in rule.marks):
                 text = rule.apply(text)
         if any(name in low for name in SECRET_NAME_WORDS):
             text = redact_named_values(text)
-        return _without_ends_of_keys(text) if "-----end " in low else text
+        return _without_ends_of_private_keys(text) if "-----end " in low else text
 
     def _redact_field(self, name: object, value: object) -> Any:
-        # A schema says under such a name what a password is like, and a flag that there is one.
+        # Under such a name, a schema describes a password, and a flag whether there is one.
         is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
         if (
             is_plain
             and isinstance(name, str)
             and (found := ENDS_IN_SECRET_NAME.search(name))
         ):
-            said = NamedValue(name[: found.start()], found["name"], quoted=True)
-            if said.is_secret(str(value)):
+            named = NamedValue(name[: found.start()], found["name"], quoted=True)
+            if named.is_secret(str(value)):
                 return REDACTED
         return self.redact_tree(value)
 
 
-def _without_ends_of_keys(text: str) -> str:
-    """Return a text without private keys whose beginning was cut off."""
-    left: list[str] = []
+def _without_ends_of_private_keys(text: str) -> str:
+    """Remove private keys whose beginning was cut off."""
+    parts: list[str] = []
     done = 0
-    for end in _END_OF_KEY.finditer(text):
+    for end in _PEM_END.finditer(text):
         begin = end.start()
-        # Line by line, from the end: so it takes no longer than reading it.
-        while line := _LINE_OF_KEY.search(
-            text[max(done, begin - LONGEST_LINE) : begin]
-        ):
+        # Line by line from the end, in linear time.
+        while line := _PEM_LINE.search(text[max(done, begin - MAX_PEM_LINE) : begin]):
             begin -= len(line[0])
         if begin < end.start():
-            left += [text[done:begin], REDACTED]
+            parts += [text[done:begin], REDACTED]
             done = end.end()
-    return "".join([*left, text[done:]])
+    return "".join([*parts, text[done:]])
 
 
 def _has_secret_mark(raw: str, low: str) -> bool:
@@ -313,13 +311,13 @@ def _has_secret_mark(raw: str, low: str) -> bool:
 
 
 def _forms(value: str) -> set[str]:
-    """Return how a value may be written: as it is, as JSON, in an address, and as base64."""
+    """Return the forms of a value: verbatim, escaped for JSON and URLs, and base64."""
     raw = value.encode("utf-8", "surrogateescape")
     as_json = json.dumps(value, ensure_ascii=False)[1:-1]
     forms = {value, as_json, json.dumps(value)[1:-1], json.dumps(as_json)[1:-1]}
     forms |= {quote(raw, safe=safe) for safe in ("", "/")}
     if len(raw) >= MIN_SECRET_LENGTH:
-        # What follows the value, such as a new line, changes the last letters only.
+        # A suffix, such as a new line, changes the last letters only.
         for part in (raw, raw[: len(raw) // 3 * 3]):
             forms.add(base64.b64encode(part).decode().rstrip("="))
             forms.add(base64.urlsafe_b64encode(part).decode().rstrip("="))
@@ -327,7 +325,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _mark(form: str) -> str:
-    """Return the longest part of a text that JSON writes as it is, in small letters."""
+    """Return the longest part of a text that JSON does not escape, in lower case."""
     parts = re.split(r"[\"\\\x00-\x1f\ud800-\udfff]", form)
     return max(parts, key=len).encode().lower().decode()
 
@@ -338,11 +336,11 @@ def redacted(text: str, known: Iterable[str] = ()) -> str:
 
 
 def redacted_tree(tree: object, known: Iterable[str] = ()) -> Any:
-    """Return lists and mappings without the secrets in their texts, or under telling names."""
+    """Return lists and mappings without secrets in their texts or under secret names."""
     return Redactor(known).redact_tree(tree)
 
 
-# The names of variables, word by word.
+# Of the names of variables, word by word.
 _SECRET_WORDS: Final = re.compile(
     r"(?:.*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|CREDENTIALS?|APIKEY|ACCESSKEY"
     r"|SECRETKEY|PRIVATEKEY)|KEY|PASS|AUTH|PRIVATE|JWT|PAT)"
@@ -365,26 +363,26 @@ _HARMLESS_KEYS: Final = frozenset(
 
 
 def is_secret_variable(name: str, value: str, *, declared: bool = False) -> bool:
-    """Tell whether an environment variable is secret: named so, or by its name or its value."""
+    """Return whether a variable is secret: declared so, or by its name or its value."""
     if declared:
         return True
     value = value.strip()
-    says_so = (
+    has_secret_name = (
         _has_secret_name(name)
         and value.lower() not in HARMLESS_WORDS
         and not _is_path(value)
     )
-    return says_so or redacted(value) != value
+    return has_secret_name or redacted(value) != value
 
 
 def secret_values(
     environ: Mapping[str, str], declared: Iterable[str] = ()
 ) -> list[str]:
-    """Return the values in an environment that no text may hold, the longest first.
+    """Return the secret values of an environment, the longest first.
 
     Args:
         environ: the variables of this process.
-        named: those that are secret whatever they are called.
+        declared: variables that are secret whatever their names.
     """
     declared = frozenset(declared)
     secrets: set[str] = set()
@@ -394,9 +392,13 @@ def secret_values(
             bare
         ):
             logins = [found["value"] for found in _LOGIN_IN_URL.finditer(bare)]
-            # The rest of an address may be told to anybody.
-            is_whole = name in declared or (_has_secret_name(name) and not logins)
-            parts = [*logins, *map(unquote, logins), *([bare] if is_whole else [])]
+            # The rest of a URL is not secret.
+            is_whole_value = name in declared or (_has_secret_name(name) and not logins)
+            parts = [
+                *logins,
+                *map(unquote, logins),
+                *([bare] if is_whole_value else []),
+            ]
             shortest = (
                 MIN_DECLARED_SECRET_LENGTH if name in declared else MIN_SECRET_LENGTH
             )
@@ -410,13 +412,13 @@ def _has_secret_name(name: str) -> bool:
         return True
     if not words or words[-1] in _HARMLESS_ENDS or not _HARMLESS_KEYS.isdisjoint(words):
         return False
-    # `PWD` alone is where a shell is.
+    # `PWD` alone is the working directory of a shell.
     is_password = words[-1] == "PWD" and len(words) > 1
     return is_password or any(map(_SECRET_WORDS.fullmatch, words))
 
 
 def _is_path(value: str) -> bool:
-    """Tell whether it names a file: then at most what is in there is secret."""
+    """Return whether this names a file: then at most its content is secret."""
     try:
         return value.startswith("/") and Path(value).exists()
     except (OSError, ValueError):

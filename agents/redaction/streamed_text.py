@@ -1,7 +1,8 @@
-"""Text that comes in pieces, without the secrets in it.
+"""Redacts text that comes in pieces.
 
-What is told cannot be taken back, and half a secret does not look like one. So what could be the
-beginning of one is held back until it is known what it is. Whoever keeps the whole tells the rest.
+Emitted text cannot be withdrawn, and half a secret does not look like one. So text that may be the
+beginning of a secret is held back until that is decided. The reader gets the rest with the whole
+text, which is redacted by itself.
 """
 
 import re
@@ -13,12 +14,12 @@ from agents.redaction.named_values import ANY_CASE, SECRET_NAME, SECRET_NAME_WOR
 from agents.redaction.redactor import Redactor
 
 CONTEXT: Final = 600
-"""How many characters are looked at that were told before: a value is known by its name."""
-LONGEST: Final = 4000
-"""How much may be held back before nothing more is told."""
-PART: Final = 1000
-LOOKS: Final = 10
-"""How often a text is looked at before all of it is held back."""
+"""How many emitted characters are searched again: a value is recognized by its name."""
+MAX_HELD_BACK: Final = 4000
+"""How many characters may be held back before nothing more is emitted."""
+PIECE: Final = 1000
+MAX_ROUNDS: Final = 10
+"""How many times the end is moved back before all of a text is held back."""
 _PREFIXES: Final = (*KEY_PREFIXES, "-----BEGIN ")
 _PARTIAL_PREFIXES: Final = frozenset(
     prefix[:length] for prefix in _PREFIXES for length in range(1, len(prefix))
@@ -32,7 +33,7 @@ _MAY_BE_KEY: Final = re.compile(
 )
 _DELIMITERS: Final = " \n\t\r\"'<>"
 _UNFINISHED: Final = (
-    # A header's value, a login of curl, what stands in an element of XML.
+    # The value of a header, a login of curl, the content of an XML element.
     (
         ("bearer", "basic"),
         re.compile(r"(?:bearer|basic)[ \t]+(?P<held>[A-Za-z0-9._~+/=-]*)\Z", ANY_CASE),
@@ -46,7 +47,7 @@ _UNFINISHED: Final = (
         ),
     ),
     ((">",), re.compile(rf"{SECRET_NAME}>(?P<held>[^<>\s]*(?:<[^<>]*)?)\Z", ANY_CASE)),
-    # A private key, and the lines of one whose beginning nobody has shown.
+    # A private key, and the lines of one whose beginning was not part of the text.
     (
         ("-----begin ",),
         re.compile(
@@ -64,7 +65,7 @@ _UNFINISHED: Final = (
         ),
     ),
 )
-"""What is open as long as it reaches to the end: what must be there for it, and the pattern."""
+"""Secrets that are undecided while they reach to the end of the text: marks, and a pattern."""
 _NAMED: Final = (
     re.compile(rf"{SECRET_NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])", ANY_CASE),
     re.compile(
@@ -75,86 +76,86 @@ _NAMED: Final = (
 
 
 class StreamRedactor:
-    """One text, as far as it may be told."""
+    """Redacts one text, piece by piece."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._before = ""
-        """The last of what was told, as it was said."""
-        self._held = ""
-        self._is_silent = False
+        self._emitted = ""
+        """The last emitted characters, before redaction."""
+        self._held_back = ""
+        self._is_stopped = False
 
     def add(self, text: str) -> str:
-        """Take some more of the text, and return what may be told now."""
-        # A part at a time: to look at a text takes longer than it is long.
-        parts = [text[at : at + PART] for at in range(0, len(text), PART)]
-        return "".join(map(self._add, parts))
+        """Add a piece of the text, and return what may be emitted now."""
+        # In small pieces: the search is slower than linear.
+        pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+        return "".join(map(self._add, pieces))
 
     def _add(self, text: str) -> str:
-        if self._is_silent:
+        if self._is_stopped:
             return ""
-        begin = len(self._before)
-        said = self._before + self._held + text
-        end = max(begin, self._safe_end(said))
-        if len(said) - end > LONGEST:
-            # To look at so much again and again takes too long.
-            self._is_silent = True
-        told = self._redacted(said[:end]) if end > begin else ""
-        self._held = said[end:]
-        self._before = said[max(0, end - CONTEXT) : end]
-        return told
+        begin = len(self._emitted)
+        known = self._emitted + self._held_back + text
+        end = max(begin, self._decided_end(known))
+        if len(known) - end > MAX_HELD_BACK:
+            # Searching so much again and again takes too long.
+            self._is_stopped = True
+        emitted = self._redacted(known[:end]) if end > begin else ""
+        self._held_back = known[end:]
+        self._emitted = known[max(0, end - CONTEXT) : end]
+        return emitted
 
-    def _safe_end(self, said: str) -> int:
-        """Return how much of a text can be judged by itself: nothing in it is open."""
-        end = len(said)
-        for _ in range(LOOKS):
-            known = self._undecided_start(said[:end])
-            if known == end:
+    def _decided_end(self, text: str) -> int:
+        """Return the end of the longest beginning of a text in which nothing is undecided."""
+        end = len(text)
+        for _ in range(MAX_ROUNDS):
+            start = self._undecided_start(text[:end])
+            if start == end:
                 return end
-            end = known
+            end = start
         return 0
 
-    def _redacted(self, said: str) -> str:
-        """Return what is new in a text, without its secrets."""
-        if not self._redactor.may_hold_secret(said.encode(errors="replace")):
-            return said[len(self._before) :]
-        before, after = map(self._redactor.redact, (self._before, said))
+    def _redacted(self, text: str) -> str:
+        """Return the new part of a text, without its secrets."""
+        if not self._redactor.may_hold_secret(text.encode(errors="replace")):
+            return text[len(self._emitted) :]
+        before, after = map(self._redactor.redact, (self._emitted, text))
         if not after.startswith(before):
-            # What was told turns out to be part of a secret: nothing is told behind it.
-            self._is_silent = True
+            # Emitted text turns out to be part of a secret: nothing after it is emitted.
+            self._is_stopped = True
             return ""
         return after[len(before) :]
 
-    def _undecided_start(self, said: str) -> int:
-        """Return where that begins of which nobody knows yet what it will be."""
-        end = len(said) - self._redactor.partial_secret_length(said)
-        word = _LAST_WORD.search(said, max(0, len(said) - _LONGEST_WORD))
+    def _undecided_start(self, text: str) -> int:
+        """Return the offset of the first character that may belong to an unfinished secret."""
+        end = len(text) - self._redactor.partial_secret_length(text)
+        word = _LAST_WORD.search(text, max(0, len(text) - _LONGEST_WORD))
         if word is not None and word[0] in _PARTIAL_PREFIXES:
             end = min(end, word.start())
-        run = _word_start(said, len(said))
-        if _MAY_BE_KEY.search(said, run):
-            end = min(end, run)
-        low = said.lower()
+        word_start = _word_start(text, len(text))
+        if _MAY_BE_KEY.search(text, word_start):
+            end = min(end, word_start)
+        low = text.lower()
         for marks, pattern in _UNFINISHED:
-            if any(mark in low for mark in marks) and (found := pattern.search(said)):
+            if any(mark in low for mark in marks) and (found := pattern.search(text)):
                 end = min(end, found.start("held"))
         if any(name in low for name in SECRET_NAME_WORDS):
-            end = _undecided_value_start(said, end)
-        # Where a part of it is open, the whole is.
-        return end if end == len(said) else _word_start(said, end)
+            end = _undecided_value_start(text, end)
+        # A word is held back as a whole.
+        return end if end == len(text) else _word_start(text, end)
 
 
-def _undecided_value_start(said: str, end: int) -> int:
-    """Return where the first value begins that stands under a name and is open."""
-    found = chain.from_iterable(it.finditer(said, 0, end) for it in _NAMED)
-    for value in sorted((it.end() for it in found), reverse=True):
-        # It is judged by the line behind it, too.
-        if value <= said.rfind("\n", 0, max(0, said.rfind("\n", 0, end))):
+def _undecided_value_start(text: str, end: int) -> int:
+    """Return the offset of the first undecided value after a secret name."""
+    names = chain.from_iterable(pattern.finditer(text, 0, end) for pattern in _NAMED)
+    for value in sorted((name.end() for name in names), reverse=True):
+        # The line after a value decides about it, too.
+        if value <= text.rfind("\n", 0, max(0, text.rfind("\n", 0, end))):
             break
-        end = min(end, _word_start(said, value))
+        end = min(end, _word_start(text, value))
     return end
 
 
-def _word_start(said: str, end: int) -> int:
-    """Return where the word begins that stands before a place."""
-    return 1 + max(said.rfind(blank, 0, end) for blank in _DELIMITERS)
+def _word_start(text: str, end: int) -> int:
+    """Return the offset of the beginning of the word before an offset."""
+    return 1 + max(text.rfind(blank, 0, end) for blank in _DELIMITERS)

@@ -79,10 +79,10 @@ def test_prose_is_released_as_it_comes() -> None:
 
 
 def test_a_long_text_takes_linear_time() -> None:
-    """Each piece takes the same time, whatever came before it."""
+    """Each piece takes the same time, whatever came before it. CPU time: the machine is shared."""
     lines = ("some words\n", "aB3", "token: x\n", "-----BEGIN ", "curl -u ", "<key>")
     for line in lines:
         text = line * (6_000 // len(line))
-        began = time.perf_counter()
+        began = time.process_time()
         released(text, 10)
-        assert time.perf_counter() - began < 10, line
+        assert time.process_time() - began < 10, line

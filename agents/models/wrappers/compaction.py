@@ -1,7 +1,7 @@
 """Wrapper: shortens or summarizes long requests, so that they fit the window of a model.
 
 Only the request gets shorter. The transcript of the task stays whole and unchanged, and an event
-says what the model was not shown.
+reports what the model did not read.
 """
 
 import hashlib

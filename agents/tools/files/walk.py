@@ -19,7 +19,7 @@ from agents.tools.files.dir_entry import (
 from agents.tools.files.glob import Glob, Positions
 
 MAX_ENTRIES: Final = 50_000
-"""How many names one call looks at."""
+"""How many names one call reads."""
 VERSION_CONTROL_FOLDERS: Final = frozenset(
     {".git", ".hg", ".svn", ".jj", ".bzr", "CVS", "_darcs"}
 )
@@ -94,7 +94,7 @@ class Walk:
         return names
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for everything that was not looked at."""
+        """Yield a line for everything that was skipped."""
         if self._entries_left <= 0:
             yield (
                 f"[there are more than {self._max_entries} names, and the others were not looked"
