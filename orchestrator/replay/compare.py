@@ -1,8 +1,7 @@
-"""Where a run that was done again is not what the record says.
+"""Compares a replay with its record, and finds the first difference.
 
-Compared are the tasks one by one, each step by step: what it was asked, what its model and its
-tools answered, how it ended. When things happened, and in which order in different tasks, is no
-difference.
+Tasks are compared one by one, each step by step: its request, the answers of its model and its
+tools, its outcome. Times, and the order of steps of different tasks, are not compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +45,7 @@ from delegation.events import (
 from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun
 
 SECONDS_TOLERANCE: Final = 0.01
-"""By how many seconds two durations may differ: what was shown is rounded."""
+"""By how many seconds two durations may differ: they are rounded."""
 STOPPED: Final = frozenset(
     {
         *(Cause.ASKED, Cause.CALLER_GONE, Cause.BEFORE_START),
@@ -62,12 +61,12 @@ while it was stopped, or repeats the error of another task, whose own end is com
 
 @attrs.frozen
 class Difference:
-    """The first step of a task that is not what it was."""
+    """The first step of a task that differs from the record."""
 
     path: str
-    """Which task, such as `/editor/researcher[3]`."""
+    """The path of the task, such as `/editor/researcher[3]`."""
     step: int
-    """Which of its steps: 1 is what it was asked for."""
+    """The number of the step: 1 is the request."""
     recorded: str
     replayed: str
 
@@ -80,13 +79,13 @@ class Difference:
 
 @attrs.frozen(kw_only=True)
 class ReplayResult:
-    """A run that was done again, and what came of it."""
+    """The result of a replay."""
 
     run: SessionId
     tasks: int
-    """How many tasks were the same, the run itself included."""
+    """How many tasks were the same, the root included."""
     steps: int
-    """How many of their steps were."""
+    """How many steps were the same."""
     difference: Difference | None
 
     @property
@@ -96,12 +95,12 @@ class ReplayResult:
 
 @attrs.frozen
 class Step:
-    """Something that happened to a task."""
+    """One step of a task."""
 
     what: str
     detail: str
     position: float
-    """Where in the record it happened, or while what of it was replayed."""
+    """The position of the replay at this step; of a recorded step, its sequence number."""
     tool: str = ""
     """The tool that answered."""
     outcome: Outcome | None = None
@@ -119,10 +118,10 @@ _STATUS: Final[Mapping[str, str]] = {Status.QUIET: Status.RUNNING}
 
 @attrs.frozen
 class Equivalence:
-    """When two texts say the same: apart from how long something took."""
+    """Compares steps, apart from durations and from sentences."""
 
     ignored_keys: frozenset[str] = frozenset()
-    """What else does not matter of what our own tools answer."""
+    """The keys in the answers of delegation tools that are not compared."""
 
     def same_steps(self, one: Step, other: Step) -> bool:
         if (one.what, one.tool) != (other.what, other.tool):
@@ -132,12 +131,12 @@ class Equivalence:
         return self.same_texts(one.detail, other.detail, by=one.tool)
 
     def same_texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
-        """Tell whether two texts are alike.
+        """Return whether two texts are alike.
 
         Args:
-            recorded: what was said.
-            replayed: what is said now.
-            by: the tool that said it.
+            recorded: the text of the record.
+            replayed: the text of the replay.
+            by: the tool that answered, if one did.
         """
         if recorded == replayed:
             return True
@@ -172,7 +171,7 @@ class Equivalence:
             case ((int() | float()), (int() | float())) if key == "seconds":
                 return abs(one - other) <= SECONDS_TOLERANCE
             case str(), str():
-                # Whether a model was silent for a while is not recorded in full.
+                # Whether a task was quiet depends on streamed words, which are not recorded.
                 if key == "status":
                     one, other = _STATUS.get(one, one), _STATUS.get(other, other)
                 return bool(one == other)
@@ -218,10 +217,10 @@ def compare(
     """Return how much of a run is the same, and the first difference.
 
     Args:
-        record: what happened.
-        replayed: what happened when it was done again, and while what of the record.
-        ledger: what was true at its end.
-        unrecorded_waits: what tasks wait for that the record does not have.
+        record: the recorded run.
+        replayed: the entries of the replay, each with the position at which it was posted.
+        ledger: of the replay, at its end.
+        unrecorded_waits: the calls that the record does not have, by the task that waits in one.
     """
     before = _steps_by_task((entry, entry.seq) for entry in record.entries)
     after = _steps_by_task(replayed)
@@ -243,7 +242,7 @@ def compare(
             path, same + 1, str(one or NOTHING), str(other or NOTHING)
         )
         place = min(step.position for step in (one, other) if step is not None)
-        # What is missing is a consequence of whatever happened instead.
+        # A missing step is the consequence of another difference.
         found.append((place + (other is None), other is None, difference))
     first = min(found, key=lambda it: it[:2])[2] if found else None
     return ReplayResult(run=record.run, tasks=tasks, steps=steps, difference=first)
@@ -252,7 +251,7 @@ def compare(
 def _common_steps(
     was: Sequence[Step], now: Sequence[Step], equivalence: Equivalence
 ) -> int:
-    """Return with how many steps that are the same two tasks begin."""
+    """Return how many steps at the beginning are the same."""
     for at, (one, other) in enumerate(zip(was, now, strict=False)):
         if not equivalence.same_steps(one, other):
             return at
@@ -266,7 +265,7 @@ def _at(steps: Sequence[Step], index: int) -> Step | None:
 def _steps_by_task(  # noqa: C901 (a case a fact)
     entries: Iterable[tuple[Entry, float]],
 ) -> dict[TaskId, list[Step]]:
-    """Return what happened to each task."""
+    """Return the steps of each task."""
     steps: dict[TaskId, list[Step]] = {}
     mail: dict[int, str] = {}
     names: dict[tuple[TaskId, CallId], str] = {}
@@ -274,7 +273,7 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
 
     def add(task: TaskId, step: Step) -> None:
         own = steps.setdefault(task, [])
-        # Calls that are made together are answered in any order.
+        # Calls that were made together are answered in any order.
         own += [answer for _, answer in sorted(answers.pop(task, ()), key=_call)]
         own.append(step)
 
@@ -283,8 +282,10 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
             case MessageReceived(_, text):
                 mail[entry.seq] = f"message {text!r}"
             case TurnStarted() as event:
-                # Tasks that are cancelled together end in any order.
-                read = ", ".join(sorted(mail.get(seq, "news") for seq in event.mail))
+                # Tasks that were cancelled together end in any order.
+                read = ", ".join(
+                    sorted(mail.get(seq, "a notice") for seq in event.mail)
+                )
                 add(
                     root_of(event.session),
                     Step(f"turn {event.turn} begins", f"it reads {read}", place),
@@ -301,7 +302,7 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 answer = _tool_step(message, names.get((task, message.call), ""), place)
                 answers.setdefault(task, []).append((message.call, answer))
             case TaskSettled(task, outcome):
-                mail[entry.seq] = f"news of {task}"
+                mail[entry.seq] = f"the end of {task}"
                 add(task, _end_step("it ends", outcome, place))
             case TurnEnded(session, turn, outcome):
                 add(root_of(session), _end_step(f"turn {turn} ends", outcome, place))
@@ -340,7 +341,7 @@ def _call(answer: tuple[CallId, Step]) -> CallId:
 
 def _describe_request(event: TaskRequested) -> str:
     request = event.request
-    asked = {
+    arguments = {
         "agent": request.agent,
         "goal": request.goal,
         "context": request.context,
@@ -352,7 +353,7 @@ def _describe_request(event: TaskRequested) -> str:
         "background": None if request.background is None else str(request.background),
         event.mode.value: f"because {event.reason.sentence}",
     }
-    return "; ".join(f"{name} {value}" for name, value in asked.items() if value)
+    return "; ".join(f"{name} {value}" for name, value in arguments.items() if value)
 
 
 def _describe_message(message: AssistantMessage) -> str:
@@ -371,5 +372,5 @@ def _end_step(what: str, outcome: Outcome, position: float) -> Step:
 
 def _describe_outcome(outcome: Outcome) -> str:
     schema = f" {list(outcome.schema_errors)}" if outcome.schema_errors else ""
-    said = [f"{outcome.ending}{schema}", outcome.kind, outcome.error, outcome.output]
-    return ": ".join(part for part in said if part)
+    parts = [f"{outcome.ending}{schema}", outcome.kind, outcome.error, outcome.output]
+    return ": ".join(part for part in parts if part)

@@ -96,7 +96,7 @@ OwnFact: TypeAlias = (
 """Facts that are true of the recorded run alone."""
 COPIED_FACTS: Final = get_args(CopiedFact)
 PROCESS_NOT_COPIED: Final = (
-    "it belongs to the run that this one goes on from, and does not run here"
+    "it belongs to the run that this one is a fork of, and does not run here"
 )
 
 
@@ -109,17 +109,17 @@ if TYPE_CHECKING:
 async def fork_run(
     services: Services, agent: Agent[OutputT], run: str, task: str
 ) -> Run[OutputT]:
-    """Copy a run up to where a task was asked for, and go on from there."""
+    """Copy a run up to the request of a task, and run it on from there."""
     book = services.book
     book.admission.require_running()
     entries = await book.read_entries(SessionId(run))
     record = RecordedRun(entries, run)
     record.require_replayable(agent)
-    parting = find_task(record, task)
+    fork_point = find_task(record, task)
     id_ = services.new_session_id()
     services.registry.require_models(agent)
-    # In one step: nobody begins anything before all of it is there.
-    _SessionCopy(services, record, id_).post(agent, parting)
+    # Without a checkpoint: nothing of it starts before the copy is complete.
+    _SessionCopy(services, record, id_).post(agent, fork_point)
     services.registry.register_session(id_, agent)
     session = book.ledger.sessions[id_]
     is_awaited = (
@@ -138,7 +138,7 @@ async def fork_run(
 
 
 def find_task(record: RecordedRun, task: str) -> TaskId:
-    """Return the task of a run that an id or a path means."""
+    """Return the task of a run by its id or its path."""
     tasks = record.ledger.tasks
     if task in tasks:
         return TaskId(task)
@@ -151,13 +151,13 @@ def find_task(record: RecordedRun, task: str) -> TaskId:
 async def _run_until_idle(
     services: Services, agent: Agent[Any], session: SessionRecord
 ) -> None:
-    """Let a session go on until nothing of it is left to be done."""
+    """Run a session until it is idle."""
     running = [
         task.id for task in session.unsettled_detached.values() if task.is_running
     ]
     is_in_turn = session.turn is not None
     with raising_one_error():
-        # Owns what ran when the other run came to where they part.
+        # Owns the tasks that ran at the fork point.
         async with trio.open_nursery() as nursery:
             async with open_session(services, agent, session.id) as door:
                 for task in running:
@@ -168,7 +168,7 @@ async def _run_until_idle(
 
 
 class _SessionCopy:
-    """The facts of a run, for another one."""
+    """Copies the facts of a run into another session."""
 
     def __init__(self, services: Services, record: RecordedRun, id_: SessionId) -> None:
         self._book = services.book
@@ -179,11 +179,11 @@ class _SessionCopy:
         self._ended: set[TaskId] = set()
 
     def post(self, agent: Agent[Any], fork_point: TaskId) -> None:
-        """Post all that happened before a task was asked for."""
+        """Post the facts before the request of a task."""
         record = self._record
         until = self._fork_seq(fork_point)
         opened = self._with_new_ids(record.session_opened)
-        assert isinstance(opened, SessionOpened), "it is still the same fact"
+        assert isinstance(opened, SessionOpened), "only its ids have changed"
         link = f"{record.run}/{fork_point}"
         known = {grant.id for grant in opened.grants}
         around = tuple(it for it in current_grants() if it.id not in known)
@@ -212,11 +212,11 @@ class _SessionCopy:
                 raise UnknownIdError(f"nothing was asked in run {record.run}")
             return min(entry.seq for entry in record.turns.values())
         request = record.ledger.tasks[fork_point].request
-        assert request is not None, "all but the root were asked for"
+        assert request is not None, "every task but the root has a request"
         return record.requests[request.parent, request.call].seq
 
     def _pending_tool_answers(self, until: int) -> Iterator[tuple[int, Event]]:
-        """Yield what tools answered that were called before: they are not run twice."""
+        """Yield the later answers to earlier calls: no tool is run twice."""
         names: dict[tuple[TaskId, CallId], str] = {}
         for entry in self._record.entries:
             match entry.event:
@@ -225,7 +225,7 @@ class _SessionCopy:
                 case TaskSettled(task) if entry.seq < until:
                     self._ended.add(task)
                 case TurnEnded() if entry.seq < until:
-                    # What its turn left open is answered when the next one begins.
+                    # The open calls of a turn are answered when the next one starts.
                     names = {
                         call: name
                         for call, name in names.items()
@@ -248,15 +248,15 @@ class _SessionCopy:
             case TurnStarted() | ToolAnswered():
                 mail = tuple(self._seq_map[it] for it in event.mail)
                 event = attrs.evolve(event, mail=mail)
-            # A crash makes it start again; here there was none.
+            # It was started again after a crash, which the fork does not have.
             case TaskStarted(task) if tasks[task].is_running:
                 return
-            # It needed another that did not succeed, and that is known already.
+            # It was refused with the failure of its dependency, which was just copied.
             case TaskSettled(task) if tasks[task].outcome is not None:
                 session = self._book.ledger.sessions[self._id]
-                news = {about: at for at, about in session.task_notices()}
-                if task in news:
-                    self._seq_map[seq] = news[task]
+                notices = {about: at for at, about in session.task_notices()}
+                if task in notices:
+                    self._seq_map[seq] = notices[task]
                 return
             case _:
                 pass
@@ -264,7 +264,7 @@ class _SessionCopy:
         self._book.post(event)
 
     def _with_new_ids(self, event: Event) -> Event:
-        """Return a fact with the ids of the fork, wherever it names one."""
+        """Return a fact with the ids of the fork in place of those of the run."""
         encoded = encode(event)
         if isinstance(event, TaskRequested):
             self._id_map[event.request.id.encode()] = random_task_id().encode()

@@ -1,7 +1,4 @@
-"""What the journal says of one run that has ended, so that it can be done again.
-
-A pure index of its facts: which answer came to which question, and in which order.
-"""
+"""The record of one run: a pure index of its facts, for replay and fork."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, assert_never
@@ -57,19 +54,19 @@ from orchestrator.errors import OrchestratorError, UnknownIdError
 from orchestrator.journal.journal import fold, fold_entries
 
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
-"""The tools that are run when a run is done again."""
+"""The tools that a replay runs."""
 
 TaskTurn: TypeAlias = tuple[TaskId, int]
-"""A task, and which turn of it if it is a session: 0 of any other."""
+"""A task, and the turn of a root: 0 of any other task."""
 
 
 class ReplayError(OrchestratorError):
-    """A run cannot be done again."""
+    """A run cannot be replayed."""
 
 
 @attrs.frozen
 class RecordedOutcome:
-    """How a task, or a turn of a session, ended."""
+    """The outcome of a task or of a turn, with its sequence number."""
 
     seq: int
     outcome: Outcome
@@ -77,7 +74,7 @@ class RecordedOutcome:
 
 @attrs.frozen
 class OtherRunUsage:
-    """What another run has used of a budget."""
+    """What another run has used of a shared budget."""
 
     seq: int
     account: Account
@@ -87,11 +84,11 @@ class OtherRunUsage:
     tasks: int
 
     def apply(self, ledger: Ledger) -> None:
-        """Let it be used here, too."""
-        theirs = self.account
-        if theirs.id not in ledger.accounts:
-            ledger.accounts[theirs.id] = theirs.without_use()
-        account = ledger.accounts[theirs.id]
+        """Book it in the ledger of a replay."""
+        id_ = self.account.id
+        if id_ not in ledger.accounts:
+            ledger.accounts[id_] = self.account.without_use()
+        account = ledger.accounts[id_]
         account.calls += self.calls
         account.tokens += self.tokens
         account.cost += self.cost
@@ -102,11 +99,11 @@ class RecordedRun:
     """The facts of one run."""
 
     def __init__(self, entries: Sequence[Entry], run: str | None = None) -> None:
-        """Find a run in the entries of a journal.
+        """Index a run.
 
         Args:
-            entries: all of them, or those of the run and of no session.
-            run: its id; without one, the newest is meant.
+            entries: of the whole journal, or those of the run and of no session.
+            run: its id; by default the newest.
         """
         runs = {entry.session: None for entry in entries if entry.session}
         if not runs:
@@ -116,46 +113,46 @@ class RecordedRun:
         self.run = SessionId(run) if run is not None else list(runs)[-1]
         self.root = root_of(self.run)
         whole = [entry for entry in entries if entry.session in {self.run, ""}]
-        own = [place for place, entry in enumerate(whole) if entry.session]
+        own = [index for index, entry in enumerate(whole) if entry.session]
         self.entries = whole[own[0] : own[-1] + 1]
         self.ledger = fold_entries(self.entries, f"run {self.run}")
         self.session = self.ledger.sessions[self.run]
         self.model_answers: dict[TaskTurn, list[Entry]] = {}
-        """What the model of a task said, or how it failed."""
+        """The answers and the failures of the model of a task."""
         self.abandoned_calls: set[TaskTurn] = set()
-        """Where a model was asked, and nobody waited for its answer."""
+        """The turns with a model call that was broken off."""
         self.tool_answers: dict[tuple[TaskId, CallId], Entry] = {}
         self.task_tool_calls: set[tuple[TaskId, CallId]] = set()
-        """The calls by which a task looked after others: they may have waited for so long."""
+        """The calls of the `task` tool: they may have waited for some seconds."""
         self.requests: dict[tuple[TaskId, str], Entry] = {}
-        """The tasks that were asked for, by who asked and in which call."""
+        """The requests, by parent and call key."""
         self.first_request_seqs: dict[tuple[TaskId, str], int] = {}
-        """Where a call asked for its first task."""
+        """The position of the first request of each call."""
         self.steering_seqs: dict[MessageId, int] = {}
-        """Where something was said to a task."""
+        """The position of each steering message."""
         self.processes_by_seq: dict[int, ProcessId] = {}
-        """Where commands in the background did something, and which."""
+        """The notices of background commands, by position."""
         self.outcomes: dict[TaskTurn, RecordedOutcome] = {}
         self.turns: dict[int, Entry] = {}
         self.start_seqs: dict[TaskId, int] = {}
         self.cancel_seqs: dict[TaskId, list[int]] = {}
-        """When somebody wanted a task to end."""
+        """The positions at which the end of a task was requested, or followed from that."""
         self.copied_messages: set[MessageId] = set()
-        """The answers that come from the run that this one is forked from."""
+        """The answers that were copied from the run that this one is a fork of."""
         self._dates: dict[Hashable, float] = {}
         self._failed: dict[TaskTurn, Entry] = {}
         self._turn = 0
         for entry in self.entries:
             self._index(entry)
         self.ends_after_crash = dict(self._answers_before_a_crash())
-        """Final answers after which a crash came before the end, and where that end is."""
+        """The positions of final answers that a crash followed, and of the ends after it."""
         self.other_runs_usage = list(self._find_other_runs_usage(entries))
-        """What other runs have used of budgets that this one shares."""
+        """What other runs have used of the budgets of this one."""
 
     def _index(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
         event = entry.event
-        if (what := _key(event)) is not None:
-            self._dates.setdefault(what, entry.at)
+        if (key := _key(event)) is not None:
+            self._dates.setdefault(key, entry.at)
         match event:
             case TurnStarted():
                 self._turn = event.turn
@@ -174,11 +171,11 @@ class RecordedRun:
                 if event.copied:
                     self.copied_messages.add(event.message.id)
             case ModelFailed():
-                stretch = self.task_turn(event.task)
+                task_turn = self.task_turn(event.task)
                 if event.reason is ModelFailure.BROKEN_OFF:
-                    self.abandoned_calls.add(stretch)
+                    self.abandoned_calls.add(task_turn)
                 else:
-                    self._failed[stretch] = entry
+                    self._failed[task_turn] = entry
             case ToolAnswered():
                 self.tool_answers[event.task, event.message.call] = entry
             case TaskRequested(request):
@@ -224,8 +221,8 @@ class RecordedRun:
 
     def _answers_before_a_crash(self) -> Iterator[tuple[int, int]]:
         crashes = [it.seq for it in self.entries if isinstance(it.event, JournalOpened)]
-        for stretch, end in self.outcomes.items() if crashes else ():
-            last = self.model_answers.get(stretch, [])[-1:]
+        for task_turn, end in self.outcomes.items() if crashes else ():
+            last = self.model_answers.get(task_turn, [])[-1:]
             for entry in last:
                 event = entry.event
                 is_final = not (
@@ -241,7 +238,7 @@ class RecordedRun:
         if not shared or all(it.session in {self.run, ""} for it in entries):
             return
         ledger = Ledger()
-        # Who opens an account gives it its name, also before anything is used.
+        # An account is described by the run that opens it, also before anything is used.
         known: dict[str, tuple[int, ...] | None] = dict.fromkeys(shared)
         for entry in entries:
             fold(ledger, [entry], "journal")
@@ -255,28 +252,28 @@ class RecordedRun:
                     yield OtherRunUsage(entry.seq, account, *more)
                 known[id_] = used
 
-    def _add_outcome(self, stretch: TaskTurn, end: RecordedOutcome) -> None:
-        self.outcomes[stretch] = end
-        failed = self._failed.pop(stretch, None)
+    def _add_outcome(self, task_turn: TaskTurn, end: RecordedOutcome) -> None:
+        self.outcomes[task_turn] = end
+        failed = self._failed.pop(task_turn, None)
         if failed is not None and is_fatal_failure(failed.event, end.outcome):
-            self.model_answers.setdefault(stretch, []).append(failed)
+            self.model_answers.setdefault(task_turn, []).append(failed)
 
     def task_turn(self, task: TaskId, turn: int | None = None) -> TaskTurn:
-        """Return what answers are counted by. Of a session, by default its latest turn."""
+        """Return the key of a turn; of a root, by default the latest."""
         if task != self.root:
             return task, 0
         return task, self._turn if turn is None else turn
 
     def cancel_seqs_of(self, task: TaskId) -> Sequence[int]:
-        """Return where somebody wanted a task to end."""
+        """Return the positions at which the end of a task was requested."""
         return self.cancel_seqs.get(task, ())
 
     def recorded_at(self, event: Event) -> float | None:
-        """Return when a fact like this was recorded."""
+        """Return the recorded time of the fact that a fact of the replay repeats."""
         return self._dates.get(_key(event))
 
     def require_replayable(self, agent: Agent[Any]) -> None:
-        """Refuse a run that cannot be done again."""
+        """Raise `ReplayError` if the run cannot be replayed."""
         if not self.session.has_nothing_pending:
             raise ReplayError(
                 f"run {self.run} has not ended, and only what has ended can be replayed"
@@ -304,7 +301,7 @@ class RecordedRun:
 
     @property
     def is_one_shot(self) -> bool:
-        """It was one goal and one answer, and nobody could be told anything later."""
+        """It was one goal and one answer, without a door."""
         return all(
             entry.event.capability is DeliveryCapability.NONE
             for entry in self.turns.values()
@@ -312,7 +309,7 @@ class RecordedRun:
         )
 
     def caller_cancelled_seq(self, turn: int) -> int | None:
-        """Return where whoever waited for a turn was cancelled: the first fact after that."""
+        """Return the position at which the caller of a turn was cancelled: the first fact after."""
         end = self.outcomes.get((self.root, turn))
         if (
             end is None
@@ -332,11 +329,11 @@ class RecordedRun:
     @property
     def session_opened(self) -> SessionOpened:
         event = self.entries[0].event
-        assert isinstance(event, SessionOpened), "a run begins with this"
+        assert isinstance(event, SessionOpened), "a run begins with this fact"
         return event
 
     def downtime(self) -> dict[int, float]:
-        """Return for each place where another process went on how long there was none."""
+        """Return how many seconds no process ran, by the position at which the next one began."""
         return {
             entry.seq: max(0.0, entry.at - before.at)
             for before, entry in zip(self.entries, self.entries[1:], strict=False)
@@ -368,7 +365,7 @@ def _grants(event: Event) -> Sequence[Grant]:
 
 
 def _key(event: Event) -> Hashable | None:
-    """Return by what a fact is known again when a run is done again."""
+    """Return the key by which a fact of the replay repeats one of the record."""
     match event:
         case TaskRequested(request):
             return TaskRequested, request.id

@@ -1,9 +1,8 @@
-"""Doing a run again from its record: without a model, and without running a tool.
+"""Replays a run from its record: no model is called, and no tool of an agent is run.
 
-Everything else is real: the turns, the delegation, the limits, the budgets. The record is walked
-from fact to fact on a clock that jumps. At each of them everything runs until it waits, and whoever
-waits for that very fact goes on. So facts come in the order in which they came, however trio
-schedules.
+All else is real: turns, delegation, limits, budgets. The replay goes through the record fact by
+fact, on a clock that jumps. At each fact it lets every trio task run until it waits, and releases
+the steps that wait for this fact. So facts come in their recorded order, however trio schedules.
 """
 
 import contextvars
@@ -83,12 +82,12 @@ from orchestrator.replay.recorded_tools import (
 from orchestrator.services import Services, open_services
 
 FACT_AFTER_LIMIT_SECONDS: Final = 0.25
-"""By how many seconds a recorded fact may come after a time limit that it came before: a limit
-begins a little earlier here than it did."""
+"""By how many seconds a fact may come after a deadline that it came before in the record: a
+deadline begins a little earlier in a replay."""
 CLOCK_STEP_SECONDS: Final = 1e-6
 LIMIT_AFTER_FACT_SECONDS: Final = 1e-3
-"""By how many seconds a time limit may come after the fact that is there because of it: we go
-past each by a moment, and another may begin there."""
+"""By how many seconds a deadline may come after the fact that it is the reason of: the clock goes
+a step past each deadline, and another may begin there."""
 
 
 async def replay(
@@ -99,14 +98,14 @@ async def replay(
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ReplayResult:
-    """Do a run again from its record, in a thread with a clock of its own.
+    """Replay a run from its record, in a thread with a clock of its own.
 
     Args:
-        entries: what the journal has of it.
-        agent: whose run it was, as it is defined now.
-        run: its id; without one, the newest is meant.
-        rules: the limits of delegation under which it ran.
-        environ: where providers are looked up, whose prices may matter for a budget.
+        entries: the entries of the journal.
+        agent: the agent of the run, as it is defined now.
+        run: the id of the run; by default the newest.
+        rules: the rules of delegation under which it ran.
+        environ: names the providers, whose prices may matter for a budget.
 
     Raises:
         UnknownIdError: there is no such run.
@@ -128,15 +127,15 @@ def replay_sync(
     record = RecordedRun(entries, run)
     record.require_replayable(agent)
     clock = trio.testing.MockClock()
-    stage = _Replayer(
+    replayer = _Replayer(
         record, agent, rules, os.environ if environ is None else environ, clock
     )
-    # Budgets around whoever replays are not those around the run.
-    return contextvars.Context().run(partial(trio.run, stage.run, clock=clock))
+    # The budgets around this call are not those around the run.
+    return contextvars.Context().run(partial(trio.run, replayer.run, clock=clock))
 
 
 class _RecordedTimes:
-    """Dates facts as they were dated, and begins work when it was begun."""
+    """Dates facts as in the record, and starts tasks and turns at the recorded facts."""
 
     def __init__(
         self, ledger: Ledger, record: RecordedRun, position: ReplayPosition
@@ -182,7 +181,7 @@ class _RecordedTimes:
 
 
 class _DiscardingDoor:
-    """Takes what a session says, and keeps nothing of it."""
+    """Takes the replies of a session, and discards them."""
 
     def __init__(self, capability: DeliveryCapability, deliveries: Deliveries) -> None:
         self.capability = capability
@@ -193,11 +192,11 @@ class _DiscardingDoor:
         self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:
-        """Let go of nobody: nobody waits here."""
+        """Do nothing: no client waits here."""
 
 
 class _Replayer:
-    """An orchestrator on which a record is played."""
+    """An orchestrator that is driven by a record."""
 
     def __init__(
         self,
@@ -230,7 +229,7 @@ class _Replayer:
             stack.enter_context(
                 self._book.subscribers.subscribe(self._times.note_position)
             )
-            house = await stack.enter_async_context(
+            services = await stack.enter_async_context(
                 open_services(
                     self._book,
                     self._registry,
@@ -246,14 +245,14 @@ class _Replayer:
                     timing=RecordedTiming(self._position),
                 )
             )
-            # Whoever calls from outside is here.
+            # The callers outside the orchestrator: they run turns, deliver and cancel.
             callers = await stack.enter_async_context(trio.open_nursery())
             for entry in self._record.entries:
                 await self._advance_clock(entry)
                 self._position.advance_to(entry.seq)
-                self._repeat_external_action(house, callers, entry)
+                self._repeat_external_action(services, callers, entry)
                 await trio.testing.wait_all_tasks_blocked()
-                self._repeat_cancel(house, callers, entry)
+                self._repeat_cancel(services, callers, entry)
             await trio.testing.wait_all_tasks_blocked()
             self._position.finish()
             await trio.testing.wait_all_tasks_blocked()
@@ -262,7 +261,7 @@ class _Replayer:
         return result
 
     def _compared(self) -> ReplayResult:
-        # Facts that were posted at one place in the record stay in their order.
+        # Facts that were posted at one position stay in their order.
         count = len(self._times.positions) + 1
         places = (place + at / count for at, place in enumerate(self._times.positions))
         entries = list(zip(self._times.journal.entries, places, strict=True))
@@ -271,7 +270,7 @@ class _Replayer:
         )
 
     async def _advance_clock(self, entry: Entry) -> None:
-        """Let the clock jump to when a fact was recorded, one time limit after the other."""
+        """Let the clock jump to the time of a fact, from one deadline to the next."""
         while self._other_runs_usage and self._other_runs_usage[0].seq < entry.seq:
             self._other_runs_usage.popleft().apply(self._book.ledger)
         self._began += self._downtime.get(entry.seq, 0)
@@ -290,12 +289,12 @@ class _Replayer:
             self._clock.jump(max(0.0, limit) + CLOCK_STEP_SECONDS)
 
     def _may_follow_deadline(self, event: Event) -> bool:
-        """Tell whether a fact may be there because of a time limit."""
+        """Return whether a deadline may be the reason of a fact."""
         match event:
             case TaskRequested(request):
                 return self._is_pipeline_task(request.parent)
             case TaskSettled(task, outcome):
-                # A program may have stopped waiting for it, after so many seconds.
+                # The program of a pipeline may have stopped waiting after some seconds.
                 by_time = {Ending.TIMED_OUT, Ending.CANCELLED}
                 return outcome.ending in by_time or self._is_pipeline_task(task)
             case TurnEnded(_, _, outcome):
@@ -307,7 +306,7 @@ class _Replayer:
                 return False
 
     def _is_pipeline_task(self, task: TaskId) -> bool:
-        """Tell whether a task has time limits of its own: those of a program."""
+        """Return whether a task runs a program, which may have deadlines of its own."""
         record = self._book.ledger.tasks.get(task)
         if record is None or record.outcome is not None:
             return False
@@ -322,9 +321,9 @@ class _Replayer:
     def _repeat_external_action(  # noqa: C901, PLR0912 (a case a fact)
         self, services: Services, callers: trio.Nursery, entry: Entry
     ) -> None:
-        """Do what somebody outside did."""
+        """Do what a client, a person or a command did from outside."""
         if entry.seq in self._caller_cancelled_seqs:
-            self._turn_scope.cancel(reason="whoever asked was cancelled")
+            self._turn_scope.cancel(reason="the caller was cancelled")
         match entry.event:
             case SessionOpened(id_) as event:
                 agent = self._agent
@@ -355,11 +354,11 @@ class _Replayer:
                     services.turns.begin(self._session, DeliveryCapability.NONE)
                     callers.start_soon(self._take_turn, services)
             case Steered(task, id_, origin=SteeringOrigin.OUTSIDE) as event:
-                told = self._book.ledger.tasks.get(task)
+                steered = self._book.ledger.tasks.get(task)
                 if (
-                    told is not None
-                    and _can_be_steered(told)
-                    and id_ not in told.steering
+                    steered is not None
+                    and _can_be_steered(steered)
+                    and id_ not in steered.steering
                 ):
                     self._book.post(event)
             case (
@@ -369,7 +368,8 @@ class _Replayer:
                 | ApprovalAsked()
                 | ApprovalAnswered()
             ) as event:
-                # What commands do, and people say, is said here if it can be true.
+                # Background commands and people are not repeated: their facts are posted, as far
+                # as they are possible here.
                 if event.task in self._book.ledger.tasks:
                     with suppress(ImpossibleEventError):
                         self._book.post(event)
@@ -406,7 +406,7 @@ class _Replayer:
     def _repeat_cancel(
         self, services: Services, callers: trio.Nursery, entry: Entry
     ) -> None:
-        """Cancel what was cancelled, if it was nobody inside who did."""
+        """Cancel what was cancelled from outside."""
         match entry.event:
             case CancelRequested(task) | TaskSettled(task):
                 pass
@@ -416,7 +416,7 @@ class _Replayer:
         if (record := ledger.tasks.get(task)) is None or record.outcome is not None:
             return
         if isinstance(entry.event, TaskSettled):
-            # Of what had not begun, the end is all that is recorded.
+            # Of a task that had not started, only the end is recorded.
             is_meant = entry.event.outcome.cause is Cause.BEFORE_START
         else:
             is_meant = (not record.is_root or record.is_running) and not (
