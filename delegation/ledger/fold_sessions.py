@@ -41,7 +41,6 @@ from delegation.ledger.task_state import (
     IDLE,
     INTERRUPTED,
     RUNNING,
-    Ended,
     Idle,
     Interrupted,
     Queued,
@@ -269,16 +268,14 @@ def _interrupt(session: SessionRecord, task: TaskRecord) -> None:
     """Take a task for one whose process is gone."""
     if task.children.unsettled:
         task.children.slots_used = task.children.joined_slots_used = 0
-    match state := task.state:
-        case Running():
+    state = task.state
+    if isinstance(state, Queued):
+        change_state(session, task, Interrupted(state.dependencies))
+    elif isinstance(state, (Ready, Running)):
+        # A task that was not running has run nothing that was approved meanwhile.
+        if isinstance(state, Running):
             assume_answers_received(task)
-            change_state(session, task, INTERRUPTED)
-        case Ready():
-            change_state(session, task, INTERRUPTED)
-        case Queued():
-            change_state(session, task, Interrupted(state.dependencies))
-        case Idle() | Interrupted() | Ended():
-            pass
+        change_state(session, task, INTERRUPTED)
 
 
 def _unsettled_below(task: TaskRecord) -> Iterator[TaskRecord]:

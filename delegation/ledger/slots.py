@@ -49,10 +49,10 @@ class Slots:
         if not self._queues and self.free(_parent(task), task.mode):
             self.take(task)
             return (task,)
-        if not self.is_waiting(task):
-            self._queues.setdefault(_key(task), {})[task.id] = task
-            self.queued += 1
-        return self._admit_next(_key(task))
+        key = _key(task)
+        self._queues.setdefault(key, {})[task.id] = task
+        self.queued += 1
+        return self._admit_next(key)
 
     def leave(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Take back the slot of a task that ends, and return the tasks that got one by that."""

@@ -1,4 +1,4 @@
-"""Questions and answers: how they change what is true, and which of them cannot be."""
+"""Approvals: how questions and verdicts change the ledger, and which of them are impossible."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""Sessions at rest: forgotten without loss, recalled as they were, and counted all the while."""
+"""Idle sessions: evicted without loss, restored as they were, and their usage counted all the while."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Sessions at rest are forgotten, and are the same when somebody asks for them again."""
+"""Idle sessions are evicted, and are the same when they are loaded again."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""What a task and a session are told, in words that need no history."""
+"""The texts that tasks and sessions read: first messages and notices, which need no history."""
 
 from collections.abc import Callable
 from typing import TypeAlias

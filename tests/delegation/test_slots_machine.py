@@ -1,4 +1,4 @@
-"""No limit is ever passed, nobody waits while there is room for it, and the order is fair."""
+"""No limit is ever passed, no task waits while a slot is free for it, and the order is fair."""
 
 import copy
 import math

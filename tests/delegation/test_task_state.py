@@ -97,6 +97,33 @@ def test_a_fact_that_cannot_be_says_what_its_task_has_been_through(
     assert twice.value.history == ("queued", "ready", "running", "succeeded")
 
 
+def test_a_status_that_came_and_went_changes_no_tally(
+    ledger: Ledger, tell: Tell, begin: Tell, requested: Asked
+) -> None:
+    begin(PUSH)
+    tell(requested(A, label="look"), TaskStarted(A))
+    tree = ledger.sessions[S].tree
+    before = tree.counts()
+
+    tell(QuietChanged(A, True), QuietChanged(A, False))
+
+    assert tree.counts() == before == {"running": 2}
+
+
+def test_what_was_requested_is_read_from_the_record(
+    ledger: Ledger, tell: Tell, begin: Tell, requested: Asked
+) -> None:
+    begin(PUSH)
+    schema = {"type": "object"}
+    tell(requested(A, label="look", copy=True, output_schema=schema))
+
+    task, root = ledger.tasks[A], ledger.tasks[ROOT]
+    assert (task.is_root, task.is_copy, task.label) == (False, True, "look")
+    assert task.requested_schema == schema
+    assert (root.is_root, root.is_copy, root.label) == (True, False, "")
+    assert root.requested_schema is None
+
+
 def test_what_has_ended_stays_ended_and_only_a_turn_leaves_idle() -> None:
     assert not TRANSITIONS[Ended]
     assert all(Idle not in TRANSITIONS[kind] for kind in (Idle, Ended))
