@@ -179,6 +179,18 @@ class SimulatedTools:
         return f"{tool.name} was simulated"
 
 
+class SimulatedIds:
+    """The ids of a simulation: counted, and as long as real ones, since models read them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def new_task_id(self, parent: TaskId, call: str) -> TaskId:
+        del parent, call
+        self._count += 1
+        return TaskId(f"t_{self._count:016x}")
+
+
 class SimulatedTiming:
     """The timing of a simulation (`StepTiming`): each step begins at a moment of its own."""
 

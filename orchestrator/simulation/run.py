@@ -1,7 +1,6 @@
 """One simulated run: the real orchestrator in memory, on a clock that jumps."""
 
 import contextvars
-import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ import attrs
 import trio
 
 from agents import Agent, DefinitionError, Usage
-from delegation import Encoded, Ledger, Outcome, TaskId, Tree
+from delegation import Encoded, Ledger, Outcome, Tree
 from delegation.events import Entry
 from orchestrator.budget_scope import budget
 from orchestrator.doors.one_shot import run_once
@@ -23,6 +22,7 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.services import open_services
 from orchestrator.simulation.ports import (
+    SimulatedIds,
     SimulatedModels,
     SimulatedTasks,
     SimulatedTiming,
@@ -134,14 +134,12 @@ class _Simulation:
         ledger = Ledger(self._settings.rules)
         book = Bookkeeper(self._journal, ledger, clock=trio.current_time)
         peak = _PeakSlots(ledger)
-        # As long as the ids of a real run: models read them.
-        ids = map(TaskId, map("t_{:016x}".format, itertools.count(1)))
         registry = AgentRegistry(self._models)
         async with open_services(
             book,
             registry,
             NO_WORKSPACE,
-            new_task_id=lambda *_: next(ids),
+            new_task_id=SimulatedIds().new_task_id,
             place=SimulatedTools(self._settings, self._tasks, registry),
             timing=SimulatedTiming(self._tasks),
         ) as services:

@@ -22,7 +22,6 @@ from agents import (
 from agents.tools.result_text import ToolResult
 from agents.turn_host import MemoryHost
 from delegation import Ledger, TaskId, TaskRecord
-from orchestrator import open_orchestrator
 from orchestrator.doors.one_shot import run_once
 from orchestrator.execution.agent_registry import AgentRef, AgentRegistry
 from orchestrator.execution.model_resolver import ModelResolver
@@ -32,28 +31,32 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.services import open_services
 
-WORKER = Agent("worker", model=ScriptedModel.always("done"), copies=False)
-EDITOR = Agent(
-    "editor",
-    model=ScriptedModel(
-        [
-            ToolCall(
-                "delegate_task",
-                {"goal": "x", "agent": "worker", "background": False},
-            ),
-            "end",
-        ]
-    ),
-    delegates=[WORKER],
-)
-NO_AGENT = "a string"
-
 
 @tool
 async def send(letter: str) -> str:
     """Send a letter."""
     await trio.lowlevel.checkpoint()
     return f"sent {letter} here"
+
+
+WORKER = Agent(
+    "worker",
+    model=ScriptedModel([ToolCall("send", {"letter": "b"}), "done"]),
+    tools=[send],
+)
+EDITOR = Agent(
+    "editor",
+    model=ScriptedModel(
+        [
+            ToolCall("send", {"letter": "a"}),
+            ToolCall("delegate_task", {"goal": "x", "agent": "worker"}),
+            "end",
+        ]
+    ),
+    tools=[send],
+    delegates=[WORKER],
+)
+NO_AGENT = "a string"
 
 
 class Elsewhere:
@@ -63,6 +66,7 @@ class Elsewhere:
 
     def __init__(self) -> None:
         self.keys: list[CallKey] = []
+        self.on_run: Callable[[TaskRecord], None] = lambda _: None
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         return tool.name == "send"
@@ -72,6 +76,7 @@ class Elsewhere:
     ) -> str | ToolResult:
         await trio.lowlevel.checkpoint()
         self.keys.append(key)
+        self.on_run(task)
         return f"sent {call.arguments['letter']} elsewhere"
 
 
@@ -182,23 +187,18 @@ async def test_a_steering_message_is_read_before_the_next_model_call() -> None:
 
 
 async def test_the_agent_of_every_task_has_an_address_that_leads_back_to_it() -> None:
-    async with (
-        open_orchestrator(":memory:") as orchestrator,
-        orchestrator.open_session(EDITOR) as session,
-    ):
-        await session.ask("go")
-        ledger = orchestrator._services.book.ledger
-        registry = orchestrator._services.registry
-        refs = {
-            task.agent: registry.ref_of(task)
-            for task in ledger.tasks.values()
-            if task.session == session.id
-        }
+    registry = AgentRegistry(ModelResolver({}))
+    place = Elsewhere()
+    book = Bookkeeper(MemoryJournal(), Ledger(), clock=trio.current_time)
+    refs: list[AgentRef | None] = []
+    place.on_run = lambda task: refs.append(registry.ref_of(task))
+    async with open_services(book, registry, NO_WORKSPACE, place=place) as services:
+        await run_once(services, EDITOR, "go", ())
 
-    assert refs == {
-        "editor": AgentRef(__name__, "EDITOR"),
-        "worker": AgentRef(__name__, "EDITOR", ("worker",)),
-    }
+    assert refs == [
+        AgentRef(__name__, "EDITOR"),
+        AgentRef(__name__, "EDITOR", ("worker",)),
+    ]
     assert AgentRef(__name__, "EDITOR").resolve() is EDITOR
     assert AgentRef(__name__, "EDITOR", ("worker",)).resolve() is WORKER
 
