@@ -1,4 +1,4 @@
-"""What a delegation costs, as ratios that are measured in one run.
+"""The overhead of a delegation, as ratios that are measured in one run.
 
 Machines are noisy, so no figure stands alone: each is set against a floor that does the same calls
 with nothing but trio or SQLite, measured in turn with it. Nothing here passes or fails.

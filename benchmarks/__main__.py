@@ -1,4 +1,4 @@
-"""`make bench`: prints the table, and writes its figures to benchmarks/results.json."""
+"""`make bench`: print the table, and write its figures to benchmarks/results.json."""
 
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -77,7 +77,7 @@ def measure_makespan(report: Report) -> None:
         name = f"makespan of {children:,} at 50 ms, against the ideal"
         report.add(name, ideal, joined.wall * 1_000, unit="ms", target=target)
         report.add("  of raw trio", ideal, raw.wall * 1_000, unit="ms")
-        # What a machine that does nothing else would need besides waiting.
+        # The CPU time that an idle machine would need besides waiting.
         report.add("  ours in CPU time alone", ideal, joined.cpu * 1_000, unit="ms")
 
 
@@ -118,7 +118,7 @@ def measure_durable(report: Report) -> None:
 
 
 def measure_growth(report: Report) -> None:
-    """Compare the cost of a delegation in a journal that holds ever more tasks."""
+    """Compare the cost of a delegation in journals of more and more tasks."""
     sizes = (100, 1_000, 10_000, 100_000)
 
     async def at(size: int) -> Cost:

@@ -1,4 +1,4 @@
-"""The floors: the same calls with nothing but trio, and the same bytes with nothing but SQLite."""
+"""The floors: the same calls in raw trio, and the same bytes in plain SQLite."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ async def _model(seconds: float) -> str:
 
 
 async def delegate(children: int, seconds: float = 0) -> list[str]:
-    """Do what a parent, its children and the parent again do: call a model each."""
+    """Call a model as a parent, its children and the parent again do."""
     answers: list[str] = []
 
     async def child() -> None:
@@ -36,7 +36,7 @@ async def delegate_often(times: int) -> None:
 
 
 async def chain(depth: int) -> None:
-    """Do what a chain of delegations does: a model, a child, the model again."""
+    """Call models as a chain of delegations does: a model, a child, the model again."""
     await _model(0)
     if depth:
         async with trio.open_nursery() as nursery:

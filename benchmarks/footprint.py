@@ -1,4 +1,4 @@
-"""What it costs to have us: imports, packages, and memory for each child that waits.
+"""The footprint: imports, packages, and the memory of each waiting child.
 
 Each figure is read from a fresh process: `python -m benchmarks.footprint children 1000`.
 """
@@ -34,7 +34,7 @@ print(took, len(sys.modules), pages * resource.getpagesize() / 2**20)
 
 @attrs.frozen
 class Footprint:
-    """What a process is after an import."""
+    """A process after an import."""
 
     cpu: float
     modules: float
@@ -42,7 +42,7 @@ class Footprint:
 
 
 def footprint_of(statement: str, *, rounds: int = 7) -> Footprint:
-    """Return what an import costs in a fresh process, at best."""
+    """Return the cost of an import in a fresh process, best of several."""
     code = [sys.executable, "-c", IMPORTING.format(statement=statement)]
     runs = [
         subprocess.run(code, capture_output=True, text=True, check=True)
@@ -53,13 +53,13 @@ def footprint_of(statement: str, *, rounds: int = 7) -> Footprint:
 
 
 def installed_megabytes(names: Iterable[str]) -> float:
-    """Return how much room packages take on the disk, without compiled bytecode."""
+    """Return the disk space of packages, without compiled bytecode."""
     return sum(map(_bytes_of, names)) / 2**20
 
 
 def _bytes_of(name: str) -> int:
     if name == OURS:
-        # It may be installed from here, and then its list of files names none of them.
+        # An editable install lists none of its files.
         rooms = ("agents", "delegation", "orchestrator")
         files = [file for room in rooms for file in (HERE / room).rglob("*")]
         files = [it for it in files if "viewer" not in it.parts]
@@ -73,7 +73,7 @@ def _is_source(file: Path) -> bool:
 
 
 def packages(name: str = OURS) -> set[str]:
-    """Return what a plain install brings, itself included."""
+    """Return the packages of a plain install, itself included."""
     found: set[str] = set()
     pending = [name]
     while pending:
@@ -94,7 +94,7 @@ def packages(name: str = OURS) -> set[str]:
 
 
 def kilobytes_each(who: str, children: int) -> float:
-    """Return the memory of one of many that wait for their model, from a fresh process."""
+    """Return the memory of one of many children that wait for a model, from a fresh process."""
     command = [sys.executable, "-m", "benchmarks.footprint", who, str(children)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figure: Any = json.loads(done.stdout)
@@ -108,7 +108,7 @@ def resident() -> float:
 
 
 async def _grown_by(who: str, children: int) -> float:
-    """Return by how many kilobytes this process grows while all of them wait."""
+    """Return by how many kilobytes this process grows while all children wait."""
     async with workloads.opened() as orchestrator, trio.open_nursery() as nursery:
         # The first run imports what the others need.
         await workloads.delegate(orchestrator, 1)

@@ -1,4 +1,4 @@
-"""What a model call costs at 1, 50 and 500 calls in flight: `python -m benchmarks.http_client`.
+"""The cost of a model call at 1, 50 and 500 calls in flight: `python -m benchmarks.http_client`.
 
 The server is a process of its own, on loopback, and streams a few words; only our own processor
 time counts. Beside our client stands the same client with one shared pool.
@@ -27,7 +27,7 @@ REQUEST = ModelRequest(
 
 
 async def milliseconds_a_call(ask: Callable[[], Awaitable[object]], many: int) -> float:
-    """Return the processor time of a call when this many are always in flight, at best."""
+    """Return the CPU time of a call when this many are always in flight, best of several."""
 
     async def ask_again_and_again(times: int) -> None:
         for _ in range(times):
@@ -62,7 +62,7 @@ async def measure(url: str) -> None:
 
 
 async def costs(url: str) -> dict[str, list[float]]:
-    """Return what a call costs, in each way and for each number in flight."""
+    """Return the cost of a call with each client, for each number in flight."""
     model = OpenAIModel("fake", key="", base_url=f"{url}/v1")
     body = completion_request("fake", REQUEST, None)
 

@@ -1,4 +1,4 @@
-"""What a chat completion costs over an empty route: `python -m benchmarks.http_server`.
+"""The cost of a chat completion over an empty route: `python -m benchmarks.http_server`.
 
 Both are served by the same HTTP server, in the same process and in turn; the empty route sends as
 many bytes as we do. The client is a process of its own: only the processor time of the server
@@ -33,7 +33,7 @@ CHUNKS: Final = 2_000
 WORD: Final = "word "
 PATH: Final = "/v1/chat/completions"
 
-# Sends the same request again and again on one connection, and counts the events it is sent.
+# Sends the same request again and again on one connection, and counts the events.
 CLIENT: Final = """
 import http.client, json, sys
 host, path, token, times, stream = sys.argv[1:]
@@ -51,19 +51,19 @@ for _ in range(int(times)):
 print(events)
 """
 
-# As long as what we send.
+# As long as our answer.
 ANSWER: Final = b"x" * 570
 EVENT: Final = b"data: %b\n\n" % (b"x" * 232)
 
 
 async def think() -> None:
-    """Wait long enough for a word to be sent: else there are fewer, and longer ones."""
+    """Wait long enough for a word to be sent, so that words are not merged into one event."""
     for _ in range(5):
         await trio.lowlevel.checkpoint()
 
 
 class Talker:
-    """Says some words, one after the other."""
+    """Streams some words, one after the other."""
 
     name = "talker"
 
@@ -126,7 +126,7 @@ async def ours(words: int) -> AsyncGenerator[str]:
 def each(
     served: Callable[[], Any], *, times: int, stream: bool = False
 ) -> Callable[[], Awaitable[Cost]]:
-    """Measure a request, or an event of a stream; the first one of all does not count."""
+    """Measure a request, or an event of a stream; the first one does not count."""
 
     async def measured() -> Cost:
         count = 0

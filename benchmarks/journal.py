@@ -1,4 +1,4 @@
-"""What the journal costs: against plain SQLite, in flushes, and to open.
+"""The cost of the journal: against plain SQLite, in flushes, and to open.
 
 `python -m benchmarks.journal` prints only this. Journals of many facts are made from the facts of
 real runs, with ids of their own. Opening is measured in a fresh process.
@@ -58,7 +58,7 @@ BATCH = 10_000
 
 
 class Recorder(MemoryJournal):
-    """Keeps all that a journal is given, for another journal to be given it."""
+    """Records all calls of a journal, to repeat them on another one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ async def _leaf_alone(lines: Sequence[Line], groups: int) -> Cost:
 
 
 def measure_flushes(report: Report) -> None:
-    """Count the commits of a run that delegates once, and is alone: each is one flush."""
+    """Count the commits of a single run that delegates once: each is one flush."""
     without, run = trio.run(_commits, 0), trio.run(_commits, 1)
     report.add("flushes of a run with a delegation", without, run, unit="")
     name = "flushes of the delegation alone"
@@ -182,7 +182,7 @@ def measure_opening(report: Report) -> None:
 
 
 def write_journal(path: Path, lines: Iterator[Line]) -> None:
-    """Write a journal of many facts, as quickly as can be."""
+    """Write a journal of many facts, as fast as possible."""
     with closing(connect(path)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         batch: list[Line] = []
@@ -197,7 +197,7 @@ def write_journal(path: Path, lines: Iterator[Line]) -> None:
 
 
 def _runs(facts: int) -> Iterator[Line]:
-    """Yield at least so many facts: runs at rest, of 20 tasks each, and a few that are not."""
+    """Yield at least so many facts: idle runs of 20 tasks each, and a few that are not idle."""
     recorder = Recorder()
     trio.run(_one_run, recorder)
     opening, *lines = recorder.lines
@@ -212,7 +212,7 @@ def _runs(facts: int) -> Iterator[Line]:
 
 
 def _renamed(line: Line, name: SessionId, number: int) -> Line:
-    """Return a line of another run, with ids of its own."""
+    """Return an entry of another run, with its own ids."""
     entry, encoded, rest = line
     event = entry.event
     if isinstance(event, TurnStarted):
@@ -258,7 +258,7 @@ def _long_talk(facts: int) -> Iterator[Line]:
 
 
 def _opened(path: Path) -> dict[str, float]:
-    """Open a journal in a fresh process, and return what that took."""
+    """Open a journal in a fresh process, and return its time and memory."""
     command = [sys.executable, "-m", "benchmarks.journal", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures: dict[str, float] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Measuring things in turn, and keeping the best of each."""
+"""Measure workloads in turn, and keep the best of each."""
 
 import gc
 import json
@@ -25,7 +25,7 @@ class Cost:
 
 
 async def cost_of(work: Callable[[], Awaitable[object]]) -> Cost:
-    """Measure one piece of work. Whatever garbage others left is not its burden."""
+    """Measure one workload, without the garbage of the ones before it."""
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
     await work()
@@ -33,7 +33,7 @@ async def cost_of(work: Callable[[], Awaitable[object]]) -> Cost:
 
 
 def in_turn(*works: Callable[[], Awaitable[Cost]], rounds: int) -> list[Cost]:
-    """Measure all again and again, in turn, and return the best of each."""
+    """Measure all workloads several times, in turn, and return the best of each."""
     best = [trio.run(work) for work in works]
     for _ in range(rounds - 1):
         best = [
@@ -43,7 +43,7 @@ def in_turn(*works: Callable[[], Awaitable[Cost]], rounds: int) -> list[Cost]:
 
 
 class Report:
-    """A table that grows as it is measured, and its figures as JSON."""
+    """The table of results, printed as it grows, and its figures as JSON."""
 
     def __init__(self) -> None:
         self.figures: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ class Report:
         times: int,
         target: float | None = None,
     ) -> None:
-        """Add what one of so many things costs in CPU time, and the ratio of wall times.
+        """Add the CPU time of one of so many operations, and the ratio of wall times.
 
         Args:
             name: what was done.
@@ -89,7 +89,7 @@ class Report:
         target: float | None = None,
         wall: tuple[float, float] | None = None,
     ) -> None:
-        """Add a line: what it costs without us, and with us."""
+        """Add a line: the cost without us, and with us."""
         figure = {"name": name, "floor": floor, "ours": ours, "unit": unit}
         figure |= {"ratio": ours / floor, "target": target}
         if wall is not None:

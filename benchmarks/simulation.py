@@ -1,4 +1,4 @@
-"""How long it takes to simulate 10,000 agents, and whether they obey every law.
+"""The time to simulate 10,000 agents, and a check of every law.
 
 python -m benchmarks.simulation
 """

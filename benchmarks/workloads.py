@@ -1,4 +1,4 @@
-"""What we measure: delegations with scripted models, joined and detached, in memory and on disk."""
+"""The workloads: delegations with scripted models, joined and detached, in memory and on disk."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,14 +19,14 @@ def hand_on(children: int, *, background: bool = False) -> ToolCall:
 
 
 def parent(children: int, seconds: float = 0) -> Agent:
-    """Return an agent that hands tasks on once, and then is done."""
+    """Return an agent that delegates tasks once, and then answers."""
     child = Agent("child", model=ScriptedModel.always("x", seconds))
     model = ScriptedModel([hand_on(children), "x"], seconds)
     return Agent("parent", model=model, delegates=[child])
 
 
 def chained(depth: int) -> Agent:
-    """Return the first of a chain of agents, each of which hands on to the next."""
+    """Return the first of a chain of agents, each of which delegates to the next."""
     agent = Agent(f"a{depth}", model=ScriptedModel.always("x"))
     for level in reversed(range(depth)):
         model = ScriptedModel([hand_on(1), "x"])

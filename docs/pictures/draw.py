@@ -27,12 +27,12 @@ async def draw() -> str:
             console.print()
             print_reasons(session.tree, console)
     svg = console.export_svg(title="orchestrator demo")
-    # Rich's drawing would fetch its font from the network; what the reader has will do.
+    # Rich's drawing would fetch a font from the network; a local font will do.
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
 def main() -> None:
-    # On a jumping clock the run takes no time and has the same times every time.
+    # On a jumping clock the run is instant and has the same times every time.
     clock = trio.testing.MockClock(autojump_threshold=0)
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
     file.write_text(trio.run(draw, clock=clock))
