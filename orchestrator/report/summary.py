@@ -14,6 +14,7 @@ import attrs
 from agents import Usage
 from delegation import Ending, Status, TaskId, one_line, printable
 from delegation.tree.critical_path import SegmentKind
+from delegation.tree.glyphs import STATUS_GLYPHS
 from delegation.tree.tally import FAILURES
 from orchestrator.report.run_history import RunHistory
 
@@ -24,30 +25,25 @@ ERROR_CHARACTERS: Final = 400
 PATH_CHARACTERS: Final = 300
 
 
-def _display_of(status: Status | Ending) -> tuple[str, str, str]:  # noqa: PLR0911 (one each)
+def _word_and_group(status: Status | Ending) -> tuple[str, str]:
     match status:
         case Ending.SUCCEEDED:
-            return "✓", "done", "done"
+            return "done", "done"
         case Ending.FAILED | Ending.TIMED_OUT | Ending.OVER_BUDGET | Ending.LOST:
-            return "✗", status.replace("_", " "), "failed"
+            return status.replace("_", " "), "failed"
         case Ending.CANCELLED | Ending.REFUSED:
-            return "⊘", status.value, "cancelled"
-        case Status.QUEUED:
-            return "·", "queued", "queued"
-        case Status.RUNNING:
-            return "◐", "running", "running"
-        case Status.QUIET:
-            return "◔", "quiet", "running"
-        case Status.WAITING:
-            return "!", "waiting", "waiting"
-        case Status.INTERRUPTED:
-            return "!", "interrupted", "interrupted"
+            return status.value, "cancelled"
+        case Status.RUNNING | Status.QUIET:
+            return status.value, "running"
+        case Status.QUEUED | Status.WAITING | Status.INTERRUPTED:
+            return status.value, status.value
         case _:
             assert_never(status)
 
 
 STATUS_DISPLAY: Final[Mapping[str, tuple[str, str, str]]] = {
-    status: _display_of(status) for status in (*Status, *Ending)
+    status: (STATUS_GLYPHS[status], *_word_and_group(status))
+    for status in (*Status, *Ending)
 }
 """The glyph, the word and the colour group of each status, as in `viewer/status.js`."""
 _MARKS: Final = re.compile(r"[\u200e\u200f]")

@@ -18,6 +18,7 @@ from delegation.tree.tally import STATUSES
 from orchestrator.journal.journal import fold_entries
 from orchestrator.report.packed_tree import columns_of
 from orchestrator.report.run_history import read_history
+from orchestrator.report.summary import STATUS_DISPLAY
 from tests.delegation.fact_strategies import Facts
 from tests.golden.make import lines
 from tests.report.browser import Browser, Page
@@ -218,7 +219,11 @@ def test_the_columns_carry_the_tree(some: Written, opened: Opened) -> None:
             assert task[name] == pytest.approx(node[name], abs=0.0015)
 
 
-def test_both_name_the_same_statuses(page: Page) -> None:
-    there = page.run("Object.keys(delegation.STATUSES)")
+def test_both_show_a_status_in_the_same_way(page: Page) -> None:
+    there = page.run(
+        "Object.entries(delegation.STATUSES).map("
+        "([status, it]) => [status, [it.glyph, it.word, it.group]])"
+    )
 
-    assert sorted(there) == sorted(STATUSES)
+    assert sorted(STATUSES) == sorted(STATUS_DISPLAY)
+    assert {status: tuple(shown) for status, shown in there} == STATUS_DISPLAY

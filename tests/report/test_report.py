@@ -78,7 +78,7 @@ def test_a_run_whose_process_is_gone_does_not_run() -> None:
     entries = run_of(500, seed=3, until=75)
 
     assert "◐ running" in html_of(entries)
-    assert "! interrupted" in html_of(entries, is_written=False)
+    assert "◌ interrupted" in html_of(entries, is_written=False)
 
 
 def test_a_run_in_which_nothing_happened_has_a_report() -> None:

@@ -1,4 +1,4 @@
-// The glyph, the word and the colour group of each status.
+// The glyph, the word and the colour group of each status: a test compares them with the summary.
 // Colour never stands alone: every view shows the glyph or the word too.
 
 export const STATUSES = {
@@ -6,7 +6,7 @@ export const STATUSES = {
   running: { glyph: '◐', word: 'running', group: 'running' },
   quiet: { glyph: '◔', word: 'quiet', group: 'running' },
   waiting: { glyph: '!', word: 'waiting', group: 'waiting' },
-  interrupted: { glyph: '!', word: 'interrupted', group: 'interrupted' },
+  interrupted: { glyph: '◌', word: 'interrupted', group: 'interrupted' },
   succeeded: { glyph: '✓', word: 'done', group: 'done' },
   failed: { glyph: '✗', word: 'failed', group: 'failed' },
   timed_out: { glyph: '✗', word: 'timed out', group: 'failed' },
@@ -21,7 +21,7 @@ export const GROUPS = {
   waiting: { glyph: '!', word: 'waiting' },
   running: { glyph: '◐', word: 'running' },
   failed: { glyph: '✗', word: 'failed' },
-  interrupted: { glyph: '!', word: 'interrupted' },
+  interrupted: { glyph: '◌', word: 'interrupted' },
   queued: { glyph: '·', word: 'queued' },
   cancelled: { glyph: '⊘', word: 'cancelled' },
   done: { glyph: '✓', word: 'done' },
