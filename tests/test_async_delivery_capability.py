@@ -29,7 +29,7 @@ from orchestrator import MemoryJournal, Session, open_orchestrator
 from orchestrator.doors import one_shot
 from orchestrator.doors.door import Door
 from tests.kit import facts
-from tests.orchestrator.commands_kit import in_a_run, in_a_talk, pipe, talking
+from tests.orchestrator.commands_kit import in_a_run, in_a_session, pipe, talking
 from tests.orchestrator.test_cli import Shell
 
 PLATFORM = "ORCHESTRATOR_SESSION_PLATFORM"
@@ -191,12 +191,12 @@ class TestTerminalNotifyGate:
             pipe(tmp_path / "gate") as gate,
             bind_session(platform="api_server", chat_id="s1", session_key="s1"),
         ):
-            async with in_a_run(tmp_path, journal) as puppet:
-                started = await puppet.start(COMMAND, notify_on_complete=True)
+            async with in_a_run(tmp_path, journal) as manual:
+                started = await manual.start(COMMAND, notify_on_complete=True)
                 # What it is told to do instead works.
-                before = await puppet.look("poll", started)
+                before = await manual.look("poll", started)
                 gate.send()
-                after = await puppet.look("wait", started)
+                after = await manual.look("wait", started)
 
         assert started["notify_on_complete"] is False
         assert "poll" in started["notify_unsupported"].lower()
@@ -209,7 +209,7 @@ class TestTerminalNotifyGate:
     ) -> None:
         journal = MemoryJournal()
         with pipe(tmp_path / "gate") as gate:
-            async with in_a_talk(tmp_path, journal) as talk:
+            async with in_a_session(tmp_path, journal) as talk:
                 with bind_session(
                     platform="telegram",
                     chat_id="123",
@@ -217,13 +217,13 @@ class TestTerminalNotifyGate:
                     user_id="u1",
                     session_key="telegram:private:123",
                 ):
-                    puppet = await talk.begin()
-                started = await puppet.start(COMMAND, notify_on_complete=True)
+                    manual = await talk.begin()
+                started = await manual.start(COMMAND, notify_on_complete=True)
                 await talk.end()
                 gate.send()
-                heard = await puppet.hear()
-                seen = await puppet.run(f"echo ${PLATFORM} ${CHAT}")
-                puppet.end()
+                heard = await manual.receive()
+                seen = await manual.run(f"echo ${PLATFORM} ${CHAT}")
+                manual.end()
                 await talk.session.replies.receive()
 
         assert started["notify_on_complete"] is True
@@ -239,13 +239,13 @@ class TestTerminalNotifyGate:
         """A run is promised nothing. Opened as a session, it is promised all."""
         journal = MemoryJournal()
         with pipe(tmp_path / "gate"):
-            async with in_a_run(tmp_path, journal) as puppet:
-                stateless = await puppet.start(COMMAND, notify_on_complete=True)
+            async with in_a_run(tmp_path, journal) as manual:
+                stateless = await manual.start(COMMAND, notify_on_complete=True)
             async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
                 (run,) = orchestrator.runs
                 async with talking(orchestrator, session=run) as talk:
-                    puppet = await talk.begin()
-                    pushed = await puppet.start(COMMAND, notify_on_complete=True)
+                    manual = await talk.begin()
+                    pushed = await manual.start(COMMAND, notify_on_complete=True)
 
         assert "notify_unsupported" in stateless
         assert pushed["notify_on_complete"] is True

@@ -1,4 +1,4 @@
-"""What the tests of approvals share: a shell that runs nothing, and people who answer."""
+"""A tool `terminal` that runs nothing, and turns whose questions a test answers."""
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ ASKS = (ask("terminal"),)
 
 
 class Shell:
-    """A tool that is called like a shell, and what it was told to run."""
+    """A tool `terminal` that runs nothing, and keeps the commands that it got."""
 
     def __init__(self, seconds: float = 0, *, idempotent: bool = False) -> None:
         self.ran: list[str] = []
@@ -49,7 +49,7 @@ class Shell:
         name: str = "main",
         **options: Any,
     ) -> Agent:
-        """Return an agent that goes through steps, in every turn and task anew."""
+        """Return an agent that takes these steps, in every turn and task anew."""
         return Agent(
             name,
             model=stepwise(*steps),
@@ -63,21 +63,21 @@ def run(command: str, **more: Any) -> ToolCall:
     return ToolCall("terminal", {"command": command, **more})
 
 
-def heard(transcript: Transcript) -> str:
-    """Say what the tools of this turn have answered."""
+def tool_texts(transcript: Transcript) -> str:
+    """Return the answers of this turn's tools: the step of a script that repeats them."""
     return " | ".join(it.text for it in this_turn(transcript, ToolMessage))
 
 
 def stepwise(*steps: Any, seconds: float = 0) -> ScriptedModel:
-    """Return a model that goes through steps, in every turn and task anew."""
+    """Return a model that takes these steps, in every turn and task anew."""
 
-    def say(transcript: Transcript) -> Any:
+    def step_of(transcript: Transcript) -> Any:
         if this_turn(transcript, UserMessage)[0].text.startswith("A task that you"):
             return "news"
         step = steps[len(this_turn(transcript, AssistantMessage))]
         return step(transcript) if callable(step) else step
 
-    return ScriptedModel.always(say, seconds)
+    return ScriptedModel.always(step_of, seconds)
 
 
 def this_turn(transcript: Transcript, kind: type[Any]) -> list[Any]:
@@ -86,26 +86,26 @@ def this_turn(transcript: Transcript, kind: type[Any]) -> list[Any]:
 
 
 @asynccontextmanager
-async def talking(
+async def turn_of(
     agent: Agent, *, orchestrator: Orchestrator | None = None, says: str = "go"
-) -> AsyncGenerator["Talk"]:
-    """Say something to an agent, and go on while it takes its turn."""
+) -> AsyncGenerator["AttendedTurn"]:
+    """Send a message to an agent, and go on while it takes its turn."""
     if orchestrator is None:
         async with (
             open_orchestrator(":memory:") as opened,
-            talking(agent, orchestrator=opened, says=says) as talk,
+            turn_of(agent, orchestrator=opened, says=says) as turn,
         ):
-            yield talk
+            yield turn
         return
     async with orchestrator.open_session(agent) as session:
         async with trio.open_nursery() as nursery:
-            talk = Talk(orchestrator, session)
-            nursery.start_soon(talk.say, says)
-            yield talk
-            await talk.said()
+            turn = AttendedTurn(orchestrator, session)
+            nursery.start_soon(turn.ask, says)
+            yield turn
+            await turn.reply()
 
 
-class Talk:
+class AttendedTurn:
     """A turn that the test waits for, and its questions."""
 
     def __init__(self, orchestrator: Orchestrator, session: Session) -> None:
@@ -114,27 +114,27 @@ class Talk:
         self._reply: str | None = None
         self._over = trio.Event()
 
-    async def say(self, text: str) -> None:
+    async def ask(self, text: str) -> None:
         self._reply = (await self.session.ask(text)).text
         self._over.set()
 
-    async def said(self) -> str:
+    async def reply(self) -> str:
         """Wait for the reply of the turn."""
         await self._over.wait()
         assert self._reply is not None
         return self._reply
 
-    async def asked(self) -> ApprovalQuestion:
+    async def question(self) -> ApprovalQuestion:
         """Wait for the next question."""
         return await self.session.asks.receive()
 
     async def answer(self, answer: str = "once", reason: str = "") -> ApprovalQuestion:
         """Wait for the next question, and answer it."""
-        ask = await self.asked()
-        await self.session.answer(ask.id, answer, reason=reason, by=ANN)
-        return ask
+        question = await self.question()
+        await self.session.answer(question.id, answer, reason=reason, by=ANN)
+        return question
 
-    async def settled(self) -> None:
+    async def wait_blocked(self) -> None:
         """Wait until every trio task waits."""
         await trio.testing.wait_all_tasks_blocked()
 

@@ -1,6 +1,6 @@
-"""What the tests of commands share: a model that a test speaks for, and commands that wait for it.
+"""A model whose answers a test sends, sessions with it, and pipes that commands wait for.
 
-Nothing here sleeps: a test waits until a command has said something, and lets it go on.
+Nothing here sleeps: a test waits until a command has written something, and lets it go on.
 """
 
 import json
@@ -51,46 +51,46 @@ def patiently() -> Iterator[None]:
 
 
 class RefusedError(Exception):
-    """A tool said that it will not."""
+    """A tool refused."""
 
 
-class Puppet:
-    """A model that says what a test says, when the test says it."""
+class ManualModel:
+    """A model whose answers a test sends, when it wants to."""
 
-    name = "puppet"
+    name = "manual"
 
     def __init__(self) -> None:
         self._ask, self._asked = trio.open_memory_channel[Sequence[Message]](math.inf)
-        self._say, self._said = trio.open_memory_channel[AssistantMessage](math.inf)
+        self._send, self._sent = trio.open_memory_channel[AssistantMessage](math.inf)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         self._ask.send_nowait(list(request.transcript))
-        return await self._said.receive()
+        return await self._sent.receive()
 
-    async def hear(self) -> str:
-        """Wait until it is asked, and return what it was told since it spoke last."""
+    async def receive(self) -> str:
+        """Wait until it is called, and return the messages since its last answer."""
         with patiently():
             transcript = await self._asked.receive()
-        told: list[str] = []
+        received: list[str] = []
         for message in reversed(transcript):
             if isinstance(message, AssistantMessage):
                 break
-            told.insert(0, message.text)
-        return "\n\n".join(told)
+            received.insert(0, message.text)
+        return "\n\n".join(received)
 
     async def call_all(self, *calls: ToolCall) -> list[Any]:
         """Make calls at the same time, and return what was answered, in their order."""
         self.begin_calls(*calls)
         with patiently():
             transcript = await self._asked.receive()
-        said = transcript[-len(calls) - 1]
-        assert isinstance(said, AssistantMessage)
+        asked = transcript[-len(calls) - 1]
+        assert isinstance(asked, AssistantMessage)
         answers = {it.call: it for it in transcript if isinstance(it, ToolMessage)}
-        return [_read(answers[call.id]) for call in said.calls]
+        return [_read(answers[call.id]) for call in asked.calls]
 
     def begin_calls(self, *calls: ToolCall) -> None:
         """Make calls, and do not wait for the answers."""
-        self._say.send_nowait(AssistantMessage(calls=calls, usage=Usage(calls=1)))
+        self._send.send_nowait(AssistantMessage(calls=calls, usage=Usage(calls=1)))
 
     async def call(self, tool: str, **arguments: Any) -> Any:
         """Make a call, and return what was answered.
@@ -119,7 +119,7 @@ class Puppet:
 
     def end(self, text: str = "ok") -> None:
         """End the turn."""
-        self._say.send_nowait(AssistantMessage(text, usage=Usage(calls=1)))
+        self._send.send_nowait(AssistantMessage(text, usage=Usage(calls=1)))
 
 
 def _read(answer: ToolMessage) -> Any:
@@ -137,27 +137,27 @@ def shell_user(model: Any, name: str = "worker", **more: Any) -> Agent:
 
 
 class Talk:
-    """A session in which a test says what both sides say."""
+    """A session in which a test sends the messages and the answers."""
 
     def __init__(
         self,
         orchestrator: Orchestrator,
         session: Session,
-        puppet: Puppet,
+        manual: ManualModel,
         nursery: trio.Nursery,
     ) -> None:
         self.orchestrator = orchestrator
         self.session = session
-        self.puppet = puppet
+        self.manual = manual
         self._nursery = nursery
         self._replied = trio.Event()
 
-    async def begin(self, text: str = "go") -> Puppet:
-        """Say something, and return whose turn it is then."""
+    async def begin(self, text: str = "go") -> ManualModel:
+        """Send a message, and return the model when it is called."""
         self._replied = trio.Event()
         self._nursery.start_soon(self._ask, text)
-        assert (await self.puppet.hear()).endswith(text)
-        return self.puppet
+        assert (await self.manual.receive()).endswith(text)
+        return self.manual
 
     async def _ask(self, text: str) -> None:
         await self.session.ask(text)
@@ -165,22 +165,22 @@ class Talk:
 
     async def end(self) -> None:
         """End the turn that was begun, and wait until its reply is there."""
-        self.puppet.end()
+        self.manual.end()
         with patiently():
             await self._replied.wait()
 
     async def idle(self) -> None:
-        """Wait until the session has been told all that it will be told."""
+        """Wait until the session has read all its mail."""
         with patiently():
             await self.session.wait_idle()
 
     async def woken(self) -> str:
         """Wait for a turn that a notice began, end it, and return the notice."""
-        told = await self.puppet.hear()
-        self.puppet.end()
+        notice = await self.manual.receive()
+        self.manual.end()
         with patiently():
             await self.session.replies.receive()
-        return told
+        return notice
 
     @property
     def command(self) -> Command:
@@ -192,20 +192,20 @@ class Talk:
 async def talking(
     orchestrator: Orchestrator, *, session: str | None = None, **more: Any
 ) -> AsyncGenerator[Talk]:
-    """Open a session with a puppet, and let it go when the block ends."""
-    puppet = Puppet()
-    agent = shell_user(puppet, **more)
+    """Open a session with a manual model, and cancel its turn when the block ends."""
+    manual = ManualModel()
+    agent = shell_user(manual, **more)
     async with orchestrator.open_session(agent, session=session) as opened:
         async with trio.open_nursery() as nursery:
-            yield Talk(orchestrator, opened, puppet, nursery)
+            yield Talk(orchestrator, opened, manual, nursery)
             nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def in_a_talk(
+async def in_a_session(
     workspace: Path, journal: MemoryJournal | None = None, **more: Any
 ) -> AsyncGenerator[Talk]:
-    """Open an orchestrator, and a session that can be told something later."""
+    """Open an orchestrator, and a session to which replies can be delivered later."""
     kept = MemoryJournal() if journal is None else journal
     async with open_orchestrator(kept, workspace=workspace, **more) as orchestrator:
         async with talking(orchestrator) as talk:
@@ -215,16 +215,16 @@ async def in_a_talk(
 @asynccontextmanager
 async def in_a_run(
     workspace: Path, journal: MemoryJournal | None = None, **more: Any
-) -> AsyncGenerator[Puppet]:
+) -> AsyncGenerator[ManualModel]:
     """Open an orchestrator; the block is in a turn after which nothing can be delivered."""
     kept = MemoryJournal() if journal is None else journal
-    puppet = Puppet()
+    manual = ManualModel()
     async with open_orchestrator(kept, workspace=workspace, **more) as orchestrator:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(orchestrator.run, shell_user(puppet), "go")
-            await puppet.hear()
-            yield puppet
-            puppet.end()
+            nursery.start_soon(orchestrator.run, shell_user(manual), "go")
+            await manual.receive()
+            yield manual
+            manual.end()
 
 
 async def let_pass(clock: trio.testing.MockClock, seconds: float) -> None:
@@ -273,7 +273,7 @@ def pipe(path: Path) -> Iterator[Pipe]:
 
 
 def is_alive(pid: int) -> bool:
-    """Who has ended and was not waited for by the one who inherited it is not alive."""
+    """Tell whether a process runs; a zombie does not."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -282,7 +282,7 @@ def is_alive(pid: int) -> bool:
 
 
 def has_ended(pid: int, seconds: float = 2) -> bool:
-    """Tell whether a process has ended; who has just been killed may still be about to."""
+    """Tell whether a process has ended; one that was just killed may need a moment."""
     try:
         file = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -294,7 +294,7 @@ def has_ended(pid: int, seconds: float = 2) -> bool:
 
 
 def children() -> set[str]:
-    """Return the children of this process, those that have ended and are not noticed included."""
+    """Return the children of this process, zombies included."""
     found: set[str] = set()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -309,7 +309,7 @@ def command_of(orchestrator: Orchestrator, session: str) -> Command:
     return command
 
 
-def news(entries: Sequence[Entry]) -> list[int]:
+def command_mail(entries: Sequence[Entry]) -> list[int]:
     """Return the facts that are mail because a command caused them."""
     notified: set[str] = set()
     mail: list[int] = []
@@ -324,9 +324,9 @@ def news(entries: Sequence[Entry]) -> list[int]:
     return mail
 
 
-def told(entries: Sequence[Entry]) -> list[int]:
+def command_mail_read(entries: Sequence[Entry]) -> list[int]:
     """Return the mail of commands that was read: by turns, and by the answers of tools."""
-    about = news(entries)
+    about = command_mail(entries)
     return [
         seq
         for entry in entries

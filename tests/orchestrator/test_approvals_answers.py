@@ -24,22 +24,22 @@ from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import (
     ASKS,
     Shell,
-    heard,
     run,
     stepwise,
-    talking,
+    tool_texts,
+    turn_of,
 )
 
 
 async def test_a_call_waits_until_it_is_approved_and_then_runs() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("make"), heard, rules=ASKS)) as talk:
-        question = await talk.asked()
-        await talk.settled()
+    async with turn_of(shell.agent(run("make"), tool_texts, rules=ASKS)) as turn:
+        question = await turn.question()
+        await turn.wait_blocked()
         assert shell.ran == []
-        await talk.session.answer(question.id, "once")
-        assert await talk.said() == "ran make in ."
+        await turn.session.answer(question.id, "once")
+        assert await turn.reply() == "ran make in ."
 
     assert (question.path, question.tool, question.subject) == (
         "/main",
@@ -53,9 +53,9 @@ async def test_a_call_waits_until_it_is_approved_and_then_runs() -> None:
 async def test_once_is_once() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("a"), run("a"), heard, rules=ASKS)) as talk:
-        first = await talk.answer("once")
-        second = await talk.answer("deny")
+    async with turn_of(shell.agent(run("a"), run("a"), tool_texts, rules=ASKS)) as turn:
+        first = await turn.answer("once")
+        second = await turn.answer("deny")
 
     assert first.id != second.id
     assert shell.ran == ["a"]
@@ -64,10 +64,10 @@ async def test_once_is_once() -> None:
 async def test_a_denial_tells_the_model_who_and_why() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("make"), heard, rules=ASKS)) as talk:
-        await talk.answer("deny", "not on Fridays")
+    async with turn_of(shell.agent(run("make"), tool_texts, rules=ASKS)) as turn:
+        await turn.answer("deny", "not on Fridays")
 
-        assert await talk.said() == (
+        assert await turn.reply() == (
             "terminal was denied by Ann: not on Fridays. It was not run."
         )
     assert shell.ran == []
@@ -77,18 +77,18 @@ async def test_a_rule_that_denies_asks_nobody() -> None:
     shell = Shell()
     rules = [deny("terminal", command="rm *", reason="it is not yours"), *ASKS]
 
-    async with talking(shell.agent(run("ls; rm x"), heard, rules=rules)) as talk:
-        assert await talk.said() == (
+    async with turn_of(shell.agent(run("ls; rm x"), tool_texts, rules=rules)) as turn:
+        assert await turn.reply() == (
             "terminal was denied: it is not yours. Do without it."
         )
-        assert talk.session.open_asks == []
+        assert turn.session.open_asks == []
 
 
 async def test_a_rule_that_denies_without_a_reason_says_that_it_was_a_rule() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("x"), heard, rules=[deny("*")])) as talk:
-        assert await talk.said() == (
+    async with turn_of(shell.agent(run("x"), tool_texts, rules=[deny("*")])) as turn:
+        assert await turn.reply() == (
             "terminal was denied by the rules of this run. Do without it."
         )
 
@@ -96,10 +96,10 @@ async def test_a_rule_that_denies_without_a_reason_says_that_it_was_a_rule() -> 
 async def test_what_is_allowed_is_run_and_the_rest_is_asked_about() -> None:
     shell = Shell()
     rules = [allow("terminal", command="git *")]
-    agent = shell.agent(run("git log"), run("git log | sh"), heard, rules=rules)
+    agent = shell.agent(run("git log"), run("git log | sh"), tool_texts, rules=rules)
 
-    async with talking(agent) as talk:
-        question = await talk.answer("deny")
+    async with turn_of(agent) as turn:
+        question = await turn.answer("deny")
 
     assert question.subject == "git log | sh"
     assert shell.ran == ["git log"]
@@ -112,12 +112,12 @@ async def test_nobody_answers_in_time_and_the_model_is_told() -> None:
 
     async with open_orchestrator(journal) as orchestrator:
         began = trio.current_time()
-        async with talking(
-            shell.agent(run("x"), heard, rules=rules), orchestrator=orchestrator
-        ) as talk:
-            said = await talk.said()
+        async with turn_of(
+            shell.agent(run("x"), tool_texts, rules=rules), orchestrator=orchestrator
+        ) as turn:
+            said = await turn.reply()
             assert trio.current_time() - began == pytest.approx(60)
-            assert talk.session.open_asks == []
+            assert turn.session.open_asks == []
 
     assert said == (
         "terminal was denied by the deadline: it was not answered within 60 seconds. It was"
@@ -132,22 +132,22 @@ async def test_several_calls_of_one_answer_ask_at_once_and_are_answered_in_any_o
     None
 ):
     shell = Shell()
-    agent = shell.agent([run("a"), run("b"), run("c")], heard, rules=ASKS)
+    agent = shell.agent([run("a"), run("b"), run("c")], tool_texts, rules=ASKS)
 
-    async with talking(agent) as talk:
-        await talk.settled()
-        asked = {it.subject: it.id for it in talk.session.open_asks}
+    async with turn_of(agent) as turn:
+        await turn.wait_blocked()
+        asked = {it.subject: it.id for it in turn.session.open_asks}
         assert sorted(asked) == ["a", "b", "c"]
-        assert talk.status("/main") == "waiting"
+        assert turn.status("/main") == "waiting"
 
-        await talk.session.answer(asked["c"], "once")
-        await talk.settled()
+        await turn.session.answer(asked["c"], "once")
+        await turn.wait_blocked()
         assert shell.ran == ["c"]
-        assert talk.status("/main") == "waiting"
+        assert turn.status("/main") == "waiting"
 
-        await talk.session.answer(asked["a"], "deny")
-        await talk.session.answer(asked["b"], "once")
-        await talk.said()
+        await turn.session.answer(asked["a"], "deny")
+        await turn.session.answer(asked["b"], "once")
+        await turn.reply()
 
     assert shell.ran == ["c", "b"]
 
@@ -156,24 +156,24 @@ async def test_a_call_that_needs_no_approval_does_not_wait_for_one_that_does() -
     shell = Shell()
     rules = [allow("terminal", command="ls"), *ASKS]
 
-    async with talking(
-        shell.agent([run("make"), run("ls")], heard, rules=rules)
-    ) as talk:
-        await talk.asked()
-        await talk.settled()
+    async with turn_of(
+        shell.agent([run("make"), run("ls")], tool_texts, rules=rules)
+    ) as turn:
+        await turn.question()
+        await turn.wait_blocked()
         assert shell.ran == ["ls"]
-        await talk.session.answer(talk.session.open_asks[0].id, "once")
+        await turn.session.answer(turn.session.open_asks[0].id, "once")
 
 
 async def test_a_second_answer_is_refused() -> None:
     shell = Shell(seconds=5)
 
-    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
-        question = await talk.answer("deny")
+    async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
+        question = await turn.answer("deny")
         with pytest.raises(UnknownIdError, match="it was answered"):
-            await talk.session.answer(question.id, "once")
+            await turn.session.answer(question.id, "once")
         with pytest.raises(UnknownIdError):
-            await talk.orchestrator.answer(question.id, "session")
+            await turn.orchestrator.answer(question.id, "session")
 
     assert shell.ran == []
 
@@ -190,10 +190,10 @@ async def test_of_two_who_answer_at_once_the_first_is_heard() -> None:
             refused.append(answer)
 
     async with open_orchestrator(journal) as orchestrator:
-        async with talking(
-            shell.agent(run("x"), heard, rules=ASKS), orchestrator=orchestrator
-        ) as talk:
-            question = await talk.asked()
+        async with turn_of(
+            shell.agent(run("x"), tool_texts, rules=ASKS), orchestrator=orchestrator
+        ) as turn:
+            question = await turn.question()
             async with trio.open_nursery() as nursery:
                 for word in ("once", "deny", "session"):
                     nursery.start_soon(answer, orchestrator, question.id, word)
@@ -208,16 +208,16 @@ async def test_another_session_may_not_answer() -> None:
 
     async with open_orchestrator(":memory:") as orchestrator:
         async with (
-            talking(
-                shell.agent(run("x"), heard, rules=ASKS), orchestrator=orchestrator
-            ) as talk,
+            turn_of(
+                shell.agent(run("x"), tool_texts, rules=ASKS), orchestrator=orchestrator
+            ) as turn,
             orchestrator.open_session(shell.agent("hm")) as stranger,
         ):
-            question = await talk.asked()
+            question = await turn.question()
             assert stranger.open_asks == []
             with pytest.raises(UnknownIdError, match=f"no approval '{question.id}'"):
                 await stranger.answer(question.id, "once")
-            await talk.session.answer(question.id, "deny")
+            await turn.session.answer(question.id, "deny")
 
     assert shell.ran == []
 
@@ -236,47 +236,47 @@ async def test_a_late_answer_is_refused() -> None:
     shell = Shell()
     rules = [ask("terminal", seconds=60)]
 
-    async with talking(shell.agent(run("x"), heard, rules=rules)) as talk:
-        question = await talk.asked()
-        await talk.said()
+    async with turn_of(shell.agent(run("x"), tool_texts, rules=rules)) as turn:
+        question = await turn.question()
+        await turn.reply()
         with pytest.raises(UnknownIdError, match="its time is over"):
-            await talk.session.answer(question.id, "once")
+            await turn.session.answer(question.id, "once")
 
     assert shell.ran == []
 
 
 async def test_an_answer_to_a_task_that_has_ended_is_refused() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=True), "end"),
         delegates=[child],
     )
-    async with talking(lead) as talk:
-        question = await talk.asked()
-        await talk.orchestrator.cancel(question.task)
-        assert talk.orchestrator.approvals == []
+    async with turn_of(lead) as turn:
+        question = await turn.question()
+        await turn.orchestrator.cancel(question.task)
+        assert turn.orchestrator.approvals == []
         with pytest.raises(UnknownIdError, match="its task has ended"):
-            await talk.session.answer(question.id, "once")
-        await talk.session.wait_idle()
+            await turn.session.answer(question.id, "once")
+        await turn.session.wait_idle()
 
     assert shell.ran == []
 
 
 async def test_a_door_that_is_closed_answers_nothing() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=True), "end"),
         delegates=[child],
     )
     async with open_orchestrator(":memory:") as orchestrator:
-        async with talking(lead, orchestrator=orchestrator) as talk:
-            question = await talk.asked()
+        async with turn_of(lead, orchestrator=orchestrator) as turn:
+            question = await turn.question()
         with pytest.raises(ClosedError):
-            await talk.session.answer(question.id, "once")
+            await turn.session.answer(question.id, "once")
         assert orchestrator.approvals == [question]
 
     assert shell.ran == []
@@ -285,6 +285,6 @@ async def test_a_door_that_is_closed_answers_nothing() -> None:
 async def test_a_reason_that_cannot_be_written_down_is_written_all_the_same() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
-        await talk.answer("deny", "no\ud800")
-        assert "denied by Ann: no" in await talk.said()
+    async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
+        await turn.answer("deny", "no\ud800")
+        assert "denied by Ann: no" in await turn.reply()

@@ -18,9 +18,9 @@ from orchestrator import (
     open_orchestrator,
 )
 from tests.orchestrator.approvals_kit import (
-    heard,
     stepwise,
-    talking,
+    tool_texts,
+    turn_of,
 )
 
 
@@ -39,7 +39,7 @@ def workspace(tmp_path: Path) -> Path:
 def reading(workspace: Path, *calls: ToolCall, **options: Any) -> Agent:
     return Agent(
         "main",
-        model=stepwise(*calls, heard),
+        model=stepwise(*calls, tool_texts),
         tools=FILES,
         workspace=workspace,
         **options,
@@ -137,13 +137,13 @@ async def test_a_link_that_turns_elsewhere_while_somebody_thinks_is_not_followed
     call = ToolCall("write_file", {"path": "link", "content": "mine"})
     agent = reading(workspace, call, approve=[ask("write_file")])
 
-    async with talking(agent) as talk:
-        question = await talk.asked()
+    async with turn_of(agent) as turn:
+        question = await turn.question()
         assert question.subject == "notes"
         link.unlink()
         link.symlink_to("secrets/key")
-        await talk.session.answer(question.id, "once")
-        said = await talk.said()
+        await turn.session.answer(question.id, "once")
+        said = await turn.reply()
 
     assert "approved for 'notes', and is about something else by now" in said
     assert (workspace / "secrets" / "key").read_text() == "TOP"
@@ -156,7 +156,7 @@ async def test_rules_look_at_the_workspace_of_the_message(
     call = ToolCall("read_file", {"path": "work/secrets/key"})
     agent = Agent(
         "main",
-        model=stepwise(call, heard),
+        model=stepwise(call, tool_texts),
         tools=FILES,
         approve=[deny("*", path="secrets/*")],
     )

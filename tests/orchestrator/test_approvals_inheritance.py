@@ -27,10 +27,10 @@ from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import (
     ASKS,
     Shell,
-    heard,
     run,
     stepwise,
-    talking,
+    tool_texts,
+    turn_of,
 )
 
 
@@ -40,7 +40,9 @@ async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
 
     async with open_orchestrator(journal) as orchestrator:
         began = trio.current_time()
-        done = await orchestrator.run(shell.agent(run("x"), heard, rules=ASKS), "go")
+        done = await orchestrator.run(
+            shell.agent(run("x"), tool_texts, rules=ASKS), "go"
+        )
 
     assert trio.current_time() == began
     assert done.output == (
@@ -53,8 +55,8 @@ async def test_in_a_run_nobody_can_be_asked_so_it_is_denied() -> None:
 
 async def test_a_joined_child_of_a_run_has_nobody_to_ask_either() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
-    lead = Agent("main", model=stepwise(hand_on("go"), heard), delegates=[child])
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
+    lead = Agent("main", model=stepwise(hand_on("go"), tool_texts), delegates=[child])
 
     async with open_orchestrator(":memory:") as orchestrator:
         done = await orchestrator.run(lead, "go")
@@ -66,7 +68,7 @@ async def test_a_joined_child_of_a_run_has_nobody_to_ask_either() -> None:
 @pytest.mark.parametrize("deep", [False, True])
 async def test_an_attended_run_asks_also_for_those_who_work_in_it(deep: bool) -> None:
     shell = Shell()
-    agent = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    agent = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     if deep:
         agent = Agent("main", model=stepwise(hand_on("go"), "end"), delegates=[agent])
 
@@ -84,16 +86,16 @@ async def test_an_attended_run_asks_also_for_those_who_work_in_it(deep: bool) ->
 @pytest.mark.parametrize("background", [False, True])
 async def test_a_child_of_a_session_asks_the_session(background: bool) -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, name="child")
+    child = shell.agent(run("x"), tool_texts, name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=background), "end"),
         delegates=[child],
         approve=ASKS,
     )
-    async with talking(lead) as talk:
-        question = await talk.answer("once")
-        await talk.session.wait_idle()
+    async with turn_of(lead) as turn:
+        question = await turn.answer("once")
+        await turn.session.wait_idle()
 
     assert question.path == "/main/child[1]"
     assert shell.ran == ["x"]
@@ -101,17 +103,17 @@ async def test_a_child_of_a_session_asks_the_session(background: bool) -> None:
 
 async def test_a_child_of_a_detached_task_asks_the_session() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     middle = Agent("middle", model=stepwise(hand_on("go"), "end"), delegates=[child])
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=True), "end"),
         delegates=[middle],
     )
-    async with talking(lead) as talk:
-        await talk.said()
-        question = await talk.answer("once")
-        await talk.session.wait_idle()
+    async with turn_of(lead) as turn:
+        await turn.reply()
+        question = await turn.answer("once")
+        await turn.session.wait_idle()
 
     assert question.path == "/main/middle[1]/child[1]"
     assert shell.ran == ["x"]
@@ -120,7 +122,7 @@ async def test_a_child_of_a_detached_task_asks_the_session() -> None:
 async def test_a_detached_task_waits_for_whoever_opens_the_session_next() -> None:
     """No client is attached when it asks, and one may come in time."""
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=True), "end"),
@@ -144,16 +146,16 @@ def three(
     shell: Shell, command: str, *, top: Any = (), middle: Any = (), leaf: Any = ()
 ) -> Agent:
     """Return an agent over an agent over an agent that runs a command."""
-    low = shell.agent(run(command), heard, rules=leaf, name="leaf")
+    low = shell.agent(run(command), tool_texts, rules=leaf, name="leaf")
     mid = Agent(
         "middle",
-        model=stepwise(hand_on("go", background=False), heard),
+        model=stepwise(hand_on("go", background=False), tool_texts),
         delegates=[low],
         approve=middle,
     )
     return Agent(
         "main",
-        model=stepwise(hand_on("go", background=False), heard),
+        model=stepwise(hand_on("go", background=False), tool_texts),
         delegates=[mid],
         approve=top,
     )
@@ -176,8 +178,8 @@ async def test_a_child_is_allowed_what_everybody_above_is(
     shell = Shell()
 
     agent = three(shell, "x", top=top, middle=middle, leaf=leaf)
-    async with talking(agent) as talk:
-        said = await talk.said()
+    async with turn_of(agent) as turn:
+        said = await turn.reply()
 
     assert ("terminal was denied" in said) is denied
     assert shell.ran == ([] if denied else ["x"])
@@ -187,8 +189,8 @@ async def test_what_one_above_wants_to_be_asked_about_is_asked_about() -> None:
     shell = Shell()
     agent = three(shell, "x", top=ASKS, middle=[allow("*")], leaf=[allow("*")])
 
-    async with talking(agent) as talk:
-        question = await talk.answer("once")
+    async with turn_of(agent) as turn:
+        question = await turn.answer("once")
 
     assert question.path == "/main/middle[1]/leaf[1]"
     assert shell.ran == ["x"]
@@ -199,8 +201,8 @@ async def test_a_copy_has_the_rules_of_the_original() -> None:
 
     def say(transcript: Transcript) -> Any:
         if "copy" in transcript[0].text:
-            return run("x") if len(transcript) == 1 else heard(transcript)
-        return hand_on("copy") if len(transcript) == 1 else heard(transcript)
+            return run("x") if len(transcript) == 1 else tool_texts(transcript)
+        return hand_on("copy") if len(transcript) == 1 else tool_texts(transcript)
 
     agent = shell.agent(say, say, rules=[deny("terminal")], copies=True)
     async with open_orchestrator(":memory:") as orchestrator:
@@ -214,11 +216,13 @@ async def test_a_detached_child_has_the_rules_of_all_above_after_they_have_ended
     None
 ):
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=[allow("*")], name="child")
+    child = shell.agent(run("x"), tool_texts, rules=[allow("*")], name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=True), "end"),
-        delegates=[attrs.evolve(child, model=stepwise(run("x"), heard, seconds=9))],
+        delegates=[
+            attrs.evolve(child, model=stepwise(run("x"), tool_texts, seconds=9))
+        ],
         approve=[deny("terminal")],
     )
     journal = MemoryJournal()
@@ -235,9 +239,11 @@ async def test_a_detached_child_has_the_rules_of_all_above_after_they_have_ended
 async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
     """Approved in `first`, it holds for the leaf of `first`, and neither above nor in `second`."""
     shell = Shell()
-    leaf = shell.agent(run("x"), heard, name="leaf")
-    first = shell.agent(run("x"), hand_on("go"), heard, name="first", delegates=[leaf])
-    second = shell.agent(run("x"), heard, name="second")
+    leaf = shell.agent(run("x"), tool_texts, name="leaf")
+    first = shell.agent(
+        run("x"), hand_on("go"), tool_texts, name="first", delegates=[leaf]
+    )
+    second = shell.agent(run("x"), tool_texts, name="second")
     main = shell.agent(
         hand_on("go", agent="first", background=False),
         hand_on("go", agent="second", background=False),
@@ -246,8 +252,8 @@ async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
         rules=ASKS,
         delegates=[first, second],
     )
-    async with talking(main) as talk:
-        questions = [await talk.answer(it) for it in ("task", "deny", "deny")]
+    async with turn_of(main) as turn:
+        questions = [await turn.answer(it) for it in ("task", "deny", "deny")]
 
     assert [it.path for it in questions] == [
         "/main/first[1]",
@@ -259,19 +265,19 @@ async def test_for_this_task_covers_all_below_it_and_none_beside_it() -> None:
 
 async def test_what_a_session_approves_for_its_turn_holds_for_those_below() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, name="child")
+    child = shell.agent(run("x"), tool_texts, name="child")
     main = shell.agent(
         run("x"), hand_on("go", background=False), "end", rules=ASKS, delegates=[child]
     )
-    async with talking(main) as talk:
-        await talk.answer("task")
+    async with turn_of(main) as turn:
+        await turn.answer("task")
 
     assert shell.ran == ["x", "x"]
 
 
 async def test_for_this_session_covers_everybody_in_it() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, name="child")
+    child = shell.agent(run("x"), tool_texts, name="child")
     main = shell.agent(
         hand_on("a", background=False),
         hand_on("b", background=False),
@@ -280,8 +286,8 @@ async def test_for_this_session_covers_everybody_in_it() -> None:
         rules=ASKS,
         delegates=[child],
     )
-    async with talking(main) as talk:
-        question = await talk.answer("session")
+    async with turn_of(main) as turn:
+        question = await turn.answer("session")
 
     assert question.path == "/main/child[1]"
     assert shell.ran == ["x", "x", "x"]
@@ -292,7 +298,7 @@ async def test_handing_work_on_can_be_denied_and_asked_about_like_any_call() -> 
     child = shell.agent(run("x"), "done", name="child")
     main = Agent(
         "main",
-        model=stepwise(hand_on("a", background=False), heard),
+        model=stepwise(hand_on("a", background=False), tool_texts),
         delegates=[child],
         approve=[ask("delegate_task")],
     )
@@ -300,9 +306,9 @@ async def test_handing_work_on_can_be_denied_and_asked_about_like_any_call() -> 
         ("once", '"done"'),
         ("deny", "delegate_task was denied by Ann"),
     ):
-        async with talking(main) as talk:
-            await talk.answer(answer)
-            assert says in await talk.said()
-            assert len(talk.session.tree) == (2 if answer == "once" else 1)
+        async with turn_of(main) as turn:
+            await turn.answer(answer)
+            assert says in await turn.reply()
+            assert len(turn.session.tree) == (2 if answer == "once" else 1)
 
     assert shell.ran == ["x"]

@@ -19,28 +19,28 @@ from tests.kit import hand_on
 from tests.orchestrator.approvals_kit import (
     ASKS,
     Shell,
-    heard,
     run,
     stepwise,
-    talking,
+    tool_texts,
+    turn_of,
 )
 
 
 async def test_questions_come_one_after_the_other_each_once() -> None:
     shell = Shell()
-    agent = shell.agent([run("a"), run("b")], run("c"), heard, rules=ASKS)
+    agent = shell.agent([run("a"), run("b")], run("c"), tool_texts, rules=ASKS)
     seen: list[str] = []
 
-    async with talking(agent) as talk:
+    async with turn_of(agent) as turn:
         async with trio.open_nursery() as nursery:
 
             async def answer_all() -> None:
-                async for question in talk.session.asks:
+                async for question in turn.session.asks:
                     seen.append(question.subject)
-                    await talk.session.answer(question.id, "once")
+                    await turn.session.answer(question.id, "once")
 
             nursery.start_soon(answer_all)
-            await talk.said()
+            await turn.reply()
             nursery.cancel_scope.cancel()
 
     assert sorted(seen[:2]) == ["a", "b"]
@@ -76,9 +76,9 @@ async def test_the_questions_end_with_the_session(closing: str) -> None:
 async def test_closing_the_questions_closes_nothing_else() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
-        await talk.session.asks.aclose()
-        await talk.answer("once")
+    async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
+        await turn.session.asks.aclose()
+        await turn.answer("once")
 
     assert shell.ran == ["x"]
 
@@ -86,26 +86,26 @@ async def test_closing_the_questions_closes_nothing_else() -> None:
 async def test_what_is_answered_before_anybody_looks_is_no_question_any_more() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("a"), run("b"), heard, rules=ASKS)) as talk:
-        await talk.settled()
-        (question,) = talk.orchestrator.approvals
-        await talk.orchestrator.answer(question.id, "once")
-        await talk.settled()
-        assert (await talk.answer("once")).subject == "b"
+    async with turn_of(shell.agent(run("a"), run("b"), tool_texts, rules=ASKS)) as turn:
+        await turn.wait_blocked()
+        (question,) = turn.orchestrator.approvals
+        await turn.orchestrator.answer(question.id, "once")
+        await turn.wait_blocked()
+        assert (await turn.answer("once")).subject == "b"
 
 
 async def test_a_session_that_is_closed_for_good_asks_no_more() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=True), "end"),
         delegates=[child],
     )
     async with open_orchestrator(":memory:") as orchestrator:
-        async with talking(lead, orchestrator=orchestrator) as talk:
-            question = await talk.asked()
-        await orchestrator.close_session(talk.session.id)
+        async with turn_of(lead, orchestrator=orchestrator) as turn:
+            question = await turn.question()
+        await orchestrator.close_session(turn.session.id)
         assert orchestrator.approvals == []
         with pytest.raises(UnknownIdError):
             await orchestrator.answer(question.id, "once")
@@ -118,12 +118,12 @@ async def test_a_secret_is_not_in_the_question() -> None:
     journal = MemoryJournal()
 
     async with open_orchestrator(journal) as orchestrator:
-        async with talking(
-            shell.agent(run(line), run(line), heard, rules=ASKS),
+        async with turn_of(
+            shell.agent(run(line), run(line), tool_texts, rules=ASKS),
             orchestrator=orchestrator,
-        ) as talk:
-            question = await talk.answer("task")
-            await talk.said()
+        ) as turn:
+            question = await turn.answer("task")
+            await turn.reply()
 
     assert "https://example.com" in question.subject
     assert key not in question.subject + question.details
@@ -141,10 +141,10 @@ async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) 
     journal = MemoryJournal()
 
     async with open_orchestrator(journal, environ={"DB_PASSWORD": secret}) as opened:
-        async with talking(
-            shell.agent(run(line), heard, rules=ASKS), orchestrator=opened
-        ) as talk:
-            question = await talk.answer("deny")
+        async with turn_of(
+            shell.agent(run(line), tool_texts, rules=ASKS), orchestrator=opened
+        ) as turn:
+            question = await turn.answer("deny")
 
     assert "correct" not in question.subject + question.details
     assert "correct" not in repr(journal.entries)
@@ -164,8 +164,8 @@ async def test_nothing_hides_behind_what_looks_like_a_secret(line: str) -> None:
     """An approval of `echo ***` does not approve what is behind it."""
     shell = Shell()
 
-    async with talking(shell.agent(run(line), heard, rules=ASKS)) as talk:
-        said = await talk.said()
+    async with turn_of(shell.agent(run(line), tool_texts, rules=ASKS)) as turn:
+        said = await turn.reply()
 
     assert "people cannot see all of it" in said
     assert shell.ran == []
@@ -174,10 +174,10 @@ async def test_nothing_hides_behind_what_looks_like_a_secret(line: str) -> None:
 async def test_nothing_hides_in_a_call_that_says_more_than_a_command() -> None:
     shell = Shell()
     line = "curl -u ann:x;rm${IFS}-rf${IFS}x http://example.com"
-    agent = shell.agent(run(line, host="test"), heard, rules=ASKS)
+    agent = shell.agent(run(line, host="test"), tool_texts, rules=ASKS)
 
-    async with talking(agent) as talk:
-        assert "people cannot see all of it" in await talk.said()
+    async with turn_of(agent) as turn:
+        assert "people cannot see all of it" in await turn.reply()
 
 
 async def test_a_huge_command_is_asked_about_in_short_and_is_no_other() -> None:
@@ -185,12 +185,12 @@ async def test_a_huge_command_is_asked_about_in_short_and_is_no_other() -> None:
     begin = "echo " + "x" * 1_000_000
     journal = MemoryJournal()
     agent = shell.agent(
-        run(f"{begin}a"), run(f"{begin}a"), run(f"{begin}b"), heard, rules=ASKS
+        run(f"{begin}a"), run(f"{begin}a"), run(f"{begin}b"), tool_texts, rules=ASKS
     )
     async with open_orchestrator(journal) as orchestrator:
-        async with talking(agent, orchestrator=orchestrator) as talk:
-            first = await talk.answer("session")
-            second = await talk.answer("deny")
+        async with turn_of(agent, orchestrator=orchestrator) as turn:
+            first = await turn.answer("session")
+            second = await turn.answer("deny")
 
     assert first.subject != second.subject
     assert "(1000006 characters, sha256 " in first.subject
@@ -202,9 +202,9 @@ async def test_a_huge_command_is_asked_about_in_short_and_is_no_other() -> None:
 async def test_odd_arguments_are_asked_about_as_they_are() -> None:
     shell = Shell()
     odd = [run(7), run(None), ToolCall("terminal", {}), run("")]  # type: ignore[arg-type]
-    agent = shell.agent([*odd], heard, rules=ASKS)
+    agent = shell.agent([*odd], tool_texts, rules=ASKS)
 
-    async with talking(agent) as talk:
-        subjects = {(await talk.answer("deny")).subject for _ in odd}
+    async with turn_of(agent) as turn:
+        subjects = {(await turn.answer("deny")).subject for _ in odd}
 
     assert subjects == {'{"command":7}', '{"command":null}', "{}", ""}

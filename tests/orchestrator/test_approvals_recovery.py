@@ -29,7 +29,7 @@ from delegation.events import (
 from delegation.events.approvals import ApprovalId, ApprovalVerdict
 from orchestrator import MemoryJournal, Session, UnknownIdError, open_orchestrator
 from tests.kit import facts, hand_on
-from tests.orchestrator.approvals_kit import Shell, heard, run, stepwise, talking
+from tests.orchestrator.approvals_kit import Shell, run, stepwise, tool_texts, turn_of
 
 ASKS = (ask("terminal"),)
 BROKEN_OFF = "broken off"
@@ -56,7 +56,9 @@ class Machine:
         """Return an agent that asks itself, and whose joined and detached children do."""
 
         def one(name: str, command: str) -> Agent:
-            return Agent(name, model=stepwise(run(command), heard), tools=[self.tool])
+            return Agent(
+                name, model=stepwise(run(command), tool_texts), tools=[self.tool]
+            )
 
         return Agent(
             "main",
@@ -66,7 +68,7 @@ class Machine:
                     hand_on("go", agent="apart", background=True),
                     run("root"),
                 ],
-                heard,
+                tool_texts,
             ),
             tools=[self.tool],
             delegates=[one("joined", "joined"), one("apart", "apart")],
@@ -215,7 +217,7 @@ def lead(depth: Depth, shell: Shell, **options: Any) -> Agent:
     tools = options.pop("tools", [shell.tool])
     child = Agent(
         "main" if depth == "root" else "child",
-        model=stepwise(run("x"), heard),
+        model=stepwise(run("x"), tool_texts),
         tools=tools,
         approve=rules,
         **options,
@@ -224,7 +226,7 @@ def lead(depth: Depth, shell: Shell, **options: Any) -> Agent:
         return child
     return Agent(
         "main",
-        model=stepwise(hand_on("go", background=depth == "detached"), heard),
+        model=stepwise(hand_on("go", background=depth == "detached"), tool_texts),
         delegates=[child],
     )
 
@@ -351,10 +353,10 @@ async def test_a_question_whose_time_is_over_does_not_stand_before_another() -> 
 
     async with open_orchestrator(journal) as orchestrator:
         agent = lead("root", shell)
-        async with talking(agent, orchestrator=orchestrator) as talk:
-            question = await talk.asked()
+        async with turn_of(agent, orchestrator=orchestrator) as turn:
+            question = await turn.question()
             assert orchestrator.approvals == [question]
-            await talk.session.answer(question.id, "once")
+            await turn.session.answer(question.id, "once")
 
 
 @DEPTHS

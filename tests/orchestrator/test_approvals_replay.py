@@ -29,10 +29,10 @@ from tests.orchestrator.approvals_kit import (
     ANN,
     ASKS,
     Shell,
-    heard,
     run,
     stepwise,
-    talking,
+    tool_texts,
+    turn_of,
 )
 from tests.orchestrator.test_replay import muted, on_a_jumping_clock
 
@@ -43,9 +43,9 @@ def recorded(
     """Return the journal of a session whose questions are answered after a while."""
     journal = MemoryJournal()
 
-    async def talk() -> None:
+    async def turn() -> None:
         async with open_orchestrator(journal) as orchestrator:
-            async with talking(agent, orchestrator=orchestrator) as it:
+            async with turn_of(agent, orchestrator=orchestrator) as it:
                 async with trio.open_nursery() as nursery:
 
                     async def answer_all() -> None:
@@ -55,17 +55,17 @@ def recorded(
                                 await it.session.answer(question.id, answer[0])
 
                     nursery.start_soon(answer_all)
-                    await it.said()
+                    await it.reply()
                     await it.session.wait_idle()
                     nursery.cancel_scope.cancel()
 
-    on_a_jumping_clock(talk)
+    on_a_jumping_clock(turn)
     return journal.entries
 
 
 def mixed() -> Agent:
     shell = Shell(seconds=2)
-    child = shell.agent([run("a"), run("b")], run("late"), heard, name="child")
+    child = shell.agent([run("a"), run("b")], run("late"), tool_texts, name="child")
     return shell.agent(
         hand_on("x", "y", background=True),
         run("a"),
@@ -101,7 +101,7 @@ def test_a_run_in_which_handing_on_was_denied_is_the_same_again() -> None:
     for rule in (ask("delegate_task"), deny("delegate_task")):
         agent = Agent(
             "main",
-            model=stepwise(hand_on("a"), heard),
+            model=stepwise(hand_on("a"), tool_texts),
             delegates=[child],
             approve=[rule],
         )
@@ -123,7 +123,7 @@ def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_agai
     )
     agent = Agent(
         "main",
-        model=stepwise(hand_on("a", background=False), heard),
+        model=stepwise(hand_on("a", background=False), tool_texts),
         delegates=[child],
         approve=ASKS,
     )
@@ -136,7 +136,7 @@ def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_agai
 
 async def test_in_a_fork_of_an_attended_run_nobody_is_asked() -> None:
     shell = Shell()
-    agent = shell.agent(run("x"), heard, rules=ASKS)
+    agent = shell.agent(run("x"), tool_texts, rules=ASKS)
 
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:

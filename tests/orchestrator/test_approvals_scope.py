@@ -24,24 +24,24 @@ from tests.kit import facts
 from tests.orchestrator.approvals_kit import (
     ASKS,
     Shell,
-    heard,
     run,
     stepwise,
-    talking,
+    tool_texts,
+    turn_of,
 )
 
 
 async def test_a_session_s_approval_for_this_task_ends_with_the_turn() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("a"), run("a"), heard, rules=ASKS)) as talk:
-        await talk.answer("task")
-        await talk.said()
+    async with turn_of(shell.agent(run("a"), run("a"), tool_texts, rules=ASKS)) as turn:
+        await turn.answer("task")
+        await turn.reply()
         assert shell.ran == ["a", "a"]
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(talk.session.ask, "again")
-            await talk.answer("task")
+            nursery.start_soon(turn.session.ask, "again")
+            await turn.answer("task")
 
     assert len(shell.ran) == 4
 
@@ -50,16 +50,16 @@ async def test_an_approval_for_the_session_holds_in_later_turns_and_after_a_rest
     None
 ):
     shell = Shell()
-    agent = shell.agent(run("a"), heard, rules=ASKS)
+    agent = shell.agent(run("a"), tool_texts, rules=ASKS)
     journal = MemoryJournal()
 
     async with open_orchestrator(journal) as orchestrator:
-        async with talking(agent, orchestrator=orchestrator) as talk:
-            await talk.answer("session")
-            await talk.said()
-            await talk.session.ask("again")
+        async with turn_of(agent, orchestrator=orchestrator) as turn:
+            await turn.answer("session")
+            await turn.reply()
+            await turn.session.ask("again")
     async with open_orchestrator(MemoryJournal(journal.entries)) as orchestrator:
-        async with orchestrator.open_session(agent, session=talk.session.id) as session:
+        async with orchestrator.open_session(agent, session=turn.session.id) as session:
             await session.ask("once more")
 
     assert shell.ran == ["a", "a", "a"]
@@ -68,13 +68,13 @@ async def test_an_approval_for_the_session_holds_in_later_turns_and_after_a_rest
 
 async def test_an_approval_for_a_session_is_none_for_another() -> None:
     shell = Shell()
-    agent = shell.agent(run("a"), heard, rules=ASKS)
+    agent = shell.agent(run("a"), tool_texts, rules=ASKS)
 
     async with open_orchestrator(":memory:") as orchestrator:
-        async with talking(agent, orchestrator=orchestrator) as talk:
-            await talk.answer("session")
-        async with talking(agent, orchestrator=orchestrator) as talk:
-            await talk.answer("deny")
+        async with turn_of(agent, orchestrator=orchestrator) as turn:
+            await turn.answer("session")
+        async with turn_of(agent, orchestrator=orchestrator) as turn:
+            await turn.answer("deny")
 
     assert shell.ran == ["a"]
 
@@ -95,11 +95,13 @@ async def test_what_is_approved_is_this_very_call(another: ToolCall) -> None:
     """The same command in another folder, or with more to it, is another one."""
     shell = Shell()
     other = attrs.evolve(shell.tool, name="other")
-    agent = shell.agent(run("make"), another, heard, rules=[ask("*")], tools=[other])
+    agent = shell.agent(
+        run("make"), another, tool_texts, rules=[ask("*")], tools=[other]
+    )
 
-    async with talking(agent) as talk:
-        await talk.answer("session")
-        question = await talk.answer("deny")
+    async with turn_of(agent) as turn:
+        await turn.answer("session")
+        question = await turn.answer("deny")
 
     assert shell.ran == ["make"]
     assert question.id
@@ -107,11 +109,13 @@ async def test_what_is_approved_is_this_very_call(another: ToolCall) -> None:
 
 async def test_the_same_command_said_in_another_way_is_the_same() -> None:
     shell = Shell()
-    agent = shell.agent(run("make"), run("make", workdir="./x/.."), heard, rules=ASKS)
+    agent = shell.agent(
+        run("make"), run("make", workdir="./x/.."), tool_texts, rules=ASKS
+    )
 
-    async with talking(agent) as talk:
-        await talk.answer("session")
-        await talk.said()
+    async with turn_of(agent) as turn:
+        await turn.answer("session")
+        await turn.reply()
 
     assert shell.ran == ["make", "make"]
 
@@ -119,10 +123,10 @@ async def test_the_same_command_said_in_another_way_is_the_same() -> None:
 async def test_a_folder_is_told_as_a_shell_would_be_told() -> None:
     """So no command is taken for another one in another folder."""
     shell = Shell()
-    agent = shell.agent(run("rm *", workdir="my build"), heard, rules=ASKS)
+    agent = shell.agent(run("rm *", workdir="my build"), tool_texts, rules=ASKS)
 
-    async with talking(agent) as talk:
-        question = await talk.answer("deny")
+    async with turn_of(agent) as turn:
+        question = await turn.answer("deny")
 
     assert question.subject == "cd 'my build' && (rm *)"
 
@@ -140,9 +144,9 @@ async def test_a_file_is_approved_whatever_is_written_into_it(tmp_path: Path) ->
         workspace=tmp_path,
     )
     with trio.fail_after(10):
-        async with talking(agent) as talk:
-            first = await talk.answer("task")
-            second = await talk.answer("deny")
+        async with turn_of(agent) as turn:
+            first = await turn.answer("task")
+            second = await turn.answer("deny")
 
     assert (first.subject, second.subject) == ("a", "b")
     assert '"content":"1"' in first.details
@@ -170,9 +174,9 @@ async def test_of_a_tool_that_we_do_not_know_the_whole_call_is_approved() -> Non
         tools=[remote],
         approve=[ask("remote", command="reboot*")],
     )
-    async with talking(agent) as talk:
-        await talk.answer("session")
-        question = await talk.answer("deny")
+    async with turn_of(agent) as turn:
+        await turn.answer("session")
+        question = await turn.answer("deny")
 
     assert question.subject == '{"command":"reboot","host":"prod"}'
     assert sent == ["test", "test"]

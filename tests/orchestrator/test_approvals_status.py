@@ -23,46 +23,46 @@ from tests.kit import facts, hand_on
 from tests.orchestrator.approvals_kit import (
     ASKS,
     Shell,
-    heard,
     run,
     stepwise,
-    talking,
+    tool_texts,
+    turn_of,
 )
 
 
 @pytest.mark.parametrize("background", [False, True])
 async def test_who_waits_for_an_approval_is_seen_to_wait(background: bool) -> None:
     shell = Shell(seconds=5)
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
         "main",
         model=stepwise(hand_on("go", background=background), "end"),
         delegates=[child],
     )
-    async with talking(lead) as talk:
-        question = await talk.asked()
-        await talk.settled()
+    async with turn_of(lead) as turn:
+        question = await turn.question()
+        await turn.wait_blocked()
         above = "waiting" if background else "running"
-        assert talk.status("/main/child[1]") == "waiting"
-        assert talk.status("/main") == above
-        assert talk.session.tree.to_text().count("waiting") == 1 + background
+        assert turn.status("/main/child[1]") == "waiting"
+        assert turn.status("/main") == above
+        assert turn.session.tree.to_text().count("waiting") == 1 + background
 
-        await talk.session.answer(question.id, "once")
-        assert talk.status("/main/child[1]") == "running"
-        await talk.session.wait_idle()
-        assert talk.status("/main/child[1]") == "succeeded"
+        await turn.session.answer(question.id, "once")
+        assert turn.status("/main/child[1]") == "running"
+        await turn.session.wait_idle()
+        assert turn.status("/main/child[1]") == "succeeded"
 
 
 async def test_a_session_that_waits_for_an_approval_is_seen_to_wait() -> None:
     shell = Shell(seconds=5)
 
-    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
-        question = await talk.asked()
-        assert talk.status("/main") == "waiting"
-        await talk.session.answer(question.id, "once")
-        assert talk.status("/main") == "running"
-        await talk.said()
-        assert talk.status("/main") == "succeeded"
+    async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
+        question = await turn.question()
+        assert turn.status("/main") == "waiting"
+        await turn.session.answer(question.id, "once")
+        assert turn.status("/main") == "running"
+        await turn.reply()
+        assert turn.status("/main") == "succeeded"
 
 
 async def test_whoever_waits_for_an_approval_is_neither_quiet_nor_stalled() -> None:
@@ -75,15 +75,17 @@ async def test_whoever_waits_for_an_approval_is_neither_quiet_nor_stalled() -> N
         patience=Patience(quiet=10, stalled=20, stalled_in_tool=30),
     )
     lead = Agent(
-        "main", model=stepwise(hand_on("a", background=False), heard), delegates=[child]
+        "main",
+        model=stepwise(hand_on("a", background=False), tool_texts),
+        delegates=[child],
     )
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
-        async with talking(lead, orchestrator=orchestrator) as talk:
-            question = await talk.asked()
+        async with turn_of(lead, orchestrator=orchestrator) as turn:
+            question = await turn.question()
             await trio.sleep(5_000)
-            await talk.session.answer(question.id, "once")
-            assert '"end"' in await talk.said()
+            await turn.session.answer(question.id, "once")
+            assert '"end"' in await turn.reply()
 
     assert facts(journal.entries, QuietChanged) == []
 
@@ -99,57 +101,61 @@ async def test_an_approval_is_a_sign_of_life() -> None:
         patience=Patience(quiet=None, stalled=30, stalled_in_tool=30),
     )
     lead = Agent(
-        "main", model=stepwise(hand_on("a", background=False), heard), delegates=[child]
+        "main",
+        model=stepwise(hand_on("a", background=False), tool_texts),
+        delegates=[child],
     )
-    async with talking(lead) as talk:
-        question = await talk.asked()
+    async with turn_of(lead) as turn:
+        question = await turn.question()
         # Just before the watchdog looks at it again.
         await trio.sleep(59)
-        await talk.session.answer(question.id, "once")
-        assert '"end"' in await talk.said()
+        await turn.session.answer(question.id, "once")
+        assert '"end"' in await turn.reply()
 
 
 async def test_the_seconds_of_a_task_go_on_while_it_waits() -> None:
     shell = Shell()
-    agent = shell.agent(run("x"), heard, rules=ASKS, limits=Limits(seconds=30))
+    agent = shell.agent(run("x"), tool_texts, rules=ASKS, limits=Limits(seconds=30))
 
-    async with talking(agent) as talk:
-        assert "timed_out" in await talk.said()
-        assert talk.session.open_asks == []
-        assert talk.orchestrator.approvals == []
+    async with turn_of(agent) as turn:
+        assert "timed_out" in await turn.reply()
+        assert turn.session.open_asks == []
+        assert turn.orchestrator.approvals == []
 
 
 async def test_a_turn_that_is_cancelled_takes_its_question_along() -> None:
     shell = Shell()
 
-    async with talking(shell.agent(run("x"), heard, rules=ASKS)) as talk:
-        question = await talk.asked()
-        await talk.orchestrator.cancel(talk.session.id)
-        assert "cancelled" in await talk.said()
-        assert talk.session.open_asks == []
+    async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
+        question = await turn.question()
+        await turn.orchestrator.cancel(turn.session.id)
+        assert "cancelled" in await turn.reply()
+        assert turn.session.open_asks == []
         with pytest.raises(UnknownIdError):
-            await talk.session.answer(question.id, "once")
+            await turn.session.answer(question.id, "once")
 
     assert shell.ran == []
 
 
 async def test_a_joined_child_is_cancelled_with_its_question() -> None:
     shell = Shell()
-    child = shell.agent(run("x"), heard, rules=ASKS, name="child")
+    child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
-        "main", model=stepwise(hand_on("a", background=False), heard), delegates=[child]
+        "main",
+        model=stepwise(hand_on("a", background=False), tool_texts),
+        delegates=[child],
     )
-    async with talking(lead) as talk:
-        await talk.asked()
-        await talk.orchestrator.cancel(talk.session.id)
-        assert talk.orchestrator.approvals == []
+    async with turn_of(lead) as turn:
+        await turn.question()
+        await turn.orchestrator.cancel(turn.session.id)
+        assert turn.orchestrator.approvals == []
 
     assert shell.ran == []
 
 
 async def test_a_run_that_is_given_up_takes_its_question_along() -> None:
     shell = Shell()
-    agent = shell.agent(run("x"), heard, rules=ASKS)
+    agent = shell.agent(run("x"), tool_texts, rules=ASKS)
 
     async with open_orchestrator(":memory:") as orchestrator:
         with trio.move_on_after(5):
@@ -164,7 +170,7 @@ async def test_a_process_that_leaves_in_a_hurry_takes_a_question_of_a_run_along(
 ):
     """What cannot be resumed is settled while its call still waits."""
     shell = Shell()
-    agent = shell.agent(run("x"), heard, rules=ASKS)
+    agent = shell.agent(run("x"), tool_texts, rules=ASKS)
     journal = MemoryJournal()
 
     async with open_orchestrator(journal) as orchestrator:

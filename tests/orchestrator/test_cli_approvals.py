@@ -26,7 +26,7 @@ from orchestrator.cli.terminal.approvals import (
 )
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import StdinLines
-from tests.orchestrator.approvals_kit import Shell, heard, run
+from tests.orchestrator.approvals_kit import Shell, run, tool_texts
 from tests.orchestrator.terminals import terminal
 
 TEAM = """
@@ -280,7 +280,7 @@ class UserAtTerminal:
         self, *commands: str, seconds: float = 600, quiet: bool = False
     ) -> None:
         rules = [ask("terminal", seconds=seconds)]
-        agent = self.shell.agent(*map(run, commands), heard, rules=rules)
+        agent = self.shell.agent(*map(run, commands), tool_texts, rules=rules)
         console = Terminal(stderr=True, quiet=quiet, width=200)
         async with open_orchestrator(":memory:") as orchestrator:
             with self.seeing():
@@ -348,7 +348,7 @@ async def test_a_run_does_not_ask_the_questions_of_other_runs(
 ) -> None:
     """An older question waits until its session is opened again."""
     shell = Shell()
-    agent = shell.agent(run("other"), heard, rules=[ask("terminal")])
+    agent = shell.agent(run("other"), tool_texts, rules=[ask("terminal")])
     async with open_orchestrator(":memory:") as orchestrator:
         async with (
             trio.open_nursery() as nursery,

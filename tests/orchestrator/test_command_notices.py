@@ -24,23 +24,23 @@ from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.replay.run import replay
 from tests.kit import facts, hand_on, worker
 from tests.orchestrator.commands_kit import (
+    ManualModel,
     Pipe,
-    Puppet,
     RefusedError,
     Talk,
     background,
     children,
+    command_mail,
+    command_mail_read,
     has_ended,
     in_a_run,
-    in_a_talk,
+    in_a_session,
     is_alive,
     let_pass,
-    news,
     patiently,
     pipe,
     shell_user,
     talking,
-    told,
 )
 from tests.orchestrator.test_replay import muted
 
@@ -86,19 +86,23 @@ def turns(journal: MemoryJournal) -> int:
 
 def told_once(journal: MemoryJournal) -> bool:
     """Tell whether all that commands did was read, and nothing of it twice."""
-    return sorted(told(journal.entries)) == news(journal.entries) != []
+    return (
+        sorted(command_mail_read(journal.entries))
+        == command_mail(journal.entries)
+        != []
+    )
 
 
 class TestTheEnd:
     async def test_it_is_told_once_in_a_turn_of_its_own(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start(
                 "read _ <gate; echo built; exit 3", notify_on_complete=True
             )
-            puppet.end()
+            manual.end()
             gate.send()
             heard = await talk.woken()
             await talk.idle()
@@ -118,13 +122,13 @@ class TestTheEnd:
     async def test_it_does_not_disturb_the_turn_that_runs(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            await puppet.start("true", notify_on_complete=True)
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            await manual.start("true", notify_on_complete=True)
             await talk.command.finished.wait()
             assert facts(journal.entries, ProcessEnded)
-            assert (await puppet.run("echo meanwhile"))["output"] == "meanwhile\n"
-            puppet.end()
+            assert (await manual.run("echo meanwhile"))["output"] == "meanwhile\n"
+            manual.end()
 
             assert "has ended: exit code 0" in await talk.woken()
             await talk.idle()
@@ -135,24 +139,24 @@ class TestTheEnd:
     async def test_who_does_not_want_to_know_is_not_told(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            await puppet.start("true")
-            puppet.end()
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            await manual.start("true")
+            manual.end()
             await talk.command.finished.wait()
             await talk.idle()
 
         assert [it.notify for it in facts(journal.entries, ProcessStarted)] == [False]
-        assert news(journal.entries) == []
+        assert command_mail(journal.entries) == []
         assert turns(journal) == 1
 
     async def test_only_the_end_of_long_output_is_told(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            await puppet.start("seq 100000; echo end", notify_on_complete=True)
-            puppet.end()
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            await manual.start("seq 100000; echo end", notify_on_complete=True)
+            manual.end()
             heard = await talk.woken()
 
         (ended,) = facts(journal.entries, ProcessEnded)
@@ -163,13 +167,13 @@ class TestTheEnd:
     async def test_poll_leaves_the_news_to_come(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("echo done", notify_on_complete=True)
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("echo done", notify_on_complete=True)
             await talk.command.finished.wait()
-            polled = await puppet.look("poll", started)
-            await puppet.call("process", action="list")
-            puppet.end()
+            polled = await manual.look("poll", started)
+            await manual.call("process", action="list")
+            manual.end()
 
             assert polled["ended"] == "exit code 0"
             assert "has ended: exit code 0" in await talk.woken()
@@ -188,18 +192,18 @@ class TestTheEnd:
         action: str,
         has_ended_before: bool,
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("read _ <gate", notify_on_complete=True)
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("read _ <gate", notify_on_complete=True)
             if action != "kill" or has_ended_before:
                 gate.send()
             if has_ended_before:
                 await talk.command.finished.wait()
-            seen = await puppet.look(action, started)
+            seen = await manual.look(action, started)
             if action == "log" and not seen.get("ended"):
                 await talk.command.finished.wait()
-                seen = await puppet.look(action, started)
-            puppet.end()
+                seen = await manual.look(action, started)
+            manual.end()
             await talk.idle()
 
         assert seen["status"] == "ended"
@@ -209,16 +213,16 @@ class TestTheEnd:
     async def test_three_who_read_it_at_once_have_read_it_once(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("true", notify_on_complete=True)
-            await puppet.call_all(
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("true", notify_on_complete=True)
+            await manual.call_all(
                 *(
                     ToolCall("process", {"action": action, "id": started["id"]})
                     for action in ("wait", "kill", "wait")
                 )
             )
-            puppet.end()
+            manual.end()
             await talk.idle()
 
         assert told_once(journal)
@@ -231,14 +235,14 @@ class TestTheEnd:
         journal: MemoryJournal,
         clock: trio.testing.MockClock,
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("read _ <gate", notify_on_complete=True)
-            assert (await puppet.look("log", started))["status"] == "running"
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("read _ <gate", notify_on_complete=True)
+            assert (await manual.look("log", started))["status"] == "running"
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(puppet.look, "wait", started, timeout=50))
+                nursery.start_soon(partial(manual.look, "wait", started, timeout=50))
                 await let_pass(clock, 50)
-            puppet.end()
+            manual.end()
             gate.send()
 
             assert "has ended: exit code 0" in await talk.woken()
@@ -249,12 +253,12 @@ class TestTheEnd:
     async def test_what_could_not_be_run_is_told_by_the_call_alone(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
             with pytest.raises(RefusedError, match="was not started"):
-                await puppet.start("echo \0", notify_on_complete=True)
-            (listed,) = (await puppet.call("process", action="list"))["processes"]
-            puppet.end()
+                await manual.start("echo \0", notify_on_complete=True)
+            (listed,) = (await manual.call("process", action="list"))["processes"]
+            manual.end()
             await talk.idle()
 
         assert listed["ended"].startswith("it could not be run: the command was not")
@@ -264,10 +268,10 @@ class TestTheEnd:
     async def test_a_session_is_idle_when_it_has_been_told_all(
         self, tmp_path: Path, gate: Pipe
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            await puppet.start("read _ <gate", notify_on_complete=True)
-            puppet.end()
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            await manual.start("read _ <gate", notify_on_complete=True)
+            manual.end()
             is_idle = trio.Event()
 
             async def wait_idle() -> None:
@@ -291,16 +295,16 @@ class TestTheEnd:
         secret = "7h15-15-50-53cr37"
         filling = "x" * (SHOWN - len("key=") - 5)
         (tmp_path / "file").write_text(f"{filling}key={secret}{2 * SHOWN * 'y'}")
-        async with in_a_talk(
+        async with in_a_session(
             tmp_path, journal, environ={"PATH": "/bin:/usr/bin", "API_KEY": secret}
         ) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("cat file")
+            manual = await talk.begin()
+            started = await manual.start("cat file")
             await talk.command.finished.wait()
-            log = (await puppet.look("log", started))["output"]
+            log = (await manual.look("log", started))["output"]
             command = f"{'#' * 185}{secret}{'#' * 100}"
-            await puppet.start(command)
-            listed = (await puppet.call("process", action="list"))["processes"]
+            await manual.start(command)
+            listed = (await manual.call("process", action="list"))["processes"]
 
         assert log.startswith("xxx")
         assert log.endswith("yyy")
@@ -312,13 +316,13 @@ class TestTheEnd:
     ) -> None:
         secret = "7h15-15-50-53cr37"
         (tmp_path / "file").write_text(f"ready {secret}\n")
-        async with in_a_talk(
+        async with in_a_session(
             tmp_path, journal, environ={"PATH": "/bin:/usr/bin", "API_KEY": secret}
         ) as talk:
-            puppet = await talk.begin()
-            await puppet.start("cat file", watch_patterns=["ready"])
+            manual = await talk.begin()
+            await manual.start("cat file", watch_patterns=["ready"])
             await talk.command.finished.wait()
-            puppet.end()
+            manual.end()
             heard = await talk.woken()
 
         assert heard.count("ready") == 2
@@ -332,16 +336,16 @@ class TestWatching:
     ) -> None:
         """A reader that waits for a line has to know when it can come no more."""
         command = "echo starting; echo now ready to serve; read _ <gate; exit 1"
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(command, watch_patterns=["", "ready", "fail"])
-            puppet.end()
-            first = await puppet.hear()
-            log = await puppet.look("log", started)
-            puppet.end()
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start(command, watch_patterns=["", "ready", "fail"])
+            manual.end()
+            first = await manual.receive()
+            log = await manual.look("log", started)
+            manual.end()
             gate.send()
-            second = await talk.puppet.hear()
-            puppet.end()
+            second = await talk.manual.receive()
+            manual.end()
             await talk.idle()
 
         assert started["notify_on_complete"] is True
@@ -358,13 +362,13 @@ class TestWatching:
     async def test_whoever_has_read_how_it_ended_is_not_woken_for_a_line_before_it(
         self, tmp_path: Path, journal: MemoryJournal, action: str
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("echo ready", watch_patterns=["ready"])
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("echo ready", watch_patterns=["ready"])
             await talk.command.finished.wait()
             assert facts(journal.entries, ProcessMatched)
-            await puppet.look(action, started)
-            puppet.end()
+            await manual.look(action, started)
+            manual.end()
             await talk.idle()
 
         assert told_once(journal)
@@ -373,14 +377,14 @@ class TestWatching:
     async def test_lines_that_come_quickly_are_counted_and_the_end_says_how_many(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            await puppet.start(
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            await manual.start(
                 "for i in 1 2 3 4; do echo hit $i; echo miss; done",
                 watch_patterns=["hit"],
             )
             await talk.command.finished.wait()
-            puppet.end()
+            manual.end()
             heard = await talk.woken()
             await talk.idle()
 
@@ -397,9 +401,9 @@ class TestWatching:
         journal: MemoryJournal,
         clock: trio.testing.MockClock,
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            await puppet.start(
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            await manual.start(
                 'while read x; do echo "$x"; echo >said; done', watch_patterns=["hit"]
             )
             await talk.end()
@@ -426,9 +430,9 @@ class TestWatching:
         assert len(facts(journal.entries, ProcessMatched)) == 9
 
     async def test_no_text_at_all_is_nothing_to_watch_for(self, tmp_path: Path) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("true", watch_patterns=[""])
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("true", watch_patterns=[""])
 
         assert started["notify_on_complete"] is False
         assert "hint" in started
@@ -450,9 +454,9 @@ class TestNobodyToTell:
     async def test_a_run_is_promised_nothing(
         self, tmp_path: Path, journal: MemoryJournal, wanted: Any
     ) -> None:
-        async with in_a_run(tmp_path, journal) as puppet:
-            started = await puppet.start("echo hit", **wanted)
-            ended = await puppet.look("wait", started)
+        async with in_a_run(tmp_path, journal) as manual:
+            started = await manual.start("echo hit", **wanted)
+            ended = await manual.look("wait", started)
 
         assert ended["exit_code"] == 0
         self.is_honest(started, journal)
@@ -463,19 +467,19 @@ class TestNobodyToTell:
         self, tmp_path: Path, journal: MemoryJournal, wanted: Any, in_background: bool
     ) -> None:
         """It ends with its one turn, whatever the door of its session can do."""
-        child = Puppet()
+        child = ManualModel()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
             async with talking(
                 orchestrator, delegates=[shell_user(child, "child")]
             ) as talk:
-                puppet = await talk.begin()
-                puppet.begin_calls(hand_on("a", background=in_background))
-                await child.hear()
+                manual = await talk.begin()
+                manual.begin_calls(hand_on("a", background=in_background))
+                await child.receive()
                 started = await child.start("echo hit", **wanted)
                 await child.look("wait", started)
                 child.end()
-                await puppet.hear()
-                puppet.end()
+                await manual.receive()
+                manual.end()
                 if in_background:
                     await talk.woken()
                 await talk.idle()
@@ -494,8 +498,8 @@ class TestNobodyToTell:
         assert not any(it.mail for it in facts(journal.entries, ToolAnswered))
 
     async def test_a_silent_start_is_only_given_a_hint(self, tmp_path: Path) -> None:
-        async with in_a_run(tmp_path) as puppet:
-            started = await puppet.start("true")
+        async with in_a_run(tmp_path) as manual:
+            started = await manual.start("true")
 
         assert "notify_unsupported" not in started
         assert 'process(action="poll"' in started["hint"]
@@ -507,8 +511,8 @@ class TestWhileNobodyTalks:
     ) -> None:
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
             async with talking(orchestrator) as talk:
-                puppet = await talk.begin()
-                started = await puppet.start("read _ <gate", notify_on_complete=True)
+                manual = await talk.begin()
+                started = await manual.start("read _ <gate", notify_on_complete=True)
                 await talk.end()
             assert is_alive(started["pid"])
             command = talk.command
@@ -518,9 +522,9 @@ class TestWhileNobodyTalks:
 
             async with talking(orchestrator, session=talk.session.id) as again:
                 assert "has ended: exit code 0" in await again.woken()
-                puppet = await again.begin()
-                listed = await puppet.call("process", action="list")
-                puppet.end()
+                manual = await again.begin()
+                listed = await manual.call("process", action="list")
+                manual.end()
                 await again.idle()
 
         assert [it["id"] for it in listed["processes"]] == [started["id"]]
@@ -546,8 +550,8 @@ class TestWhileNobodyTalks:
                 return talk.session.id in ledger.sessions
 
             async with talking(orchestrator) as talk:
-                puppet = await talk.begin()
-                await puppet.start("read _ <gate", notify_on_complete=notify)
+                manual = await talk.begin()
+                await manual.start("read _ <gate", notify_on_complete=notify)
                 await talk.end()
             command = talk.command
             assert await is_remembered()
@@ -571,9 +575,9 @@ class TestWhileNobodyTalks:
     async def test_a_session_that_is_closed_for_good_ends_it_and_is_told_nothing(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("read _ <gate", notify_on_complete=True)
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("read _ <gate", notify_on_complete=True)
             await talk.end()
             await talk.orchestrator.close_session(talk.session.id)
             assert has_ended(started["pid"])
@@ -585,9 +589,9 @@ class TestWhileNobodyTalks:
     async def test_cancelling_a_session_with_all_that_it_has_ends_it(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("read _ <gate", notify_on_complete=True)
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("read _ <gate", notify_on_complete=True)
             await talk.end()
             await talk.orchestrator.cancel(talk.session.id)
             assert is_alive(started["pid"])
@@ -603,9 +607,9 @@ class TestWhileNobodyTalks:
     async def test_cancelling_the_turn_leaves_it_alone(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("read _ <gate", notify_on_complete=True)
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start("read _ <gate", notify_on_complete=True)
             await talk.orchestrator.cancel(talk.session.id)
             assert is_alive(started["pid"])
             gate.send()
@@ -616,9 +620,9 @@ class TestWhileNobodyTalks:
     async def test_closing_the_orchestrator_ends_it_and_the_next_one_says_so_once(
         self, tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal, how: str
     ) -> None:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start(
                 "echo begun; echo >said; read _ <gate", notify_on_complete=True
             )
             await said.receive()
@@ -646,19 +650,19 @@ class TestWhileNobodyTalks:
         assert turns(journal) == 2
 
     async def resumed(self, talk: Talk, started: dict[str, Any]) -> None:
-        await talk.puppet.hear()
+        await talk.manual.receive()
         with pytest.raises(RefusedError, match="restarted is gone"):
-            await talk.puppet.look("poll", started)
-        talk.puppet.end()
+            await talk.manual.look("poll", started)
+        talk.manual.end()
         await talk.session.replies.receive()
 
     async def test_who_leaves_in_a_hurry_leaves_nothing_running(
         self, tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal
     ) -> None:
         """Those who left the group too, and without a word in the journal."""
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            started = await manual.start(
                 "trap '' TERM; setsid sh -c 'echo $$ >said; exec sleep 1000' & read _ <gate",
                 notify_on_complete=True,
             )
@@ -680,9 +684,9 @@ async def test_who_leaves_in_a_hurry_leaves_nothing_that_somebody_waits_for(
 ) -> None:
     """A second Ctrl-C leaves no time for the grace that a command has."""
     command = "trap '' TERM; echo $$ >said; read _ <gate"
-    async with in_a_talk(tmp_path, journal) as talk:
-        puppet = await talk.begin()
-        puppet.begin_calls(ToolCall("terminal", {"command": command}))
+    async with in_a_session(tmp_path, journal) as talk:
+        manual = await talk.begin()
+        manual.begin_calls(ToolCall("terminal", {"command": command}))
         pid = int(await said.receive())
         await talk.orchestrator.abandon()
         assert has_ended(pid)
@@ -691,9 +695,9 @@ async def test_who_leaves_in_a_hurry_leaves_nothing_that_somebody_waits_for(
 async def test_two_hundred_run_at_once_and_all_report(
     tmp_path: Path, gate: Pipe, journal: MemoryJournal
 ) -> None:
-    async with in_a_talk(tmp_path, journal) as talk:
-        puppet = await talk.begin()
-        started = await puppet.call_all(
+    async with in_a_session(tmp_path, journal) as talk:
+        manual = await talk.begin()
+        started = await manual.call_all(
             *[
                 background(f"read _ <gate; echo number {n}", notify_on_complete=True)
                 for n in range(200)
@@ -783,4 +787,4 @@ async def test_a_fork_has_no_command_of_the_run_that_it_goes_on_from(
     forked = [entry for entry in journal.entries if entry.session == run.id]
     (ended,) = facts(forked, ProcessEnded)
     assert "does not run here" in ended.how
-    assert sorted(told(forked)) == news(forked) != []
+    assert sorted(command_mail_read(forked)) == command_mail(forked) != []

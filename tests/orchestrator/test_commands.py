@@ -25,20 +25,20 @@ from orchestrator import ClosedError, MemoryJournal, open_orchestrator
 from orchestrator.execution.workspace.task_workspace import CLOSE_SECONDS
 from tests.kit import facts, hand_on
 from tests.orchestrator.commands_kit import (
+    ManualModel,
     Pipe,
-    Puppet,
     RefusedError,
     background,
     children,
+    command_mail_read,
     has_ended,
     in_a_run,
-    in_a_talk,
+    in_a_session,
     is_alive,
     let_pass,
     pipe,
     shell_user,
     talking,
-    told,
 )
 
 pytestmark = pytest.mark.realtime
@@ -78,22 +78,22 @@ class TestForeground:
     async def test_the_model_reads_how_it_ended_and_all_that_it_said(
         self, tmp_path: Path
     ) -> None:
-        async with in_a_run(tmp_path) as puppet:
-            answer = await puppet.run("echo out; echo err >&2; exit 3")
+        async with in_a_run(tmp_path) as manual:
+            answer = await manual.run("echo out; echo err >&2; exit 3")
 
         assert answer.pop("seconds") < 60
         assert answer == {"exit_code": 3, "output": "out\nerr\n"}
 
     async def test_a_signal_is_a_negative_number(self, tmp_path: Path) -> None:
-        async with in_a_run(tmp_path) as puppet:
-            answer = await puppet.run("kill -KILL $$")
+        async with in_a_run(tmp_path) as manual:
+            answer = await manual.run("kill -KILL $$")
 
         assert answer["exit_code"] == -signal.SIGKILL
 
     async def test_nobody_answers_its_questions(self, tmp_path: Path) -> None:
         """A command that asks reads the end of its input, and does not wait for ever."""
-        async with in_a_run(tmp_path) as puppet:
-            answer = await puppet.run("cat; read answer || echo nobody")
+        async with in_a_run(tmp_path) as manual:
+            answer = await manual.run("cat; read answer || echo nobody")
 
         assert answer["output"] == "nobody\n"
 
@@ -102,11 +102,11 @@ class TestForeground:
     ) -> None:
         command = "echo early; sleep 1000 & echo $! >said; wait"
         call = ToolCall("terminal", {"command": command, "timeout": 100})
-        async with in_a_run(tmp_path) as puppet:
+        async with in_a_run(tmp_path) as manual:
             answers: list[Any] = []
 
             async def answer() -> None:
-                answers.extend(await puppet.call_all(call))
+                answers.extend(await manual.call_all(call))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(answer)
@@ -124,8 +124,8 @@ class TestForeground:
     async def test_what_it_leaves_running_is_ended_and_the_model_reads_so(
         self, tmp_path: Path
     ) -> None:
-        async with in_a_run(tmp_path) as puppet:
-            answer = await puppet.run("sleep 1000 & echo $!")
+        async with in_a_run(tmp_path) as manual:
+            answer = await manual.run("sleep 1000 & echo $!")
 
         assert answer["exit_code"] == 0
         assert "left something running" in answer["note"]
@@ -134,17 +134,17 @@ class TestForeground:
     async def test_cancelling_the_run_ends_grandchildren_wherever_they_went(
         self, tmp_path: Path, said: Pipe
     ) -> None:
-        puppet = Puppet()
+        manual = ManualModel()
         journal = MemoryJournal()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(orchestrator.run, shell_user(puppet), "go")
-                await puppet.hear()
+                nursery.start_soon(orchestrator.run, shell_user(manual), "go")
+                await manual.receive()
                 command = (
                     "bash -c 'sleep 1000 & echo $! >said; wait' &"
                     " setsid sh -c 'echo $$ >said; exec sleep 1000' & wait"
                 )
-                puppet.begin_calls(ToolCall("terminal", {"command": command}))
+                manual.begin_calls(ToolCall("terminal", {"command": command}))
                 pids = [int(await said.receive()) for _ in range(2)]
                 assert all(map(is_alive, pids))
                 nursery.cancel_scope.cancel()
@@ -157,8 +157,8 @@ class TestForeground:
     async def test_two_of_one_answer_run_at_the_same_time(
         self, tmp_path: Path, gate: Pipe, said: Pipe
     ) -> None:
-        async with in_a_run(tmp_path) as puppet:
-            answers = await puppet.call_all(
+        async with in_a_run(tmp_path) as manual:
+            answers = await manual.call_all(
                 ToolCall(
                     "terminal", {"command": "echo a >gate; read x <said; echo $x"}
                 ),
@@ -172,8 +172,8 @@ class TestForeground:
     async def test_long_output_is_cut_in_the_middle_and_says_so(
         self, tmp_path: Path
     ) -> None:
-        async with in_a_run(tmp_path) as puppet:
-            answer = await puppet.run("seq 100000; echo end")
+        async with in_a_run(tmp_path) as manual:
+            answer = await manual.run("seq 100000; echo end")
 
         output = answer["output"]
         assert output.startswith("1\n2\n3\n")
@@ -182,16 +182,16 @@ class TestForeground:
         assert "of 588899 characters are left out here]" in output
 
     async def test_what_is_no_text_is_shown_as_such(self, tmp_path: Path) -> None:
-        async with in_a_run(tmp_path) as puppet:
-            answer = await puppet.run(r"printf 'a\377\000b\033[31mc\n'")
+        async with in_a_run(tmp_path) as manual:
+            answer = await manual.run(r"printf 'a\377\000b\033[31mc\n'")
 
         assert answer["output"] == "a\ufffd\ufffdbc\n"
 
     async def test_it_starts_in_the_folder_that_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "a" / "b").mkdir(parents=True)
-        async with in_a_run(tmp_path) as puppet:
+        async with in_a_run(tmp_path) as manual:
             inside = [
-                (await puppet.run("pwd -P", workdir=str(name)))["output"].strip()
+                (await manual.run("pwd -P", workdir=str(name)))["output"].strip()
                 for name in (".", "a/b", "a/../a", tmp_path / "a")
             ]
 
@@ -216,9 +216,9 @@ class TestForeground:
         journal = MemoryJournal()
         (tmp_path / "out").symlink_to("/tmp")
         (tmp_path / "file").touch()
-        async with in_a_run(tmp_path, journal) as puppet:
+        async with in_a_run(tmp_path, journal) as manual:
             with pytest.raises(RefusedError) as refused:
-                await puppet.run(
+                await manual.run(
                     f"touch {tmp_path}/ran", workdir=workdir, background=in_background
                 )
 
@@ -243,9 +243,9 @@ class TestForeground:
     async def test_what_cannot_be_run_is_refused_in_words(
         self, tmp_path: Path, arguments: dict[str, Any], why: str
     ) -> None:
-        async with in_a_run(tmp_path) as puppet:
+        async with in_a_run(tmp_path) as manual:
             with pytest.raises(RefusedError) as refused:
-                await puppet.call("terminal", **arguments)
+                await manual.call("terminal", **arguments)
 
         assert why in str(refused.value)
 
@@ -255,10 +255,10 @@ class TestForeground:
             "OPENAI_API_KEY": "sk-proj-0123456789abcdefghijklmnop",
             "KEPT": "yes",
         }
-        async with in_a_run(tmp_path, environ=environ) as puppet:
-            answer = await puppet.run("env")
-            started = await puppet.start("env")
-            later = await puppet.look("wait", started)
+        async with in_a_run(tmp_path, environ=environ) as manual:
+            answer = await manual.run("env")
+            started = await manual.start("env")
+            later = await manual.look("wait", started)
 
         for output in (answer["output"], later["output"]):
             variables = dict(line.split("=", 1) for line in output.splitlines())
@@ -271,23 +271,23 @@ class TestForeground:
         self, tmp_path: Path
     ) -> None:
         """Building or running a child leaves what its parent starts as it was."""
-        lead, child = Puppet(), Puppet()
+        lead, child = ManualModel(), ManualModel()
         agent = shell_user(lead, "lead", delegates=[shell_user(child, "child")])
         names = "echo $ORCHESTRATOR_TASK"
         async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(orchestrator.run, agent, "go")
-                await lead.hear()
+                await lead.receive()
                 lead.begin_calls(
                     hand_on("a"),
                     ToolCall("terminal", {"command": f"read _ <gate; {names}"}),
                 )
                 with pipe(tmp_path / "gate") as gate:
-                    await child.hear()
+                    await child.receive()
                     below = await child.run(names)
                     gate.send()
                     child.end()
-                    heard = await lead.hear()
+                    heard = await lead.receive()
                 lead.end()
 
         assert below["output"] == "/lead/child[1]\n"
@@ -302,18 +302,18 @@ class TestBackground:
     async def test_it_runs_while_the_model_goes_on(
         self, tmp_path: Path, gate: Pipe
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("echo one; read _ <gate; echo two; exit 4")
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("echo one; read _ <gate; echo two; exit 4")
             assert is_alive(started["pid"])
             assert started["notify_on_complete"] is False
             assert "notify_unsupported" not in started
             assert f'id="{started["id"]}"' in started["hint"]
 
-            (listed,) = (await puppet.call("process", action="list"))["processes"]
+            (listed,) = (await manual.call("process", action="list"))["processes"]
             gate.send()
-            ended = await puppet.look("wait", started)
-            (listed_later,) = (await puppet.call("process", action="list"))["processes"]
+            ended = await manual.look("wait", started)
+            (listed_later,) = (await manual.call("process", action="list"))["processes"]
 
         assert listed.pop("seconds") < 60
         assert listed == {
@@ -330,18 +330,18 @@ class TestBackground:
         self, tmp_path: Path, gate: Pipe, said: Pipe
     ) -> None:
         command = "for i in 1 2; do echo $i; echo >said; read _ <gate; done"
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(command)
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start(command)
             await said.receive()
-            first = await puppet.look("poll", started)
-            again = await puppet.look("poll", started)
+            first = await manual.look("poll", started)
+            again = await manual.look("poll", started)
             gate.send()
             await said.receive()
-            second = await puppet.look("poll", started)
+            second = await manual.look("poll", started)
             gate.send()
             await talk.command.finished.wait()
-            third = await puppet.look("poll", started)
+            third = await manual.look("poll", started)
 
         polls = [first, again, second, third]
         assert [it["new_output"] for it in polls] == ["1\n", "", "2\n", ""]
@@ -377,14 +377,14 @@ class TestBackground:
         environ = {"PATH": "/bin:/usr/bin", "API_KEY": "7h15-15-50-53cr37"}
         journal = MemoryJournal()
         brief = {"timeout": 0.01} if action == "wait" else {}
-        async with in_a_talk(tmp_path, journal, environ=environ) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(command)
+        async with in_a_session(tmp_path, journal, environ=environ) as talk:
+            manual = await talk.begin()
+            started = await manual.start(command)
             await said.receive()
-            await puppet.look(action, started, **brief)
+            await manual.look(action, started, **brief)
             gate.send()
             await talk.command.finished.wait()
-            await puppet.look(action, started)
+            await manual.look(action, started)
 
         answers = [it.message.text for it in facts(journal.entries, ToolAnswered)]
         assert "***" in repr(answers)
@@ -395,13 +395,13 @@ class TestBackground:
         self, tmp_path: Path, gate: Pipe, said: Pipe
     ) -> None:
         """Its last word has no end, and may have been half a secret."""
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("printf 'Go on?'; echo >said; read _ <gate")
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("printf 'Go on?'; echo >said; read _ <gate")
             await said.receive()
-            first = await puppet.look("poll", started)
-            second = await puppet.look("poll", started)
-            third = await puppet.look("poll", started)
+            first = await manual.look("poll", started)
+            second = await manual.look("poll", started)
+            third = await manual.look("poll", started)
 
         assert first["new_output"] == "Go "
         assert "the next poll will show" in first["note"]
@@ -409,13 +409,13 @@ class TestBackground:
         assert "note" not in second
 
     async def test_log_shows_lines(self, tmp_path: Path) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("seq 300")
-            await puppet.look("wait", started)
-            last = await puppet.look("log", started)
-            some = await puppet.look("log", started, offset=10, limit=2)
-            none = await puppet.look("log", started, offset=1000)
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("seq 300")
+            await manual.look("wait", started)
+            last = await manual.look("log", started)
+            some = await manual.look("log", started, offset=10, limit=2)
+            none = await manual.look("log", started, offset=1000)
 
         assert last["lines"] == "100 to 300 of 300"
         assert last["output"].split("\n") == [str(it) for it in range(101, 301)]
@@ -425,15 +425,15 @@ class TestBackground:
     async def test_a_line_without_end_does_not_fill_the_models_window(
         self, tmp_path: Path
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start(
                 "printf begin; head -c 150000 /dev/zero | tr '\\0' x; printf end"
             )
             await talk.command.finished.wait()
-            log = (await puppet.look("log", started))["output"]
-            poll = (await puppet.look("poll", started))["new_output"]
-            wait = (await puppet.look("wait", started))["output"]
+            log = (await manual.look("log", started))["output"]
+            poll = (await manual.look("poll", started))["new_output"]
+            wait = (await manual.look("wait", started))["output"]
 
         assert log == poll
         assert log.startswith("beginxxx")
@@ -445,13 +445,13 @@ class TestBackground:
     async def test_wait_gives_up_in_time_and_says_so(
         self, tmp_path: Path, gate: Pipe, clock: trio.testing.MockClock
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("read _ <gate")
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("read _ <gate")
             answers: list[Any] = []
 
             async def answer() -> None:
-                answers.append(await puppet.look("wait", started, timeout=100))
+                answers.append(await manual.look("wait", started, timeout=100))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(answer)
@@ -467,19 +467,19 @@ class TestBackground:
         command = (
             'while read x; do echo "<$x>" | tee said; done; echo closed; read || exit 5'
         )
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(command)
-            written = await puppet.look("write", started, data="o")
-            submitted = await puppet.look("submit", started, data="né")
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start(command)
+            written = await manual.look("write", started, data="o")
+            submitted = await manual.look("submit", started, data="né")
             line = await said.receive()
-            await puppet.look("submit", started)
+            await manual.look("submit", started)
             empty = await said.receive()
-            closed = await puppet.look("close", started)
-            await puppet.look("close", started)
+            closed = await manual.look("close", started)
+            await manual.look("close", started)
             with pytest.raises(RefusedError, match="closed") as refused:
-                await puppet.look("write", started, data="more")
-            ended = await puppet.look("wait", started)
+                await manual.look("write", started, data="more")
+            ended = await manual.look("wait", started)
 
         assert (line, empty) == ("<oné>", "<>")
         assert (written["written"], submitted["written"]) == (1, 3)
@@ -492,32 +492,32 @@ class TestBackground:
     async def test_what_has_ended_reads_nothing(
         self, tmp_path: Path, action: str
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("true")
-            await puppet.look("wait", started)
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("true")
+            await manual.look("wait", started)
 
             with pytest.raises(RefusedError, match="has ended, and reads nothing"):
-                await puppet.look(action, started, data="x")
+                await manual.look(action, started, data="x")
 
     async def test_who_does_not_listen_is_not_written_to_for_ever(
         self, tmp_path: Path, gate: Pipe, clock: trio.testing.MockClock
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start("read _ <gate")
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("read _ <gate")
             refused: list[str] = []
 
             async def write() -> None:
                 try:
-                    await puppet.look("write", started, data="x" * 1_000_000)
+                    await manual.look("write", started, data="x" * 1_000_000)
                 except RefusedError as exc:
                     refused.append(str(exc))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(write)
                 await let_pass(clock, WRITE_SECONDS)
-            assert (await puppet.look("poll", started))["status"] == "running"
+            assert (await manual.look("poll", started))["status"] == "running"
 
         assert "has not read all of it in 10 seconds" in refused[0]
 
@@ -525,14 +525,14 @@ class TestBackground:
         self, tmp_path: Path, said: Pipe
     ) -> None:
         command = "trap 'echo bye; exit 7' TERM; sleep 1000 & echo $! >said; wait"
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(command)
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start(command)
             grandchild = int(await said.receive())
-            killed = await puppet.look("kill", started)
+            killed = await manual.look("kill", started)
             assert has_ended(started["pid"])
             assert has_ended(grandchild)
-            again = await puppet.look("kill", started)
+            again = await manual.look("kill", started)
 
         assert killed == again
         assert killed["status"] == "ended"
@@ -554,11 +554,11 @@ class TestBackground:
     async def test_how_it_ended_is_said_in_words(
         self, tmp_path: Path, command: str, how: str
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.start(command)
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start(command)
 
-            assert (await puppet.look("wait", started))["ended"] == how
+            assert (await manual.look("wait", started))["ended"] == how
 
     async def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -568,13 +568,13 @@ class TestBackground:
             "orchestrator.execution.workspace.background_commands.secrets.token_hex",
             lambda _: next(ids),
         )
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
             for _ in range(4):
-                await puppet.start("true")
+                await manual.start("true")
 
             async def named(id_: str) -> Any:
-                return (await puppet.call("process", action="poll", id=id_))["id"]
+                return (await manual.call("process", action="poll", id=id_))["id"]
 
             assert await named("p_bb") == "p_bbbb"
             assert await named("p_aaaa02") == "p_aaaa02"
@@ -589,25 +589,25 @@ class TestBackground:
                 await named("")
 
     async def test_an_unknown_action_is_refused(self, tmp_path: Path) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
             with pytest.raises(RefusedError, match="do not fit"):
-                await puppet.call("process", action="pause", id="p_1234")
+                await manual.call("process", action="pause", id="p_1234")
 
     async def test_nobody_sees_the_commands_of_another(
         self, tmp_path: Path, gate: Pipe
     ) -> None:
         """Neither a child those of its parent, nor a session those of another."""
-        child = Puppet()
+        child = ManualModel()
         async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
             async with (
                 talking(orchestrator, delegates=[shell_user(child, "child")]) as talk,
                 talking(orchestrator) as other,
             ):
-                puppet = await talk.begin()
-                started = await puppet.start("read _ <gate")
-                puppet.begin_calls(hand_on("a", background=False))
-                await child.hear()
+                manual = await talk.begin()
+                started = await manual.start("read _ <gate")
+                manual.begin_calls(hand_on("a", background=False))
+                await child.receive()
                 for stranger in (child, await other.begin()):
                     listed = await stranger.call("process", action="list")
                     assert listed == {"processes": []}
@@ -617,7 +617,7 @@ class TestBackground:
 
     async def test_only_so_many_run_at_once(self, tmp_path: Path, gate: Pipe) -> None:
         """It is the session's limit, whichever of its tasks runs them."""
-        child = Puppet()
+        child = ManualModel()
         rules = Rules(processes=2)
         async with open_orchestrator(
             ":memory:", workspace=tmp_path, rules=rules
@@ -625,35 +625,35 @@ class TestBackground:
             async with talking(
                 orchestrator, delegates=[shell_user(child, "child")]
             ) as talk:
-                puppet = await talk.begin()
-                first = await puppet.start("read _ <gate")
-                puppet.begin_calls(hand_on("a", background=False))
-                await child.hear()
+                manual = await talk.begin()
+                first = await manual.start("read _ <gate")
+                manual.begin_calls(hand_on("a", background=False))
+                await child.receive()
                 two = await child.call_all(*[background("read _ <gate")] * 2)
                 child.end()
-                await puppet.hear()
+                await manual.receive()
                 # That of the child has ended with it.
-                await puppet.start("read _ <gate")
+                await manual.start("read _ <gate")
                 with pytest.raises(RefusedError, match="2 commands run in the back"):
-                    await puppet.start("true")
-                await puppet.look("kill", first)
-                await puppet.start("true")
+                    await manual.start("true")
+                await manual.look("kill", first)
+                await manual.start("true")
 
         (refused,) = [it for it in two if isinstance(it, RefusedError)]
         assert 'process(action="kill")' in str(refused)
 
     async def test_none_at_all_is_a_limit_too(self, tmp_path: Path) -> None:
-        async with in_a_run(tmp_path, rules=Rules(processes=0)) as puppet:
+        async with in_a_run(tmp_path, rules=Rules(processes=0)) as manual:
             with pytest.raises(RefusedError, match="no command may run in the backgr"):
-                await puppet.start("true")
+                await manual.start("true")
 
     async def test_a_command_that_is_a_whole_file_is_listed_by_its_beginning(
         self, tmp_path: Path
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            await puppet.start("cat >file <<END\n" + 1_000 * "many words\n" + "END")
-            (listed,) = (await puppet.call("process", action="list"))["processes"]
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            await manual.start("cat >file <<END\n" + 1_000 * "many words\n" + "END")
+            (listed,) = (await manual.call("process", action="list"))["processes"]
 
         assert listed["command"].startswith("cat >file <<END\nmany words")
         assert listed["command"].endswith(" ...")
@@ -662,13 +662,13 @@ class TestBackground:
     async def test_the_last_that_have_ended_are_remembered(
         self, tmp_path: Path
     ) -> None:
-        async with in_a_talk(tmp_path) as talk:
-            puppet = await talk.begin()
-            started = await puppet.call_all(*[background("true")] * 40)
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.call_all(*[background("true")] * 40)
             for one in started:
-                await puppet.look("wait", one)
-            await puppet.start("echo last")
-            listed = (await puppet.call("process", action="list"))["processes"]
+                await manual.look("wait", one)
+            await manual.start("echo last")
+            listed = (await manual.call("process", action="list"))["processes"]
 
         assert len(listed) == 33
         assert listed[-1]["command"] == "echo last"
@@ -681,14 +681,14 @@ class TestItsEndWithOthers:
     ) -> None:
         journal = MemoryJournal()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
-            puppet = Puppet()
+            manual = ManualModel()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(orchestrator.run, shell_user(puppet), "go")
-                await puppet.hear()
-                started = await puppet.start("echo on; read _ <gate")
+                nursery.start_soon(orchestrator.run, shell_user(manual), "go")
+                await manual.receive()
+                started = await manual.start("echo on; read _ <gate")
                 if is_cancelled:
                     nursery.cancel_scope.cancel()
-                puppet.end()
+                manual.end()
             assert has_ended(started["pid"])
             assert orchestrator._services.background._commands == {}
 
@@ -701,20 +701,20 @@ class TestItsEndWithOthers:
         self, tmp_path: Path, gate: Pipe, in_background: bool
     ) -> None:
         journal = MemoryJournal()
-        child = Puppet()
+        child = ManualModel()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
             async with talking(
                 orchestrator, delegates=[shell_user(child, "child")]
             ) as talk:
-                puppet = await talk.begin()
-                puppet.begin_calls(hand_on("a", background=in_background))
-                await child.hear()
+                manual = await talk.begin()
+                manual.begin_calls(hand_on("a", background=in_background))
+                await child.receive()
                 started = await child.start("read _ <gate")
                 child.end()
-                await puppet.hear()
+                await manual.receive()
                 if in_background:
-                    puppet.end()
-                    await puppet.hear()
+                    manual.end()
+                    await manual.receive()
                 assert has_ended(started["pid"])
 
         (ended,) = facts(journal.entries, ProcessEnded)
@@ -730,13 +730,13 @@ class TestItsEndWithOthers:
         """The run has ended by then, and nothing more can be said of its command."""
         journal = MemoryJournal()
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
-            puppet = Puppet()
+            manual = ManualModel()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(orchestrator.run, shell_user(puppet), "go")
-                await puppet.hear()
-                started = await puppet.start("trap '' TERM; echo >said; read _ <gate")
+                nursery.start_soon(orchestrator.run, shell_user(manual), "go")
+                await manual.receive()
+                started = await manual.start("trap '' TERM; echo >said; read _ <gate")
                 await said.receive()
-                puppet.end()
+                manual.end()
                 await let_pass(clock, CLOSE_SECONDS)
         assert has_ended(started["pid"])
         (ended,) = facts(journal.entries, TurnEnded)
@@ -773,16 +773,16 @@ class TestDurable:
     async def test_it_begins_when_the_journal_knows_of_it(self, tmp_path: Path) -> None:
         """Otherwise a crash would leave a process that is not recorded and cannot be ended."""
         journal = Slow()
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            puppet.begin_calls(background("touch ran"))
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            manual.begin_calls(background("touch ran"))
             await journal.asked.wait()
             await trio.testing.wait_all_tasks_blocked()
             assert talk.command.pid == 0
             assert facts(journal.entries, ProcessStarted)
 
             journal.write()
-            await puppet.hear()
+            await manual.receive()
             await talk.command.finished.wait()
 
         assert (tmp_path / "ran").exists()
@@ -792,9 +792,9 @@ class TestDurable:
     ) -> None:
         """Closing the orchestrator would otherwise wait for its end for ever."""
         journal = Slow()
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            puppet.begin_calls(background("touch ran", notify_on_complete=True))
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            manual.begin_calls(background("touch ran", notify_on_complete=True))
             await journal.asked.wait()
             root = root_of(talk.session.id)
             async with trio.open_nursery() as nursery:
@@ -807,7 +807,7 @@ class TestDurable:
 
         assert "has ended: it was never begun" in heard
         assert not (tmp_path / "ran").exists()
-        assert len(told(journal.entries)) == 1
+        assert len(command_mail_read(journal.entries)) == 1
 
     @pytest.mark.parametrize("is_closed", [True, False])
     async def test_one_that_would_begin_when_all_ends_keeps_nobody_waiting(
@@ -817,22 +817,22 @@ class TestDurable:
 
         async def run() -> None:
             with pytest.raises(ClosedError):
-                await orchestrator.run(shell_user(puppet), "go")
+                await orchestrator.run(shell_user(manual), "go")
 
         for _ in range(10):  # trio shuffles who comes first in that moment
-            journal, puppet = Slow(), Puppet()
+            journal, manual = Slow(), ManualModel()
             async with trio.open_nursery() as nursery:
                 async with open_orchestrator(
                     journal, workspace=tmp_path
                 ) as orchestrator:
                     nursery.start_soon(run)
-                    await puppet.hear()
-                    puppet.begin_calls(background("touch ran"))
+                    await manual.receive()
+                    manual.begin_calls(background("touch ran"))
                     await journal.asked.wait()
                     if not is_closed:
                         journal.write()
                 journal.write()
-                puppet.end()
+                manual.end()
                 nursery.cancel_scope.deadline = trio.current_time() + 10
             assert not nursery.cancel_scope.cancelled_caught
             assert trio.current_time() < nursery.cancel_scope.deadline

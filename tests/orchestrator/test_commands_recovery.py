@@ -34,14 +34,14 @@ from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts
 from tests.orchestrator.commands_kit import (
     background,
+    command_mail,
+    command_mail_read,
     has_ended,
-    in_a_talk,
+    in_a_session,
     is_alive,
-    news,
     pipe,
     shell_user,
     talking,
-    told,
 )
 
 pytestmark = pytest.mark.realtime
@@ -56,7 +56,7 @@ from pathlib import Path
 import trio
 
 from orchestrator import open_orchestrator
-from tests.orchestrator.commands_kit import Puppet, shell_user, talking
+from tests.orchestrator.commands_kit import ManualModel, shell_user, talking
 
 COMMAND = "echo so far; setsid sh -c 'echo $$ >said; exec sleep 1000' & echo $$ >said; wait"
 
@@ -64,10 +64,10 @@ async def main():
     home = Path(sys.argv[1])
     async with open_orchestrator(home / "journal.db", workspace=home) as orchestrator:
         async with talking(orchestrator) as talk, trio.open_nursery() as nursery:
-            puppet = await talk.begin()
-            await puppet.start(COMMAND, notify_on_complete=True)
+            manual = await talk.begin()
+            await manual.start(COMMAND, notify_on_complete=True)
             await talk.end()
-            runner = Puppet()
+            runner = ManualModel()
             nursery.start_soon(orchestrator.run, shell_user(runner), "go")
             await runner.hear()
             await runner.start(COMMAND)
@@ -112,7 +112,7 @@ async def test_what_a_killed_process_leaves_running_is_ended_by_the_next(
     assert f"has ended: {LOST} (p_" in heard
     entries = await read_sqlite_journal(file)
     assert [it.how for it in facts(entries, ProcessEnded)] == [LOST, LOST]
-    assert sorted(told(entries)) == news(entries) != []
+    assert sorted(command_mail_read(entries)) == command_mail(entries) != []
     endings = [
         (it.session == id_, it.outcome.ending) for it in facts(entries, TurnEnded)
     ]
@@ -167,7 +167,7 @@ def check(entries: Sequence[Entry], length: int) -> None:
     ended = Counter(it.id for it in facts(entries, ProcessEnded))
     assert ended == Counter(it.id for it in started), length
     assert len({it.command for it in started}) == len(started), length
-    assert sorted(told(entries)) == news(entries), length
+    assert sorted(command_mail_read(entries)) == command_mail(entries), length
     (session,) = fold_entries(entries, "journal").sessions.values()
     assert session.is_idle, length
     turns = facts(entries, TurnEnded)
@@ -182,7 +182,7 @@ async def test_a_crash_after_any_entry_loses_no_news_and_tells_none_twice(
 
     check(whole, len(whole))
     assert len(facts(whole, ProcessStarted)) == 2
-    assert len(news(whole)) == 3
+    assert len(command_mail(whole)) == 3
     for length in range(1, len(whole)):
         check(await finish(whole[:length], tmp_path), length)
 
@@ -202,9 +202,9 @@ async def test_a_session_that_was_closed_for_good_is_told_nothing_after_a_crash(
     """It dies after it was said that the session is closed, and before its command was ended."""
     journal = MemoryJournal()
     with pipe(tmp_path / "gate"):
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            await puppet.start("read _ <gate", notify_on_complete=True)
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            await manual.start("read _ <gate", notify_on_complete=True)
             await talk.end()
             await talk.orchestrator.close_session(talk.session.id)
     kinds = [type(entry.event) for entry in journal.entries]
@@ -224,9 +224,9 @@ async def test_a_command_of_another_machine_is_not_killed(tmp_path: Path) -> Non
     """Its id may by chance be that of a process here; that it has ended is known all the same."""
     journal = MemoryJournal()
     with pipe(tmp_path / "said") as said:
-        async with in_a_talk(tmp_path, journal) as talk:
-            puppet = await talk.begin()
-            await puppet.start("echo $$ >said; exec sleep 1000")
+        async with in_a_session(tmp_path, journal) as talk:
+            manual = await talk.begin()
+            await manual.start("echo $$ >said; exec sleep 1000")
             pid = int(await said.receive())
             [started] = facts(journal.entries, ProcessStarted)
             elsewhere = attrs.evolve(started, host="elsewhere")
