@@ -1,7 +1,7 @@
-"""Going on from a run that has ended in another way: a fork.
+"""Forks: a new run that shares its beginning with a run that has ended.
 
-What happened before is copied as facts of a new session, and the ordinary code goes on from
-there, as it does after a crash. So nothing is asked again, and there is no second way to continue.
+The facts before the fork point are copied into a new session, which is then resumed as after a
+crash. So no model is called again, and there is no second way to resume.
 """
 
 import re
