@@ -156,7 +156,7 @@ def test_who_has_no_environment_is_passed_over_at_once(start: Start) -> None:
     assert time.monotonic() - began < 1
 
 
-def test_nobody_ends_himself() -> None:
+def test_a_process_does_not_kill_itself() -> None:
     tag = new_tag()
     code = (
         "from agents.tools.terminal.process_tags import kill_tagged;"

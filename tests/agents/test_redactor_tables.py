@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from agents.redaction.key_shapes import KEY_PREFIXES
 from agents.redaction.redactor import Redactor
 
 RANDOM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3hJ6kL9nP2rS5tV8"
@@ -298,3 +299,8 @@ def test_of_json_is_left_json(text: str) -> None:
 def test_a_secret_is_found_in_a_body(text: str, left: str) -> None:
     assert text != left
     assert Redactor().may_hold_secret(json.dumps({"text": text}).encode())
+
+
+@pytest.mark.parametrize("prefix", KEY_PREFIXES)
+def test_every_prefix_of_the_table_is_found_by_the_first_search(prefix: str) -> None:
+    assert Redactor().may_hold_secret(f'{{"text":"it is {prefix}1"}}'.encode())
