@@ -15,12 +15,15 @@ class Worker:
     """A task, as far as its tools see it."""
 
     def __init__(
-        self, workspace: Path, shelf: FileRegistry | None = None, who: str = "/editor"
+        self,
+        workspace: Path,
+        registry: FileRegistry | None = None,
+        who: str = "/editor",
     ) -> None:
         self._scene = ToolContext(
             workspace=workspace,
             environ={},
-            seen_files=SeenFiles(shelf or FileRegistry(), who),
+            seen_files=SeenFiles(registry or FileRegistry(), who),
             processes=cast("Any", None),  # No file tool starts any.
             redact=redacted,
         )

@@ -77,11 +77,11 @@ async def test_the_server_hears_user_and_assistant_by_turns(
         tools=[look],
     )
 
-    (heard,) = server.heard
-    assert heard.path == "/v1/messages"
-    assert heard.headers["x-api-key"] == "sk-ant-secret"
-    assert heard.headers["anthropic-version"] == "2023-06-01"
-    assert heard.body == {
+    (received,) = server.heard
+    assert received.path == "/v1/messages"
+    assert received.headers["x-api-key"] == "sk-ant-secret"
+    assert received.headers["anthropic-version"] == "2023-06-01"
+    assert received.body == {
         "model": "claude-opus-5-5",
         "max_tokens": 32_000,
         "system": "Be kind.",
@@ -176,7 +176,7 @@ async def test_a_shape_that_no_schema_here_can_say_is_told_in_words(
     assert (await ask(model, output=counts)).text == '{"a": 7}'
     await ask(model, output=counts, instructions="Be kind.")
 
-    first, second = (heard.body for heard in server.heard)
+    first, second = (received.body for received in server.heard)
     assert "output_config" not in first
     assert first["system"].startswith("Your final answer is JSON")
     assert '{"type":"object","additionalProperties"' in first["system"]
@@ -286,16 +286,16 @@ async def test_it_has_a_key_and_an_address_of_its_own(server: FakeProvider) -> N
 
 
 @pytest.mark.parametrize(
-    ("most", "heard"), [(None, MAX_TOKENS), (500, 500), (1_000_000, MAX_TOKENS)]
+    ("most", "received"), [(None, MAX_TOKENS), (500, 500), (1_000_000, MAX_TOKENS)]
 )
 async def test_the_server_hears_how_long_the_answer_may_be(
-    server: FakeProvider, model: AnthropicModel, most: int | None, heard: int
+    server: FakeProvider, model: AnthropicModel, most: int | None, received: int
 ) -> None:
     server.replies = [Say(text="hi")]
 
     await ask(model, max_output=most)
 
-    assert server.heard[0].body["max_tokens"] == heard
+    assert server.heard[0].body["max_tokens"] == received
 
 
 async def test_what_an_answer_that_is_cut_off_has_used_is_told(

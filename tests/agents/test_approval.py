@@ -561,13 +561,13 @@ async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_thro
 ):
     """It was certainly never run. Of another nobody knows, so it is not run again."""
     post = Post()
-    said = AssistantMessage(calls=(send("held", "h"), send("other", "o")))
+    answer = AssistantMessage(calls=(send("held", "h"), send("other", "o")))
 
     steps = await take(
         ScriptedModel(["end"]),
         Gatekeeper(held=("h",)),
         post.send,
-        transcript=(GO, said),
+        transcript=(GO, answer),
     )
 
     assert post.sent == ["held"]
@@ -577,10 +577,10 @@ async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_thro
 
 
 async def test_a_held_call_of_a_tool_that_is_gone_is_broken_off() -> None:
-    said = AssistantMessage(calls=(send("held", "h"),))
+    answer = AssistantMessage(calls=(send("held", "h"),))
 
     steps = await take(
-        ScriptedModel(["end"]), Gatekeeper(held=("h",)), transcript=(GO, said)
+        ScriptedModel(["end"]), Gatekeeper(held=("h",)), transcript=(GO, answer)
     )
 
     assert "broken off" in steps[0].text
@@ -590,9 +590,9 @@ async def test_a_safe_call_comes_to_the_gate_again_after_a_crash() -> None:
     """It may be run twice, and it may have been denied meanwhile."""
     post, gate = Post(), Gatekeeper()
     safe = attrs.evolve(post.send, idempotent=True)
-    said = AssistantMessage(calls=(send("no", "h"),))
+    answer = AssistantMessage(calls=(send("no", "h"),))
 
-    steps: Any = await take(ScriptedModel(["end"]), gate, safe, transcript=(GO, said))
+    steps: Any = await take(ScriptedModel(["end"]), gate, safe, transcript=(GO, answer))
 
     assert gate.came == ["h"]
     assert post.sent == []

@@ -115,13 +115,13 @@ async def test_all_of_an_answer_is_kept(file: Path) -> None:
 
 async def test_a_text_is_told_when_it_is_played_back(file: Path) -> None:
     await record(file, "42", ToolCall("look"))
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
     model = ReplayModel(file)
 
-    await model.answer(attrs.evolve(REQUEST, tell=told.append))
-    await model.answer(attrs.evolve(REQUEST, tell=told.append))
+    await model.answer(attrs.evolve(REQUEST, tell=events.append))
+    await model.answer(attrs.evolve(REQUEST, tell=events.append))
 
-    assert told == [TextDelta("42")]
+    assert events == [TextDelta("42")]
 
 
 async def test_the_same_request_gets_one_answer_after_the_other(file: Path) -> None:
@@ -183,17 +183,17 @@ async def test_a_failure_is_played_back_too(file: Path) -> None:
     )
     with pytest.raises(ModelError) as recorded:
         await record(file, error)
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
 
     with pytest.raises(ModelError) as replayed:
-        await ReplayModel(file).answer(attrs.evolve(REQUEST, tell=told.append))
+        await ReplayModel(file).answer(attrs.evolve(REQUEST, tell=events.append))
 
     assert recorded.value is error
     assert str(replayed.value) == "busy"
     assert replayed.value.kind is Failure.RATE_LIMIT
     assert replayed.value.retry_after == 2.5
     assert replayed.value.partial == "half a"
-    assert told == [TextDelta("half a")]
+    assert events == [TextDelta("half a")]
 
 
 async def test_an_error_of_ours_is_not_recorded(file: Path) -> None:
@@ -230,9 +230,9 @@ async def test_a_cassette_can_be_read_by_people(file: Path) -> None:
 
 async def test_what_a_transcript_cost_is_no_part_of_the_request(file: Path) -> None:
     """A new table of prices does not make old cassettes useless."""
-    said = AssistantMessage("so", usage=Usage(calls=1, cost=5), model="openai:a")
-    await record(file, "42", request=attrs.evolve(REQUEST, transcript=(said,)))
-    cheaper = attrs.evolve(said, usage=Usage(calls=1, cost=4), model="openai:b")
+    output = AssistantMessage("so", usage=Usage(calls=1, cost=5), model="openai:a")
+    await record(file, "42", request=attrs.evolve(REQUEST, transcript=(output,)))
+    cheaper = attrs.evolve(output, usage=Usage(calls=1, cost=4), model="openai:b")
 
     request = attrs.evolve(REQUEST, transcript=(cheaper,))
 

@@ -53,8 +53,8 @@ def step(number: int, *results: str, thought: str = "") -> list[Message]:
     """Return an answer with calls, and what the tools said."""
     ids = [CallId(f"{number}.{index}") for index in range(len(results))]
     calls = tuple(ToolCall("look", {"at": number}, id=one) for one in ids)
-    said = [ToolMessage(one, text) for one, text in zip(ids, results, strict=True)]
-    return [AssistantMessage(thought, calls), *said]
+    output = [ToolMessage(one, text) for one, text in zip(ids, results, strict=True)]
+    return [AssistantMessage(thought, calls), *output]
 
 
 def steps(count: int, result: int = 0, thought: int = 0) -> list[Message]:
@@ -63,20 +63,20 @@ def steps(count: int, result: int = 0, thought: int = 0) -> list[Message]:
 
 
 async def ask(
-    model: Model, transcript: Transcript, told: list[ModelEvent] | None = None
+    model: Model, transcript: Transcript, events: list[ModelEvent] | None = None
 ) -> AssistantMessage:
     return await model.answer(
         ModelRequest(
             instructions="be quick",
             transcript=transcript,
             tools=(),
-            tell=(told if told is not None else []).append,
+            tell=(events if events is not None else []).append,
         )
     )
 
 
-def compactions(told: list[ModelEvent]) -> list[Compacted]:
-    return [event for event in told if isinstance(event, Compacted)]
+def compactions(events: list[ModelEvent]) -> list[Compacted]:
+    return [event for event in events if isinstance(event, Compacted)]
 
 
 def test_it_is_called_what_the_model_is_called() -> None:
@@ -90,22 +90,22 @@ def test_a_window_without_room_is_refused(window: int, keep_last: int) -> None:
 
 
 async def test_what_fits_is_asked_as_it_is() -> None:
-    model, told = spy(), list[ModelEvent]()
+    model, events = spy(), list[ModelEvent]()
     transcript = steps(10, result=2000)
 
-    answer = await ask(compacting(model, window=WINDOW), transcript, told)
+    answer = await ask(compacting(model, window=WINDOW), transcript, events)
 
     assert model.requests[0].transcript == tuple(transcript)
-    assert told == [TextDelta("42")]
+    assert events == [TextDelta("42")]
     assert answer.usage == Usage(calls=1, input_tokens=7, cost=3)
 
 
 async def test_the_oldest_results_are_shortened_first() -> None:
-    model, told = spy(), list[ModelEvent]()
+    model, events = spy(), list[ModelEvent]()
     transcript = steps(16, result=2000)
     before = list(transcript)
 
-    await ask(compacting(model, window=WINDOW), transcript, told)
+    await ask(compacting(model, window=WINDOW), transcript, events)
 
     (asked,) = model.requests
     results = [one.text for one in asked.transcript if isinstance(one, ToolMessage)]
@@ -113,10 +113,10 @@ async def test_the_oldest_results_are_shortened_first() -> None:
     dropped = results.count(short)
     assert 0 < dropped < 14
     assert results == [short] * dropped + ["r" * 2000] * (16 - dropped)
-    assert compactions(told) == [
+    assert compactions(events) == [
         Compacted(dropped, dropped * (2000 - len(short)), summarized=False)
     ]
-    assert isinstance(told[0], Compacted)
+    assert isinstance(events[0], Compacted)
     assert transcript == before
 
 
@@ -167,19 +167,19 @@ async def test_results_that_the_model_has_not_read_are_never_shortened() -> None
 
 
 async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
-    model, writer, told = spy(), spy("it looked"), list[ModelEvent]()
+    model, writer, events = spy(), spy("it looked"), list[ModelEvent]()
     transcript = steps(20, result=100, thought=2000)
 
     answer = await ask(
-        compacting(model, window=WINDOW, summarizer=writer), transcript, told
+        compacting(model, window=WINDOW, summarizer=writer), transcript, events
     )
 
     summary = UserMessage(SUMMARY + "it looked")
     assert model.requests[0].transcript == (GOAL, summary, *transcript[-4:])
-    (event,) = compactions(told)
+    (event,) = compactions(events)
     assert (event.messages, event.summarized) == (36, True)
     assert event.characters > 36_000
-    assert [one for one in told if one != event] == [TextDelta("42")]
+    assert [one for one in events if one != event] == [TextDelta("42")]
     asked = len(writer.requests)
     assert answer.usage == Usage(
         calls=1 + asked, input_tokens=7 + 7 * asked, cost=3 + 3 * asked
@@ -218,14 +218,14 @@ async def test_a_summarizer_reads_what_happened_in_pieces_that_fit() -> None:
 
 
 async def test_an_image_is_left_out_by_name() -> None:
-    model, writer, told = spy(), spy("w" * 400), list[ModelEvent]()
+    model, writer, events = spy(), spy("w" * 400), list[ModelEvent]()
     image = Part("image/png", data=b"png", name="cat.png")
     seen: list[Message] = [UserMessage("", (image,)) for _ in range(12)]
 
     await ask(
         compacting(model, window=WINDOW, summarizer=writer),
         [GOAL, *seen, *step(0, "", "", "")],
-        told,
+        events,
     )
 
     assert (
@@ -233,8 +233,8 @@ async def test_an_image_is_left_out_by_name() -> None:
         in writer.requests[0].transcript[0].text
     )
     assert len(model.requests[0].transcript) == 6
-    assert compactions(told)[0].messages == 12
-    assert compactions(told)[0].characters >= 0
+    assert compactions(events)[0].messages == 12
+    assert compactions(events)[0].characters >= 0
 
 
 async def test_a_summary_is_written_and_paid_for_once() -> None:
@@ -397,14 +397,14 @@ async def test_a_transcript_without_a_goal_is_summarized_from_its_beginning() ->
 
 
 async def test_a_provider_that_refuses_is_asked_once_more_with_less() -> None:
-    model, told = spy(refuses_over=5_000), list[ModelEvent]()
+    model, events = spy(refuses_over=5_000), list[ModelEvent]()
 
-    answer = await ask(compacting(model, window=WINDOW), steps(12, result=2000), told)
+    answer = await ask(compacting(model, window=WINDOW), steps(12, result=2000), events)
 
     assert answer.text == "42"
     assert len(model.requests) == 2
     assert estimated_tokens(model.requests[1]) <= WINDOW // 2
-    assert [event.summarized for event in compactions(told)] == [False]
+    assert [event.summarized for event in compactions(events)] == [False]
 
 
 async def test_a_provider_may_refuse_what_we_think_is_short() -> None:
@@ -481,15 +481,15 @@ lengths = st.sampled_from([0, 5, 190, 210, 260, 900, 3_000, 9_000])
 texts = st.builds(
     lambda length, letter: letter * length, lengths, st.sampled_from("ä\ud800x")
 )
-spoken = st.builds(UserMessage, texts)
+wire_messages = st.builds(UserMessage, texts)
 worked = st.tuples(texts, st.lists(texts, min_size=1, max_size=5))
 
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> list[Message]:
     """Draw what a session may have come to: news, answers, and steps with several calls."""
-    whole: list[Message] = [draw(spoken)]
-    for part in draw(st.lists(spoken | texts | worked, max_size=12)):
+    whole: list[Message] = [draw(wire_messages)]
+    for part in draw(st.lists(wire_messages | texts | worked, max_size=12)):
         if isinstance(part, UserMessage):
             whole.append(part)
         elif isinstance(part, str):
@@ -531,14 +531,14 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits_or_is_too_long(
 ) -> None:
     model, writer = spy(refuses_over=refuses_over), spy(summary)
     compact = compacting(model, window=window, summarizer=writer, keep_last=keep_last)
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
     before = [attrs.evolve(message) for message in transcript]
     answer = None
 
     async def main() -> None:
         nonlocal answer
         try:
-            answer = await ask(compact, transcript, told)
+            answer = await ask(compact, transcript, events)
         except ModelError as exc:
             assert exc.kind is Failure.CONTEXT_TOO_LONG  # noqa: PT017
 
@@ -553,10 +553,10 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits_or_is_too_long(
         check_paired(request.transcript)
     for request in writer.requests:
         assert estimated_tokens(request) <= window * 4 // 5
-    for event in compactions(told):
+    for event in compactions(events):
         assert 0 < event.messages < len(transcript)
         assert event.characters > 0
     if answer is not None:
         assert answer.usage.calls == 1 + len(writer.requests)
         is_whole = model.requests[-1].transcript == tuple(transcript)
-        assert is_whole == (compactions(told) == [])
+        assert is_whole == (compactions(events) == [])

@@ -30,8 +30,8 @@ def named(name: str, answer: str | Failure, *, signs: bool = True) -> StreamingM
     return StreamingModel.always(TextDelta(answer), message, name=name)
 
 
-async def ask(model: Model, told: list[ModelEvent] | None = None) -> AssistantMessage:
-    tell = (told if told is not None else []).append
+async def ask(model: Model, events: list[ModelEvent] | None = None) -> AssistantMessage:
+    tell = (events if events is not None else []).append
     return await model.answer(
         ModelRequest(instructions="", transcript=(), tools=(), tell=tell)
     )
@@ -54,12 +54,12 @@ async def test_the_first_answer_is_the_answer() -> None:
 
 @pytest.mark.parametrize("kind", MOVES)
 async def test_most_failures_move_on_and_say_so(kind: Failure) -> None:
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
 
-    answer = await ask(fallback(named("a", kind), named("b", "two")), told)
+    answer = await ask(fallback(named("a", kind), named("b", "two")), events)
 
     assert (answer.text, answer.model) == ("two", "b")
-    assert told == [Switched(kind, f"a is {kind.value}", "b"), TextDelta("two")]
+    assert events == [Switched(kind, f"a is {kind.value}", "b"), TextDelta("two")]
 
 
 @pytest.mark.parametrize("kind", STAYS)
@@ -67,12 +67,12 @@ async def test_what_is_wrong_with_the_request_is_wrong_everywhere(
     kind: Failure,
 ) -> None:
     other = named("b", "two")
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
 
     with pytest.raises(ModelError, match=f"a is {kind.value}"):
-        await ask(fallback(named("a", kind), other), told)
+        await ask(fallback(named("a", kind), other), events)
 
-    assert (other.calls, told) == (0, [])
+    assert (other.calls, events) == (0, [])
 
 
 async def test_a_caller_may_say_when_to_move_on() -> None:
@@ -98,17 +98,20 @@ async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None
     model = fallback(
         named("a", Failure.TIMEOUT), named("b", Failure.AUTH), named("c", Failure.QUOTA)
     )
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
 
     with pytest.raises(ModelError, match="c is quota") as caught:
-        await ask(model, told)
+        await ask(model, events)
 
     assert caught.value.kind is Failure.QUOTA
     assert caught.value.__notes__ == [
         "before that, a failed: a is timeout",
         "before that, b failed: b is auth",
     ]
-    assert [event.model for event in told if isinstance(event, Switched)] == ["b", "c"]
+    assert [event.model for event in events if isinstance(event, Switched)] == [
+        "b",
+        "c",
+    ]
 
 
 async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
@@ -138,10 +141,10 @@ async def test_a_model_that_asks_others_says_who_of_them_answered() -> None:
 async def test_what_a_broken_stream_had_said_is_taken_back() -> None:
     cut = ModelError("cut", kind=Failure.CONNECTION)
     breaks_off = StreamingModel.always("ha", cut, name="a")
-    told: list[ModelEvent] = []
-    await ask(fallback(breaks_off, named("b", "two")), told)
+    events: list[ModelEvent] = []
+    await ask(fallback(breaks_off, named("b", "two")), events)
 
-    assert told[1] == Switched(Failure.CONNECTION, "cut" + RETRACTED, "b")
+    assert events[1] == Switched(Failure.CONNECTION, "cut" + RETRACTED, "b")
 
 
 async def test_an_error_of_ours_is_not_the_providers() -> None:

@@ -85,9 +85,9 @@ async def test_a_long_file_comes_in_pages(tmp_path: Path, worker: Worker) -> Non
 async def test_a_page_may_be_asked_for(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "file").write_text("a\nb\nc\nd\n")
 
-    said = await worker.use(read_file, path="file", offset=2, limit=2)
+    output = await worker.use(read_file, path="file", offset=2, limit=2)
 
-    assert said == "     2\tb\n     3\tc\n[lines 2 to 3 of 4: read on with offset=4]"
+    assert output == "     2\tb\n     3\tc\n[lines 2 to 3 of 4: read on with offset=4]"
     assert (
         await worker.refused(read_file, path="file", offset=6)
         == "file has only 4 lines"
@@ -119,9 +119,9 @@ async def test_no_secret_is_cut_in_two_at_the_end_of_a_long_line(
 
     assert read.startswith(f"     1\t{'x' * 1_980}***")
     assert "[9,009 more bytes in this line]" in read
-    for said in (read, missed, found):
-        assert "xxx***" in said
-        assert "sk-" not in said
+    for output in (read, missed, found):
+        assert "xxx***" in output
+        assert "sk-" not in output
 
 
 async def test_bytes_that_are_no_text_are_said_to_be(
@@ -150,9 +150,9 @@ async def test_what_is_no_text_is_refused_with_its_kind(
 ) -> None:
     (tmp_path / "data").write_bytes(begin + bytes(100))
 
-    said = await worker.refused(read_file, path="data")
+    output = await worker.refused(read_file, path="data")
 
-    assert said == f"data is no text that can be read here: it is {kind}"
+    assert output == f"data is no text that can be read here: it is {kind}"
 
 
 async def test_not_even_a_page_of_a_private_key_is_read(
@@ -174,14 +174,14 @@ async def test_what_is_not_there_is_said_with_near_names(
     (tmp_path / "src/app.py").touch()
     (tmp_path / "README.md").touch()
 
-    for path, said in {
+    for path, output in {
         "src/ap.py": "there is no 'src/ap.py' in the workspace; there is 'src/app.py'",
         "scr/app.py": "there is no 'scr' in the workspace; there is 'src'",
         "readme.md": "there is no 'readme.md' in the workspace; there is 'README.md'",
         "src/zzzz": "there is no 'src/zzzz' in the workspace; list_files('src') shows"
         " what is there",
     }.items():
-        assert await worker.refused(read_file, path=path) == said
+        assert await worker.refused(read_file, path=path) == output
 
 
 async def test_a_huge_file_is_never_held(tmp_path: Path, worker: Worker) -> None:
@@ -208,17 +208,19 @@ async def test_a_huge_file_is_not_edited(tmp_path: Path, worker: Worker) -> None
         file.truncate(5_000_000_000)
     await worker.use(read_file, path="huge", limit=1)
 
-    said = await worker.refused(edit_file, path="huge", old="first", new="last")
+    output = await worker.refused(edit_file, path="huge", old="first", new="last")
 
-    assert "has 5,000,000,000 bytes, and files of more than 10,000,000 are not" in said
+    assert (
+        "has 5,000,000,000 bytes, and files of more than 10,000,000 are not" in output
+    )
 
 
 async def test_a_new_file_is_written_with_its_folders(
     tmp_path: Path, worker: Worker
 ) -> None:
-    said = await worker.use(write_file, path="a/b/c.txt", content="ä\nb")
+    output = await worker.use(write_file, path="a/b/c.txt", content="ä\nb")
 
-    assert said == "created a/b/c.txt: 2 lines, 4 bytes"
+    assert output == "created a/b/c.txt: 2 lines, 4 bytes"
     assert (tmp_path / "a/b/c.txt").read_text() == "ä\nb"
     assert os.listdir(tmp_path / "a/b") == ["c.txt"]  # noqa: PTH208 (also hidden ones)
 
@@ -242,10 +244,10 @@ async def test_permissions_stay_with_a_file(
     file.chmod(mode)
     await worker.use(read_file, path="run.sh")
 
-    said = await worker.use(write_file, path="run.sh", content="echo 2\n")
+    output = await worker.use(write_file, path="run.sh", content="echo 2\n")
     await worker.use(edit_file, path="run.sh", old="2", new="3")
 
-    assert said == "overwrote run.sh: 1 line, 7 bytes"
+    assert output == "overwrote run.sh: 1 line, 7 bytes"
     assert file.read_text() == "echo 3\n"
     assert stat.S_IMODE(file.stat().st_mode) == mode
 
@@ -263,8 +265,8 @@ async def test_a_file_that_nobody_may_write_stays(
         (write_file, {"content": "x"}),
         (edit_file, {"old": "kept", "new": "x"}),
     ):
-        said = await worker.refused(used, path="kept", **arguments)
-        assert said == "kept is read-only"
+        output = await worker.refused(used, path="kept", **arguments)
+        assert output == "kept is read-only"
     assert file.read_text() == "kept"
 
 
@@ -289,11 +291,11 @@ async def test_a_write_that_fails_leaves_nothing_behind(
     (tmp_path / "folder/file").write_text("old")
     await worker.use(read_file, path="folder/file")
 
-    said = await worker.refused(
+    output = await worker.refused(
         write_file, path="folder/file", content="not a character: \ud800"
     )
 
-    assert "stands for no character" in said
+    assert "stands for no character" in output
     assert [it.name for it in (tmp_path / "folder").iterdir()] == ["file"]
     assert (tmp_path / "folder/file").read_text() == "old"
 
@@ -327,14 +329,14 @@ async def test_an_edit_that_fits_in_several_places_is_refused(
     file.write_text("x = 1\ny = 1\nz = 1\n")
     await worker.use(read_file, path="file")
 
-    said = await worker.refused(edit_file, path="file", old="= 1", new="= 2")
-    assert said == (
+    output = await worker.refused(edit_file, path="file", old="= 1", new="= 2")
+    assert output == (
         "old is in file 3 times, in the lines 1, 2, 3: give more of the lines around the one"
         " you mean, or all=true to replace every one"
     )
-    said = await worker.use(edit_file, path="file", old="= 1", new="= 2", all=True)
+    output = await worker.use(edit_file, path="file", old="= 1", new="= 2", all=True)
 
-    assert said == "edited file: replaced 3 places, in line 1, 2, 3"
+    assert output == "edited file: replaced 3 places, in line 1, 2, 3"
     assert file.read_text() == "x = 2\ny = 2\nz = 2\n"
 
 
@@ -353,17 +355,17 @@ async def test_an_edit_that_fits_nowhere_shows_the_nearest_lines(
     )
     await worker.use(read_file, path="file")
 
-    said = await worker.refused(
+    output = await worker.refused(
         edit_file, path="file", old="    return 3.14 * radius ** 2", new="x"
     )
-    assert said == (
+    assert output == (
         "old is not in file: it must be there exactly, spaces and all. The nearest lines"
         " are:\n     2\t\treturn 3.14 * radius ** 2"
     )
-    said = await worker.refused(edit_file, path="file", old="print(area(3))", new="x")
-    assert said.endswith("The nearest lines are:\n     5\tprint(area(2))")
-    said = await worker.refused(edit_file, path="file", old="~~~~~", new="x")
-    assert said.endswith("spaces and all; read the file again")
+    output = await worker.refused(edit_file, path="file", old="print(area(3))", new="x")
+    assert output.endswith("The nearest lines are:\n     5\tprint(area(2))")
+    output = await worker.refused(edit_file, path="file", old="~~~~~", new="x")
+    assert output.endswith("spaces and all; read the file again")
 
 
 @pytest.mark.parametrize(
@@ -392,18 +394,18 @@ async def test_an_edit_does_not_make_a_file_that_cannot_be_edited(
     await worker.use(read_file, path="file")
     await worker.use(read_file, path="more")
 
-    said = await worker.refused(
+    output = await worker.refused(
         edit_file, path="file", old="a", new="b" * 1000, all=True
     )
-    assert said == "the file would have more than 10,000,000 bytes"
-    said = await worker.refused(edit_file, path="more", old="a", new="b", all=True)
-    assert said == "old is in the file more than 100,000 times"
+    assert output == "the file would have more than 10,000,000 bytes"
+    output = await worker.refused(edit_file, path="more", old="a", new="b", all=True)
+    assert output == "old is in the file more than 100,000 times"
 
 
 async def test_only_text_is_edited(tmp_path: Path, worker: Worker) -> None:
     """It was text when it was read, and is none now."""
     await worker.use(write_file, path="data", content="a\0b")
 
-    said = await worker.refused(edit_file, path="data", old="a", new="b")
+    output = await worker.refused(edit_file, path="data", old="a", new="b")
 
-    assert said == "data is binary: only text is edited"
+    assert output == "data is binary: only text is edited"

@@ -61,21 +61,21 @@ async def test_a_folder_is_listed_in_order_with_sizes(worker: Worker) -> None:
 async def test_a_pattern_chooses(
     worker: Worker, path: str, pattern: str, found: list[str]
 ) -> None:
-    said = await worker.use(list_files, path=path, pattern=pattern)
+    text = await worker.use(list_files, path=path, pattern=pattern)
 
-    listed = [line.partition(" ")[0] for line in said.splitlines()]
+    listed = [line.partition(" ")[0] for line in text.splitlines()]
     begin = "" if path == "." else f"{path}/"
     assert listed == [f"{begin}{it}" for it in found]
 
 
 async def test_hidden_files_are_listed_if_asked_for(worker: Worker) -> None:
     """But what a version control keeps is entered only by name."""
-    said = await worker.use(list_files, pattern="**/*", hidden=True)
+    text = await worker.use(list_files, pattern="**/*", hidden=True)
 
     assert {".env  8 B", ".git/", ".github/", ".github/ci.yml  9 B"} <= set(
-        said.splitlines()
+        text.splitlines()
     )
-    assert "config" not in said
+    assert "config" not in text
     assert ".git/config" in await worker.use(list_files, path=".git")
 
 
@@ -117,9 +117,9 @@ async def test_sizes_are_short(tmp_path: Path, worker: Worker) -> None:
         with (tmp_path / "src" / f"{size}").open("wb") as file:
             file.truncate(size)
 
-    said = await worker.use(list_files, path="src", pattern="[0-9]*")
+    text = await worker.use(list_files, path="src", pattern="[0-9]*")
 
-    assert said.splitlines() == [
+    assert text.splitlines() == [
         "src/0  0 B",
         "src/1000  1.0 kB",
         "src/25000000  25.0 MB",
@@ -141,10 +141,10 @@ async def test_a_hostile_pattern_of_names_ends(tmp_path: Path, worker: Worker) -
 
     await worker.use(list_files, pattern="*a" * 100 + "*b")
     await worker.use(list_files, pattern="**/" * 300 + "x")
-    said = await worker.refused(list_files, pattern="**/a/" * 20)
+    text = await worker.refused(list_files, pattern="**/a/" * 20)
 
     assert time.monotonic() - begin < 2
-    assert said == "a pattern has at most 1000 characters, in 30 names"
+    assert text == "a pattern has at most 1000 characters, in 30 names"
 
 
 def test_a_walk_looks_at_so_many_names_and_says_so(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_a_walk_looks_at_so_many_names_and_says_so(tmp_path: Path) -> None:
         (tmp_path / str(number)).touch()
     walk = Walk(Glob("*", hidden=False), max_entries=20)
 
-    with Workspace(tmp_path).find(".") as spot:
-        seen = list(walk.entries(spot))
+    with Workspace(tmp_path).find(".") as entry:
+        seen = list(walk.entries(entry))
 
     assert len(seen) == 20
     assert list(walk.notes()) == [
@@ -165,9 +165,9 @@ def test_a_walk_looks_at_so_many_names_and_says_so(tmp_path: Path) -> None:
 
 
 async def test_lines_that_fit_are_found_with_their_place(worker: Worker) -> None:
-    said = await worker.use(search_files, pattern=r"^\s*(def|class) \w+")
+    text = await worker.use(search_files, pattern=r"^\s*(def|class) \w+")
 
-    assert said.splitlines() == [
+    assert text.splitlines() == [
         "src/app.py:4: def main():",
         "src/core/model.py:1: class Model:",
         "[not searched, because they are no text: 1]",
@@ -201,9 +201,9 @@ async def test_lines_that_fit_are_found_with_their_place(worker: Worker) -> None
 async def test_a_search_is_narrowed(
     worker: Worker, arguments: dict[str, str], found: list[str]
 ) -> None:
-    said = await worker.use(search_files, **arguments)
+    text = await worker.use(search_files, **arguments)
 
-    lines = [line for line in said.splitlines() if not line.startswith("[")]
+    lines = [line for line in text.splitlines() if not line.startswith("[")]
     assert [line.partition(": ")[0] for line in lines] == found
 
 
@@ -242,9 +242,9 @@ async def test_a_long_line_is_searched_in_its_beginning(
 async def test_an_expression_that_cannot_be_used_is_refused(
     worker: Worker, pattern: str
 ) -> None:
-    said = await worker.refused(search_files, pattern=pattern)
+    text = await worker.refused(search_files, pattern=pattern)
 
-    assert "look-around" in said or "at most 1000 characters" in said
+    assert "look-around" in text or "at most 1000 characters" in text
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def test_a_search_ends_when_its_time_is_up_and_says_so(
 ) -> None:
     search = Search(lambda _: True, seconds=0)
 
-    with Workspace(tmp_path).find(path) as spot:
-        search.run(spot, Walk(Glob("**/*", hidden=False)))
+    with Workspace(tmp_path).find(path) as entry:
+        search.run(entry, Walk(Glob("**/*", hidden=False)))
 
     assert list(search.report())[-1] == (
         "[stopped after 0 s: not all was searched; ask for a part of it, by path or glob]"
@@ -284,6 +284,6 @@ async def test_what_cannot_be_entered_is_named(tmp_path: Path, worker: Worker) -
         deepest /= "d"
         deepest.mkdir()
 
-    said = await worker.use(list_files, pattern="**/x")
+    text = await worker.use(list_files, pattern="**/x")
 
-    assert "is too deep]" in said
+    assert "is too deep]" in text

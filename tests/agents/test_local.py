@@ -319,10 +319,10 @@ def narrow(model: LocalModel) -> Iterator[LocalModel]:
 @needs_weights
 @pytest.mark.realtime
 async def test_a_real_model_answers_and_is_heard_meanwhile(model: LocalModel) -> None:
-    heard: list[ModelEvent] = []
+    received: list[ModelEvent] = []
 
     answer = await model.answer(
-        request(UserMessage("What is the capital of France?"), tell=heard.append)
+        request(UserMessage("What is the capital of France?"), tell=received.append)
     )
 
     assert answer.text
@@ -330,14 +330,14 @@ async def test_a_real_model_answers_and_is_heard_meanwhile(model: LocalModel) ->
     assert answer.usage.input_tokens > 10
     assert answer.usage.output_tokens > 0
     assert (answer.usage.cost, answer.usage.unpriced) == (0, 0)
-    assert len(heard) > 1
-    assert "".join(d.text for d in heard if isinstance(d, TextDelta)) == answer.text
+    assert len(received) > 1
+    assert "".join(d.text for d in received if isinstance(d, TextDelta)) == answer.text
 
 
 @needs_weights
 @pytest.mark.realtime
 async def test_calls_of_a_real_model_are_valid(model: LocalModel) -> None:
-    heard: list[ModelEvent] = []
+    received: list[ModelEvent] = []
     calls: list[ToolCall] = []
     for city in ("Paris", "Oslo", "Lima", "Cairo", "Bern"):
         answer = await model.answer(
@@ -348,7 +348,7 @@ async def test_calls_of_a_real_model_are_valid(model: LocalModel) -> None:
                 AssistantMessage("sunny"),
                 UserMessage(f"{city}, 2 days"),
                 tools=(weather,),
-                tell=heard.append,
+                tell=received.append,
             )
         )
         calls += answer.calls
@@ -359,7 +359,7 @@ async def test_calls_of_a_real_model_are_valid(model: LocalModel) -> None:
     for call in calls:
         assert (call.name, call.id) == ("weather", "call_5_0")
         assert read_arguments(call, Weather).days == call.arguments.get("days", 1)
-    assert sum(isinstance(event, CallDelta) for event in heard) == len(calls)
+    assert sum(isinstance(event, CallDelta) for event in received) == len(calls)
 
 
 @needs_weights

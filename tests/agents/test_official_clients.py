@@ -43,18 +43,18 @@ async def test_the_official_openai_client_reads_chat_completions() -> None:
         ]
         async with openai_client(server) as client:
             ask = client.chat.completions.create
-            said = [{"role": "user", "content": "hi"}]
-            plain = await ask(model="m", messages=said)
+            conversation = [{"role": "user", "content": "hi"}]
+            plain = await ask(model="m", messages=conversation)
             streamed = await ask(
                 model="m",
-                messages=said,
+                messages=conversation,
                 stream=True,
                 stream_options={"include_usage": True},
             )
             chunks = [chunk async for chunk in streamed]
             called = await ask(
                 model="m",
-                messages=said,
+                messages=conversation,
                 stream=True,
                 tools=[{"type": "function", "function": FUNCTION}],
             )
@@ -100,16 +100,18 @@ async def test_the_official_anthropic_client_reads_messages() -> None:
             Say(text="let me look", calls=(LOOK,), read=7, wrote=2),
         ]
         async with anthropic_client(server) as client:
-            said = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+            conversation = [
+                {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+            ]
             plain = await client.messages.create(
                 model="m",
                 max_tokens=100,
-                messages=said,
+                messages=conversation,
             )
             async with client.messages.stream(
                 model="m",
                 max_tokens=100,
-                messages=said,
+                messages=conversation,
                 tools=[{"name": "lookup", "input_schema": FUNCTION["parameters"]}],
             ) as stream:
                 final = await stream.get_final_message()

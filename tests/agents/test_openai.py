@@ -70,11 +70,11 @@ async def test_the_server_hears_who_asks_which_model_for_what(
 
     await ask(model, instructions="Be kind.")
 
-    (heard,) = server.heard
-    assert heard.path == "/v1/chat/completions"
-    assert heard.headers["authorization"] == "Bearer sk-secret"
-    assert heard.headers["content-type"] == "application/json"
-    assert heard.body == {
+    (received,) = server.heard
+    assert received.path == "/v1/chat/completions"
+    assert received.headers["authorization"] == "Bearer sk-secret"
+    assert received.headers["content-type"] == "application/json"
+    assert received.body == {
         "model": "gpt-5-mini",
         "messages": [
             {"role": "system", "content": "Be kind."},
@@ -113,7 +113,7 @@ async def test_a_tool_call_goes_there_and_back(
     )
 
     assert answer == "42"
-    first, second = (heard.body for heard in server.heard)
+    first, second = (received.body for received in server.heard)
     assert first["tools"] == [
         {
             "type": "function",
@@ -197,11 +197,11 @@ async def test_an_answer_that_is_no_object_is_asked_for_inside_one(
 async def test_servers_have_two_names_for_what_a_model_thinks(
     server: FakeProvider, model: OpenAIModel, field: str
 ) -> None:
-    told: list[ModelEvent] = []
+    emitted: list[ModelEvent] = []
     server.replies = [stream(chunk(**{field: "hm"}), chunk("stop", content="hi"))]
 
-    assert (await ask(model, tell=told.append)).text == "hi"
-    assert ReasoningDelta("hm") in told
+    assert (await ask(model, tell=emitted.append)).text == "hi"
+    assert ReasoningDelta("hm") in emitted
 
 
 def piece(**call: object) -> dict[str, object]:
@@ -247,7 +247,7 @@ async def test_an_id_that_was_taken_is_not_taken_again(
 async def test_a_name_that_is_repeated_is_told_once(
     server: FakeProvider, model: OpenAIModel
 ) -> None:
-    told: list[ModelEvent] = []
+    emitted: list[ModelEvent] = []
     pieces = [
         chunk(tool_calls=[{"index": 0, "id": "a", "function": function}])
         for function in (
@@ -258,10 +258,10 @@ async def test_a_name_that_is_repeated_is_told_once(
     ]
     server.replies = [stream(*pieces, chunk("tool_calls"))]
 
-    answer = await ask(model, tell=told.append)
+    answer = await ask(model, tell=emitted.append)
 
     assert answer.calls == (ToolCall("look", {"at": "x"}, id=CallId("a")),)
-    assert told == [CallDelta(0, "look", '{"at":'), CallDelta(0, "", '"x"}')]
+    assert emitted == [CallDelta(0, "look", '{"at":'), CallDelta(0, "", '"x"}')]
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "null", "{}"])

@@ -63,37 +63,39 @@ def test_an_end_of_no_characters_is_possible() -> None:
 
 
 @given(st.text(alphabet="ab\n", max_size=60), st.integers(0, 20), st.integers(0, 20))
-def test_head_and_tail_are_those_of_the_whole(said: str, head: int, tail: int) -> None:
-    output = kept(*[char.encode() for char in said], head=head, tail=tail)
+def test_head_and_tail_are_those_of_the_whole(
+    printed: str, head: int, tail: int
+) -> None:
+    output = kept(*[char.encode() for char in printed], head=head, tail=tail)
 
-    if len(said) <= head + tail:
-        assert output.text() == said
+    if len(printed) <= head + tail:
+        assert output.text() == printed
     else:
         # But for the words that are cut, if they are not all there is.
-        first, last = said[:head], said[len(said) - tail :]
+        first, last = printed[:head], printed[len(printed) - tail :]
         first = first[: first.rfind("\n") + 1] if "\n" in first else first
         last = last[last.find("\n") :] if "\n" in last else last
-        missing = len(said) - len(first) - len(last)
+        missing = len(printed) - len(first) - len(last)
         assert output.text() == (
-            f"{first}\n[{missing} of {len(said)} characters are left out here]\n{last}"
+            f"{first}\n[{missing} of {len(printed)} characters are left out here]\n{last}"
         )
 
 
 @given(OUTPUTS, st.lists(st.integers(0, 100), max_size=8))
 def test_how_it_was_cut_into_chunks_makes_no_difference(
-    said: bytes, cuts: list[int]
+    printed: bytes, cuts: list[int]
 ) -> None:
     """Characters, line ends and escape sequences come in two chunks as well as in one."""
-    cuts = [0, *sorted(min(cut, len(said)) for cut in cuts), len(said)]
+    cuts = [0, *sorted(min(cut, len(printed)) for cut in cuts), len(printed)]
 
-    in_chunks = kept(*(said[begin:end] for begin, end in pairwise(cuts)), head=1000)
+    in_chunks = kept(*(printed[begin:end] for begin, end in pairwise(cuts)), head=1000)
 
-    assert in_chunks.text() == kept(said, head=1000).text()
+    assert in_chunks.text() == kept(printed, head=1000).text()
 
 
 @given(st.one_of(OUTPUTS, st.binary()))
-def test_nothing_that_is_kept_moves_a_cursor(said: bytes) -> None:
-    text = kept(said, head=10_000).text()
+def test_nothing_that_is_kept_moves_a_cursor(printed: bytes) -> None:
+    text = kept(printed, head=10_000).text()
 
     assert all(char in "\n\t" or ord(char) >= 32 for char in text)
     assert not {*text} & {"\x7f", "\x9b", "\u202e", "\u2066"}
@@ -120,10 +122,10 @@ def test_escape_sequences_leave_no_trace(sequence: bytes) -> None:
 
 def test_a_sequence_without_an_end_does_not_swallow_what_follows() -> None:
     """A stray escape would otherwise hide all that the command says after it."""
-    said = b"\x1b]0;never ended" + b"x" * 10_000 + b"\nseen"
+    printed = b"\x1b]0;never ended" + b"x" * 10_000 + b"\nseen"
 
-    assert kept(said, head=20_000).text().endswith("x\nseen")
-    assert kept(said[:6000], said[6000:], head=20_000).text().endswith("x\nseen")
+    assert kept(printed, head=20_000).text().endswith("x\nseen")
+    assert kept(printed[:6000], printed[6000:], head=20_000).text().endswith("x\nseen")
 
 
 def test_what_is_held_back_at_the_end_is_shown_as_what_it_is() -> None:
@@ -183,8 +185,8 @@ class TestSince:
 
 def test_no_key_is_cut_in_two_where_words_are_endless() -> None:
     key = "K" * 40
-    said = f"{'a' * 2_980}{key}{'b' * 9_000}{key}{'c' * 2_980}"
-    output = kept(said.encode(), head=3_000, tail=3_000)
+    printed = f"{'a' * 2_980}{key}{'b' * 9_000}{key}{'c' * 2_980}"
+    output = kept(printed.encode(), head=3_000, tail=3_000)
 
     for shown in (output.text(), output.lines().text, output.tail_text(3_000)):
         assert "K" not in shown
@@ -193,7 +195,7 @@ def test_no_key_is_cut_in_two_where_words_are_endless() -> None:
 
 class TestLooseEnds:
     @pytest.mark.parametrize(
-        ("said", "loose"),
+        ("printed", "loose"),
         [
             (b"one two", 3),
             (b"one two\n", 0),
@@ -203,9 +205,9 @@ class TestLooseEnds:
             (b"", 0),
         ],
     )
-    def test_a_word_that_may_go_on_is_loose(self, said: bytes, loose: int) -> None:
+    def test_a_word_that_may_go_on_is_loose(self, printed: bytes, loose: int) -> None:
         output = OutputBuffer(head=100, tail=2_000)
-        output.write(said)
+        output.write(printed)
 
         assert output.open_word_length() == loose
         assert output.open_word_length() == 0, "nothing has come since"
@@ -244,11 +246,11 @@ class TestLines:
         st.integers(1, 10),
     )
     def test_the_numbers_are_those_of_the_lines(
-        self, said: str, offset: int | None, limit: int
+        self, printed: str, offset: int | None, limit: int
     ) -> None:
-        lines = said.split("\n")[: len(said.splitlines())]
+        lines = printed.split("\n")[: len(printed.splitlines())]
 
-        view = kept(said.encode(), head=7).lines(offset, limit)
+        view = kept(printed.encode(), head=7).lines(offset, limit)
 
         assert view.total == len(lines)
         assert (

@@ -267,11 +267,11 @@ async def test_a_part_is_sent_as_the_protocol_says_it(
     answer = await ask(build, server, request(part))
 
     assert answer.text == "seen"
-    (heard,) = server.heard
-    (message,) = heard.body.get("messages") or heard.body["input"]
-    shown, said = message["content"]
+    (received,) = server.heard
+    (message,) = received.body.get("messages") or received.body["input"]
+    shown, output = message["content"]
     assert shown == sent
-    assert said == {
+    assert output == {
         "type": "input_text" if build is responses else "text",
         "text": "what is this?",
     }
@@ -282,8 +282,8 @@ async def test_a_part_is_sent_as_the_protocol_says_it(
 async def test_a_message_may_be_parts_alone(server: FakeProvider, build: Build) -> None:
     await ask(build, server, request(PNG, PDF, text=" \n"))
 
-    (heard,) = server.heard
-    (message,) = heard.body.get("messages") or heard.body["input"]
+    (received,) = server.heard
+    (message,) = received.body.get("messages") or received.body["input"]
     assert len(message["content"]) == 2
 
 
@@ -332,8 +332,8 @@ async def test_a_file_with_nothing_to_read_says_so(
 ) -> None:
     await ask(build, server, request(Part("text/plain", data=b" \n", name=" ")))
 
-    (heard,) = server.heard
-    shown = heard.body["messages"][0]["content"][0]
+    (received,) = server.heard
+    shown = received.body["messages"][0]["content"][0]
     assert "title" not in shown
     assert NOTHING in (shown.get("text") or shown["source"]["data"])
 

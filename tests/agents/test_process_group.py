@@ -137,9 +137,9 @@ class TestOutputAndExit:
     async def test_all_that_is_said_is_one_output_in_its_order(
         self, commands: Commands
     ) -> None:
-        said = await commands.result("echo out; echo err >&2; printf end; exit 3")
+        printed = await commands.result("echo out; echo err >&2; printf end; exit 3")
 
-        assert said == (3, "out\nerr\nend")
+        assert printed == (3, "out\nerr\nend")
 
     async def test_the_number_of_a_signal_is_negative(self, commands: Commands) -> None:
         assert await commands.result("kill -USR1 $$") == (-signal.SIGUSR1, "")
@@ -147,20 +147,20 @@ class TestOutputAndExit:
     async def test_a_command_that_does_not_exist_is_what_the_shell_says(
         self, commands: Commands
     ) -> None:
-        code, said = await commands.result("no-such-program-anywhere")
+        code, printed = await commands.result("no-such-program-anywhere")
 
         assert code == 127
-        assert "no-such-program-anywhere" in said
+        assert "no-such-program-anywhere" in printed
 
     async def test_it_runs_in_its_folder_with_just_its_environment(
         self, commands: Commands
     ) -> None:
         environ = {"PATH": os.environ["PATH"], "A": "1"}
 
-        code, said = await commands.result("pwd -P; env", environ=environ)
+        code, printed = await commands.result("pwd -P; env", environ=environ)
 
         assert code == 0
-        folder, *variables = said.splitlines()
+        folder, *variables = printed.splitlines()
         assert Path(folder) == commands.folder.resolve()
         names = {variable.partition("=")[0] for variable in variables}
         assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {
@@ -173,16 +173,16 @@ class TestOutputAndExit:
         self, commands: Commands
     ) -> None:
         """No shell waits for what it substitutes a process with."""
-        code, said = await commands.result(
+        code, printed = await commands.result(
             "exec > >(sleep 0.05; cat; echo end); echo begin; exit 4"
         )
 
-        assert (code, said) == (4, "begin\nend\n")
+        assert (code, printed) == (4, "begin\nend\n")
 
     async def test_binary_output_is_text_in_the_end(self, commands: Commands) -> None:
-        code, said = await commands.result(r"printf '\377\000a\033[31mb\302'")
+        code, printed = await commands.result(r"printf '\377\000a\033[31mb\302'")
 
-        assert (code, said) == (0, "\ufffd\ufffdab\ufffd")
+        assert (code, printed) == (0, "\ufffd\ufffdab\ufffd")
 
     async def test_each_line_is_heard_and_a_long_one_in_part(
         self, commands: Commands
@@ -432,12 +432,12 @@ class TestStdin:
     async def test_who_does_not_read_keeps_nobody_when_it_is_ended(
         self, commands: Commands
     ) -> None:
-        told: list[str] = []
+        problems: list[str] = []
 
         async def write(process: RunningCommand) -> None:
             with pytest.raises(ToolError) as caught:
                 await process.write("x" * 10_000_000)
-            told.append(str(caught.value))
+            problems.append(str(caught.value))
 
         async with commands.run("echo ready; sleep 1000", stdin=True) as process:
             await commands.line()
@@ -447,7 +447,7 @@ class TestStdin:
                 await trio.testing.wait_all_tasks_blocked()
                 await process.end()
 
-        assert len(told) == 2
+        assert len(problems) == 2
 
 
 @pytest.mark.realtime
@@ -542,7 +542,7 @@ class TestNotStarted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     @pytest.mark.parametrize(
-        ("number", "told"),
+        ("number", "reason"),
         [
             (errno.EAGAIN, "no room for another process"),
             (errno.ENOMEM, "no room for another process"),
@@ -554,11 +554,11 @@ class TestNotStarted:
         commands: Commands,
         monkeypatch: pytest.MonkeyPatch,
         number: int,
-        told: str,
+        reason: str,
     ) -> None:
         monkeypatch.setattr(subprocess, "Popen", failing(number))
 
-        with pytest.raises(ToolError, match=f"was not started: .*{told}"):
+        with pytest.raises(ToolError, match=f"was not started: .*{reason}"):
             await commands.result("true")
 
     async def test_on_a_system_without_process_groups(

@@ -134,15 +134,15 @@ async def test_an_answer_comes_whole_and_with_what_it_used(
 async def test_pieces_are_told_as_they_come(
     server: FakeProvider, model: CloseableModel
 ) -> None:
-    told: list[ModelEvent] = []
+    emitted: list[ModelEvent] = []
     server.replies = [Say(text="hello, world", thinking="let me see", calls=CALLS[:1])]
 
-    answer = await ask(model, tell=told.append)
+    answer = await ask(model, tell=emitted.append)
 
-    said = [event.text for event in told if isinstance(event, TextDelta)]
-    thought = [event.text for event in told if isinstance(event, ReasoningDelta)]
-    calls = [event for event in told if isinstance(event, CallDelta)]
-    assert said == ["hello", ", wor", "ld"]
+    output = [event.text for event in emitted if isinstance(event, TextDelta)]
+    thought = [event.text for event in emitted if isinstance(event, ReasoningDelta)]
+    calls = [event for event in emitted if isinstance(event, CallDelta)]
+    assert output == ["hello", ", wor", "ld"]
     assert thought == ["let m", "e see"]
     assert calls[0] == CallDelta(0, "look")
     assert {event.index for event in calls} == {0}
@@ -248,7 +248,7 @@ async def test_arguments_that_are_no_object_can_heal(
     await model.aclose()
 
 
-def said(message: str = "no", **more: object) -> bytes:
+def output(message: str = "no", **more: object) -> bytes:
     return encode({"error": {"message": message, **more}})
 
 
@@ -256,31 +256,31 @@ def said(message: str = "no", **more: object) -> bytes:
     ("status", "body", "kind"),
     [
         (302, b"elsewhere", Failure.OTHER),
-        (400, said(type="invalid_request_error"), Failure.BAD_REQUEST),
-        (400, said(code="context_length_exceeded"), Failure.CONTEXT_TOO_LONG),
-        (400, said("prompt is too long: 9 > 8"), Failure.CONTEXT_TOO_LONG),
-        (400, said("Your credit balance is too low"), Failure.QUOTA),
-        (400, said(code="content_policy_violation"), Failure.REFUSED),
+        (400, output(type="invalid_request_error"), Failure.BAD_REQUEST),
+        (400, output(code="context_length_exceeded"), Failure.CONTEXT_TOO_LONG),
+        (400, output("prompt is too long: 9 > 8"), Failure.CONTEXT_TOO_LONG),
+        (400, output("Your credit balance is too low"), Failure.QUOTA),
+        (400, output(code="content_policy_violation"), Failure.REFUSED),
         (400, b'{"error": "plain words"}', Failure.BAD_REQUEST),
         (400, b'{"message": "no", "code": "content_filter"}', Failure.REFUSED),
-        (401, said(code="invalid_api_key"), Failure.AUTH),
-        (402, said(type="billing_error"), Failure.QUOTA),
-        (403, said(type="permission_error"), Failure.AUTH),
-        (404, said(code="model_not_found"), Failure.BAD_REQUEST),
+        (401, output(code="invalid_api_key"), Failure.AUTH),
+        (402, output(type="billing_error"), Failure.QUOTA),
+        (403, output(type="permission_error"), Failure.AUTH),
+        (404, output(code="model_not_found"), Failure.BAD_REQUEST),
         (408, b"", Failure.TIMEOUT),
-        (413, said(type="request_too_large"), Failure.CONTEXT_TOO_LONG),
-        (429, said(code="rate_limit_exceeded"), Failure.RATE_LIMIT),
-        (429, said(code="insufficient_quota"), Failure.QUOTA),
+        (413, output(type="request_too_large"), Failure.CONTEXT_TOO_LONG),
+        (429, output(code="rate_limit_exceeded"), Failure.RATE_LIMIT),
+        (429, output(code="insufficient_quota"), Failure.QUOTA),
         (
             429,
-            said(details={"error_code": "enforced_spend_limit_reached"}),
+            output(details={"error_code": "enforced_spend_limit_reached"}),
             Failure.QUOTA,
         ),
-        (500, said("maximum context length"), Failure.OVERLOADED),
+        (500, output("maximum context length"), Failure.OVERLOADED),
         (502, b"<html>", Failure.OVERLOADED),
         (503, b"", Failure.OVERLOADED),
         (504, b"", Failure.TIMEOUT),
-        (529, said(type="overloaded_error"), Failure.OVERLOADED),
+        (529, output(type="overloaded_error"), Failure.OVERLOADED),
     ],
 )
 async def test_every_status_has_its_kind(
@@ -435,12 +435,12 @@ async def test_a_cancelled_request_hangs_up_and_leaves_the_model_usable(
 ) -> None:
     """A provider that still works for nobody would be paid for it."""
     for reply in (Then.SILENCE, Say(text="hello", cut=2, then=Then.SILENCE)):
-        heard = len(server.heard)
+        received = len(server.heard)
         server.replies = [reply]
         with trio.fail_after(5):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask, model)
-                await server.wait_asked(heard + 1)
+                await server.wait_asked(received + 1)
                 nursery.cancel_scope.cancel()
     server.replies = [Say(text="still here")]
 
@@ -575,11 +575,11 @@ def test_events_are_the_same_however_the_stream_is_cut(
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)))))
     events = SseParser()
 
-    heard = [
+    received = [
         event
         for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True)
         for event in events.feed(whole[start:stop])
     ]
 
-    assert heard == [b"one", b"two\nlines", b"three"]
+    assert received == [b"one", b"two\nlines", b"three"]
     assert events.buffered == len(b"data: unfinished")

@@ -72,10 +72,10 @@ async def test_the_server_hears_the_whole_conversation_and_keeps_none_of_it(
         tools=[look],
     )
 
-    (heard,) = server.heard
-    assert heard.path == "/v1/responses"
-    assert heard.headers["authorization"] == "Bearer sk-secret"
-    assert heard.body == {
+    (received,) = server.heard
+    assert received.path == "/v1/responses"
+    assert received.headers["authorization"] == "Bearer sk-secret"
+    assert received.body == {
         "model": "gpt-5",
         "instructions": "Be kind.",
         "input": [
@@ -209,13 +209,13 @@ async def test_a_server_may_say_all_in_its_last_event(
     search = {"type": "web_search_call", "id": "ws_1"}
     whole = response(output=[thought, said, search, item])
     server.replies = [stream(event("response.completed", response=whole))]
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
 
-    answer = await ask(model, tell=told.append)
+    answer = await ask(model, tell=events.append)
 
     assert answer.text == "hi"
     assert answer.calls == (CALL,)
-    assert told[0] == ReasoningDelta("hm")
+    assert events[0] == ReasoningDelta("hm")
 
 
 async def test_a_server_may_say_all_arguments_at_once(
@@ -242,7 +242,7 @@ async def test_a_server_may_say_all_arguments_at_once(
 async def test_a_summary_of_what_it_thinks_is_told_too(
     server: FakeProvider, model: ResponsesModel
 ) -> None:
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
     server.replies = [
         stream(
             event("response.reasoning_summary_text.delta", delta="hm"),
@@ -251,8 +251,8 @@ async def test_a_summary_of_what_it_thinks_is_told_too(
         )
     ]
 
-    assert (await ask(model, tell=told.append)).text == "so"
-    assert told[0] == ReasoningDelta("hm")
+    assert (await ask(model, tell=events.append)).text == "so"
+    assert events[0] == ReasoningDelta("hm")
 
 
 async def test_an_error_may_come_as_a_success(
@@ -286,7 +286,7 @@ async def test_the_server_hears_how_long_the_answer_may_be(
     await ask(model, max_output=500)
     await ask(model)
 
-    first, second = (heard.body for heard in server.heard)
+    first, second = (received.body for received in server.heard)
     assert first["max_output_tokens"] == 500
     assert "max_output_tokens" not in second
 

@@ -42,8 +42,8 @@ def answering(text: str, **options: Any) -> Tool:
 
 def saved_in(answer: str) -> tuple[Path, int, int]:
     """Return what the model is told: where the whole is, and from where on to read it."""
-    _, _, told = answer.partition("in the file ")
-    file, _, rest = told.partition("; what is left out starts there at character ")
+    _, _, note = answer.partition("in the file ")
+    file, _, rest = note.partition("; what is left out starts there at character ")
     character, _, rest = rest.partition(" (byte ")
     return Path(file), int(character), int(rest.partition(")")[0])
 

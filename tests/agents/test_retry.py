@@ -54,8 +54,10 @@ def overloaded(retry_after: float | None = None) -> ModelError:
     return ModelError("busy", kind=Failure.OVERLOADED, retry_after=retry_after)
 
 
-async def ask(model: Model, told: list[ModelEvent] | None = None) -> AssistantMessage:
-    tell = (told if told is not None else []).append
+async def ask(
+    model: Model, emitted: list[ModelEvent] | None = None
+) -> AssistantMessage:
+    tell = (emitted if emitted is not None else []).append
     return await model.answer(
         ModelRequest(instructions="", transcript=(), tools=(), tell=tell)
     )
@@ -66,10 +68,10 @@ def test_a_retrying_model_is_called_what_the_model_is_called() -> None:
 
 
 async def test_an_answer_at_once_is_just_passed_on() -> None:
-    told = Told()
+    emitted = Told()
 
-    assert (await ask(retrying(ScriptedModel(["42"])), told)).text == "42"
-    assert told == [TextDelta("42")]
+    assert (await ask(retrying(ScriptedModel(["42"])), emitted)).text == "42"
+    assert emitted == [TextDelta("42")]
     assert trio.current_time() == 0
 
 
@@ -83,13 +85,13 @@ async def test_what_can_heal_is_asked_again(kind: Failure) -> None:
 @pytest.mark.parametrize("kind", STAYS)
 async def test_what_cannot_heal_is_raised_at_once(kind: Failure) -> None:
     error = ModelError("no", kind=kind)
-    told = Told()
+    emitted = Told()
 
     with pytest.raises(ModelError) as caught:
-        await ask(retrying(ScriptedModel([error, "42"])), told)
+        await ask(retrying(ScriptedModel([error, "42"])), emitted)
 
     assert caught.value is error
-    assert told == []
+    assert emitted == []
     assert trio.current_time() == 0
 
 
@@ -100,37 +102,37 @@ async def test_an_error_of_ours_is_not_the_providers() -> None:
 
 async def test_the_last_error_is_raised_unchanged() -> None:
     errors = [overloaded() for _ in range(4)]
-    told = Told()
+    emitted = Told()
 
     with pytest.raises(ModelError) as caught:
-        await ask(retrying(ScriptedModel([*errors, "42"])), told)
+        await ask(retrying(ScriptedModel([*errors, "42"])), emitted)
 
     assert caught.value is errors[-1]
     assert caught.value.__context__ is None
     assert not hasattr(caught.value, "__notes__")
-    assert len(told.waits) == 3
+    assert len(emitted.waits) == 3
 
 
 async def test_each_wait_may_be_twice_as_long_up_to_an_end() -> None:
     failing = ScriptedModel.always(overloaded())
-    told = Told()
+    emitted = Told()
 
     with pytest.raises(ModelError):
-        await ask(retrying(failing, attempts=9, jitter=Longest()), told)
+        await ask(retrying(failing, attempts=9, jitter=Longest()), emitted)
 
-    assert told.waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert trio.current_time() == sum(told.waits)
+    assert emitted.waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert trio.current_time() == sum(emitted.waits)
 
 
 async def test_many_attempts_are_no_trouble() -> None:
     failing = ScriptedModel.always(overloaded())
-    told = Told()
+    emitted = Told()
 
     with pytest.raises(ModelError):
-        await ask(retrying(failing, attempts=2000, max_seconds=1), told)
+        await ask(retrying(failing, attempts=2000, max_seconds=1), emitted)
 
-    assert len(told.waits) == 1999
-    assert max(told.waits) <= 1
+    assert len(emitted.waits) == 1999
+    assert max(emitted.waits) <= 1
 
 
 @settings(deadline=None)
@@ -138,30 +140,30 @@ async def test_many_attempts_are_no_trouble() -> None:
 def test_a_wait_is_anything_up_to_its_longest(
     seed: int, attempts: int, base: float
 ) -> None:
-    told = Told()
+    emitted = Told()
 
     async def main() -> None:
         failing = ScriptedModel.always(overloaded())
         jitter = random.Random(seed)
         model = retrying(failing, attempts=attempts, base_seconds=base, jitter=jitter)
         with pytest.raises(ModelError):
-            await ask(model, told)
+            await ask(model, emitted)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
-    assert len(told.waits) == attempts - 1
-    for failures, seconds in enumerate(told.waits):
+    assert len(emitted.waits) == attempts - 1
+    for failures, seconds in enumerate(emitted.waits):
         assert 0 <= seconds <= min(30, base * 2**failures)
 
 
 async def test_it_waits_at_least_as_long_as_the_provider_asks() -> None:
     """And a little more, since everybody else was asked for the same."""
-    told = Told()
+    emitted = Told()
     model = ScriptedModel([overloaded(retry_after=100), "42"])
 
-    await ask(retrying(model, jitter=Longest()), told)
+    await ask(retrying(model, jitter=Longest()), emitted)
 
-    assert told.waits == [100.5]
+    assert emitted.waits == [100.5]
     assert trio.current_time() == 100.5
 
 
@@ -186,15 +188,15 @@ async def test_an_event_says_what_failed_before_the_wait_begins() -> None:
 async def test_it_does_not_sleep_into_its_deadline(retry_after: float) -> None:
     """Whoever waits for us learns now what they would learn by running out of time."""
     error = overloaded(retry_after)
-    told = Told()
+    emitted = Told()
 
     with trio.fail_after(60), pytest.raises(ModelError) as caught:
-        await ask(retrying(ScriptedModel([error, "42"])), told)
+        await ask(retrying(ScriptedModel([error, "42"])), emitted)
 
     assert caught.value is error
     assert caught.value.__context__ is None
     assert trio.current_time() == 0
-    assert told == []
+    assert emitted == []
 
 
 async def test_a_wait_that_ends_before_the_deadline_is_waited() -> None:
@@ -216,17 +218,17 @@ async def test_a_wait_can_be_cancelled() -> None:
 
 
 async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
-    told = Told()
+    emitted = Told()
     with trio.CancelScope() as scope:
 
         def cancel_and_fail(_: Any) -> Exception:
             scope.cancel()
             return overloaded()
 
-        await ask(retrying(ScriptedModel([cancel_and_fail, "42"])), told)
+        await ask(retrying(ScriptedModel([cancel_and_fail, "42"])), emitted)
 
     assert scope.cancelled_caught
-    assert told == []
+    assert emitted == []
 
 
 @pytest.mark.parametrize(
@@ -241,21 +243,21 @@ async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
 async def test_what_a_broken_stream_had_said_is_taken_back(
     model: StreamingModel,
 ) -> None:
-    told = Told()
+    emitted = Told()
 
-    assert (await ask(retrying(model), told)).text == "whole"
-    event = told[-1]
+    assert (await ask(retrying(model), emitted)).text == "whole"
+    event = emitted[-1]
     assert isinstance(event, Retrying)
     assert event.error == "cut" + RETRACTED
 
 
 async def test_what_was_taken_back_already_is_not_taken_back_again() -> None:
     model = breaks_off(TextDelta("ha"), Retrying(Failure.TIMEOUT, "slow", 1))
-    told = Told()
+    emitted = Told()
 
-    await ask(retrying(model), told)
+    await ask(retrying(model), emitted)
 
-    event = told[-1]
+    event = emitted[-1]
     assert isinstance(event, Retrying)
     assert event.error == "cut"
 

@@ -44,12 +44,12 @@ async def test_a_text_is_a_final_answer() -> None:
 
 
 async def test_an_answer_is_told_while_it_is_made() -> None:
-    told: list[ModelEvent] = []
-    request = ModelRequest(instructions="", transcript=(), tools=(), tell=told.append)
+    events: list[ModelEvent] = []
+    request = ModelRequest(instructions="", transcript=(), tools=(), tell=events.append)
 
     await ScriptedModel(["42"]).answer(request)
 
-    assert told == [TextDelta("42")]
+    assert events == [TextDelta("42")]
 
 
 async def test_a_call_is_an_answer_that_waits_for_it() -> None:
@@ -256,9 +256,9 @@ async def test_a_model_shows_how_far_it_is() -> None:
 @pytest.mark.parametrize("step", ["y" * 41, ToolCall("look", {"at": "y" * 41})])
 async def test_an_answer_that_is_too_long_is_cut_off_and_paid_for(step: Any) -> None:
     model = ScriptedModel([step], price=Price(input=3, output=10))
-    told: list[ModelEvent] = []
+    events: list[ModelEvent] = []
     request = ModelRequest(
-        instructions="x" * 80, transcript=(), tools=(), max_output=5, tell=told.append
+        instructions="x" * 80, transcript=(), tools=(), max_output=5, tell=events.append
     )
 
     with pytest.raises(ModelError, match="scripted was cut off at its limit") as caught:
@@ -267,7 +267,7 @@ async def test_an_answer_that_is_too_long_is_cut_off_and_paid_for(step: Any) -> 
     said = "y" * 20 if isinstance(step, str) else ""
     assert (caught.value.kind, caught.value.partial) == (Failure.CUT_OFF, said)
     assert caught.value.usage == Usage(1, 20, 5, cost=60 + 50)
-    assert told == ([TextDelta(said)] if said else [])
+    assert events == ([TextDelta(said)] if said else [])
 
 
 @pytest.mark.parametrize("step", ["y" * 20, ToolCall("y" * 8, {"at": "y"})])

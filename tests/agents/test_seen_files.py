@@ -35,10 +35,10 @@ def file_in_a_workspace(tmp_path: Path) -> Path:
 @pytest.fixture(name="siblings")
 def two_tasks_of_a_house(tmp_path: Path, file: Path) -> tuple[Worker, Worker]:
     assert file.is_relative_to(tmp_path)
-    shelf = FileRegistry()
+    registry = FileRegistry()
     return (
-        Worker(tmp_path, shelf, "/editor/coder[1]"),
-        Worker(tmp_path, shelf, "/editor/coder[2]"),
+        Worker(tmp_path, registry, "/editor/coder[1]"),
+        Worker(tmp_path, registry, "/editor/coder[2]"),
     )
 
 
@@ -67,9 +67,9 @@ async def test_what_was_never_read_is_not_changed(
         read_file, path="src/app.py"
     )  # That somebody else knows it is no help.
 
-    said = await first.refused(used, path="src/app.py", **arguments)
+    answer = await first.refused(used, path="src/app.py", **arguments)
 
-    assert said == (
+    assert answer == (
         "src/app.py is there already, and you have not read it: read it first, then repeat"
         " your change"
     )
@@ -86,8 +86,8 @@ async def test_what_a_sibling_changed_is_refused_by_its_name(
     await second.use(read_file, path="src/app.py")
     await second.use(edit_file, path="src/app.py", old="one\n", new="one\ntwo\n")
 
-    said = await first.refused(used, path="src/app.py", **arguments)
-    assert said == (
+    answer = await first.refused(used, path="src/app.py", **arguments)
+    assert answer == (
         "src/app.py was changed by /editor/coder[2] since you read it: read it again, then"
         " repeat your change"
     )
@@ -110,9 +110,9 @@ async def test_what_a_stranger_changed_is_refused_without_a_name(
     await second.use(write_file, path="src/app.py", content="one or two\n")
     change(file, "one from an editor\n")
 
-    said = await first.refused(used, path="src/app.py", **arguments)
+    answer = await first.refused(used, path="src/app.py", **arguments)
 
-    assert said == (
+    assert answer == (
         "src/app.py has changed since you read it: read it again, then repeat your change"
     )
     assert content(file) == "one from an editor\n"
@@ -201,12 +201,12 @@ async def test_no_change_of_many_siblings_is_lost(
 ) -> None:
     """All read, all change, and whoever comes too late reads again."""
     change(file, "end\n")
-    shelf = FileRegistry()
+    registry = FileRegistry()
     refused = 0
 
     async def append(number: int) -> None:
         nonlocal refused
-        worker = Worker(tmp_path, shelf, f"/editor/coder[{number}]")
+        worker = Worker(tmp_path, registry, f"/editor/coder[{number}]")
         while True:
             read = await worker.use(read_file, path="src/app.py")
             text = "".join(f"{line[7:]}\n" for line in read.splitlines())
@@ -236,11 +236,11 @@ async def test_no_change_of_many_siblings_is_lost(
 
 @pytest.mark.realtime
 async def test_of_many_who_make_a_file_one_does(tmp_path: Path) -> None:
-    shelf = FileRegistry()
+    registry = FileRegistry()
     made: list[int] = []
 
     async def make(number: int) -> None:
-        worker = Worker(tmp_path, shelf, f"/editor/coder[{number}]")
+        worker = Worker(tmp_path, registry, f"/editor/coder[{number}]")
         try:
             await worker.use(write_file, path="deep/new", content=str(number))
         except ToolError as exc:
@@ -259,16 +259,16 @@ async def test_of_many_who_make_a_file_one_does(tmp_path: Path) -> None:
 async def test_workspaces_in_each_other_share_their_files(
     tmp_path: Path, file: Path
 ) -> None:
-    shelf = FileRegistry()
-    outer = Worker(tmp_path, shelf, "/outer")
-    inner = Worker(file.parent, shelf, "/outer/inner")
+    registry = FileRegistry()
+    outer = Worker(tmp_path, registry, "/outer")
+    inner = Worker(file.parent, registry, "/outer/inner")
     await outer.use(read_file, path="src/app.py")
     await inner.use(read_file, path="app.py")
     await inner.use(write_file, path="app.py", content="inner")
 
-    said = await outer.refused(write_file, path="src/app.py", content="outer")
+    answer = await outer.refused(write_file, path="src/app.py", content="outer")
 
-    assert "was changed by /outer/inner" in said
+    assert "was changed by /outer/inner" in answer
 
 
 @pytest.mark.realtime
@@ -301,15 +301,15 @@ def test_without_a_digest_a_version_is_known_by_size_and_time() -> None:
 
 def test_a_shelf_forgets_who_wrote_long_ago() -> None:
     """A house may write files for ever; what is forgotten is a name, and no change."""
-    shelf = FileRegistry()
-    mine = SeenFiles(shelf, "/mine")
+    registry = FileRegistry()
+    mine = SeenFiles(registry, "/mine")
     mine.note_read("/0", fingerprint("old"))
-    other = SeenFiles(shelf, "/other")
+    other = SeenFiles(registry, "/other")
 
     for number in range(seen_files.MAX_WRITERS + 1):
         other.note_written(f"/{number}", fingerprint("new"))
 
-    assert shelf.last_writer("/0", fingerprint("new")) is None
-    assert shelf.last_writer("/1", fingerprint("new")) == "/other"
+    assert registry.last_writer("/0", fingerprint("new")) is None
+    assert registry.last_writer("/1", fingerprint("new")) == "/other"
     with pytest.raises(ToolError, match=r"^x has changed since you read it"):
         mine.require_seen("/0", fingerprint("new"), path="x")

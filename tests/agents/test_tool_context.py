@@ -96,18 +96,18 @@ async def test_what_a_tool_starts_is_in_the_same_scene() -> None:
     @tool
     async def both() -> list[str]:
         """Ask in a task and in a thread."""
-        said: list[str] = []
+        output: list[str] = []
 
         async def ask() -> None:
             await trio.lowlevel.checkpoint()
-            said.append(str(current_tool_context().workspace))
+            output.append(str(current_tool_context().workspace))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-        said.append(
+        output.append(
             await trio.to_thread.run_sync(lambda: str(current_tool_context().workspace))
         )
-        return said
+        return output
 
     with use_tool_context(scene_of("/here")):
         assert await both.run(ToolCall("both")) == '["/here","/here"]'
@@ -125,18 +125,18 @@ async def test_what_is_saved_has_no_secret_wherever_the_cut_is(
 ) -> None:
     """Cut first, half a key would be left on either side, and neither looks like one."""
     key = "0123456789abcdefghijklmnopqrstuvwxyz"
-    said = f"{'-' * (place - len(key))}{key}{'-' * 400}"
+    output = f"{'-' * (place - len(key))}{key}{'-' * 400}"
 
     @tool(limit=200, spill=Spill(tmp_path))
     def say() -> str:
         """Say more than a model can read."""
-        return said
+        return output
 
     with use_tool_context(scene_of("/here", secret=key)):
         answer = str(await say.run(ToolCall("say")))
 
     (file,) = tmp_path.iterdir()  # noqa: ASYNC240 (a test may)
-    assert file.read_text() == said.replace(key, "***")
+    assert file.read_text() == output.replace(key, "***")
     assert str(file) in answer
     pieces = [key[at : at + 6] for at in range(len(key) - 6)]
     assert not [piece for piece in pieces if piece in answer]

@@ -377,14 +377,16 @@ async def test_nothing_happens_that_cannot_be_made_safe() -> None:
 
 
 def doubles_some(transcript: Transcript) -> str | ToolCall | list[ToolCall]:
-    heard = [message.text for message in transcript if isinstance(message, ToolMessage)]
-    match len(heard):
+    received = [
+        message.text for message in transcript if isinstance(message, ToolMessage)
+    ]
+    match len(received):
         case 0:
             return ToolCall("double", {"number": 1})
         case 1:
             return [ToolCall("double", {"number": n}) for n in (2, 3, 4)]
         case _:
-            return " ".join(heard)
+            return " ".join(received)
 
 
 async def test_a_turn_goes_on_from_every_step_of_it() -> None:
@@ -599,7 +601,7 @@ async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
 
 
 async def test_what_holds_for_one_turn_stands_behind_the_instructions() -> None:
-    for own, told in (("Edit.", "Edit.\n\nBe brief."), ("", "Be brief.")):
+    for own, events in (("Edit.", "Edit.\n\nBe brief."), ("", "Be brief.")):
         model = ScriptedSpy("42")
         await take_turn(
             Agent("editor", instructions=own, model=model),
@@ -610,4 +612,4 @@ async def test_what_holds_for_one_turn_stands_behind_the_instructions() -> None:
             extra_instructions="Be brief.",
         )
 
-        assert model.requests[0].instructions == told
+        assert model.requests[0].instructions == events

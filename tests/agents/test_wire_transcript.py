@@ -101,8 +101,10 @@ welcome_parts = st.builds(
 def histories(
     parts: st.SearchStrategy[Part],
 ) -> st.SearchStrategy[list[Message]]:
-    told = st.builds(UserMessage, texts, st.lists(parts, max_size=2).map(tuple))
-    return st.lists(messages | told, max_size=12)
+    user_messages = st.builds(
+        UserMessage, texts, st.lists(parts, max_size=2).map(tuple)
+    )
+    return st.lists(messages | user_messages, max_size=12)
 
 
 messages: st.SearchStrategy[Message] = st.one_of(

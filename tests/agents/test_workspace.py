@@ -110,10 +110,12 @@ async def test_no_path_leads_out(
 ) -> None:
     before = content_of(outside)
 
-    said = await Worker(inside).refused(used, path=path, **ARGUMENTS[used.name])
+    answer = await Worker(inside).refused(used, path=path, **ARGUMENTS[used.name])
 
-    assert "leads out of the workspace: files are read and written only inside" in said
-    assert SECRET not in said
+    assert (
+        "leads out of the workspace: files are read and written only inside" in answer
+    )
+    assert SECRET not in answer
     assert content_of(outside) == before
 
 
@@ -165,13 +167,13 @@ async def test_links_that_stay_inside_are_followed(inside: Path) -> None:
     assert "plain" in await worker.use(read_file, path="mine.txt")
     await worker.use(edit_file, path="mine.txt", old="plain", new="fancy")
     await worker.use(write_file, path="here/below/file", content="x")
-    said = await worker.use(write_file, path="new.txt", content="y")
+    answer = await worker.use(write_file, path="new.txt", content="y")
 
     assert (inside / "mine.txt").is_symlink()
     assert (inside / "plain.txt").read_text() == "fancy\n"
     assert (inside / "sub/below/file").read_text() == "x"
     assert (inside / "sub/made.txt").read_text() == "y"
-    assert said.startswith("created sub/made.txt")
+    assert answer.startswith("created sub/made.txt")
 
 
 async def test_two_names_of_one_file_are_one_file(inside: Path) -> None:
@@ -185,27 +187,27 @@ async def test_two_names_of_one_file_are_one_file(inside: Path) -> None:
 
 
 async def test_links_in_a_circle_come_to_an_end(inside: Path) -> None:
-    said = await Worker(inside).refused(read_file, path="circle")
+    answer = await Worker(inside).refused(read_file, path="circle")
 
-    assert said == "'circle' leads through more than 40 links"
+    assert answer == "'circle' leads through more than 40 links"
 
 
 @pytest.mark.parametrize(
     "path", ["a\0b", "a\nb", "a\rb", "\x7f", "a\ud800", "x/\x1b[2J"]
 )
 async def test_a_path_is_plain_text(inside: Path, path: str) -> None:
-    said = await Worker(inside).refused(write_file, path=path, content="")
+    answer = await Worker(inside).refused(write_file, path=path, content="")
 
-    assert "no control characters" in said
-    assert said.isprintable()
+    assert "no control characters" in answer
+    assert answer.isprintable()
 
 
 @pytest.mark.parametrize("path", ["~", "~/file", "./~/file"])
 async def test_a_home_is_not_looked_up(inside: Path, path: str) -> None:
     """Nor is a folder of that name made, which somebody would remove some day."""
-    said = await Worker(inside).refused(write_file, path=path, content="")
+    answer = await Worker(inside).refused(write_file, path=path, content="")
 
-    assert "'~' is not expanded" in said
+    assert "'~' is not expanded" in answer
     assert not (inside / "~").exists()
 
 
@@ -257,11 +259,11 @@ async def test_special_files_are_refused_at_once(
     make(inside / "special")
 
     with trio.fail_after(5):
-        said = await Worker(inside).refused(
+        answer = await Worker(inside).refused(
             used, path="special", **ARGUMENTS[used.name]
         )
 
-    assert said == f"'special' is {kind}: only plain files are read and written"
+    assert answer == f"'special' is {kind}: only plain files are read and written"
 
 
 async def test_a_walk_passes_special_files_by(inside: Path) -> None:
@@ -279,15 +281,15 @@ async def test_a_walk_passes_special_files_by(inside: Path) -> None:
 )
 async def test_what_the_system_makes_up_is_no_file(path: str) -> None:
     """It looks like one, and may be endless; or it says what nobody should know."""
-    said = await Worker(Path("/")).refused(read_file, path=path)
+    answer = await Worker(Path("/")).refused(read_file, path=path)
 
-    assert "made up by the system" in said or "is a device" in said
+    assert "made up by the system" in answer or "is a device" in answer
 
 
 async def test_a_workspace_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
-    said = await Worker(tmp_path / "gone").refused(read_file, path="x")
+    answer = await Worker(tmp_path / "gone").refused(read_file, path="x")
 
-    assert said == "the workspace cannot be opened: No such file or directory"
+    assert answer == "the workspace cannot be opened: No such file or directory"
 
 
 @pytest.mark.parametrize("used", [write_file, edit_file, read_file, search_files])
@@ -312,7 +314,7 @@ async def test_a_link_that_is_swapped_in_does_not_win(
         return count
 
     swaps = 0
-    said: list[str] = []
+    answer: list[str] = []
 
     async def swap_on() -> None:
         nonlocal swaps
@@ -329,17 +331,17 @@ async def test_a_link_that_is_swapped_in_does_not_win(
                 try:
                     if used in (edit_file, write_file):
                         await worker.use(read_file, path="sub/secret.txt")
-                    said.append(
+                    answer.append(
                         await worker.use(used, path="sub/secret.txt", **arguments)
                     )
                 except ToolError as exc:
-                    said.append(str(exc))
+                    answer.append(str(exc))
         finally:
             done = True
 
     assert swaps > 0
     assert content_of(outside) == before
-    assert not any(SECRET in text for text in said)
+    assert not any(SECRET in text for text in answer)
 
 
 async def test_a_file_that_becomes_a_link_is_not_followed(
@@ -361,8 +363,8 @@ async def test_a_file_that_becomes_a_link_is_not_followed(
         seen: set[bytes] = set()
         for _ in range(3000):
             try:
-                with Workspace(inside).find("file") as spot:
-                    with spot.open_file() as (descriptor, _):
+                with Workspace(inside).find("file") as entry:
+                    with entry.open_file() as (descriptor, _):
                         seen.add(os.read(descriptor, 100))
             except ToolError as exc:
                 seen.add(str(exc).partition(":")[0].encode())
@@ -385,10 +387,10 @@ def test_what_is_written_lands_in_the_folder_that_was_found(
     """Even if its name leads elsewhere by now."""
     before = content_of(outside)
 
-    with Workspace(inside).find("sub/secret.txt") as spot:
+    with Workspace(inside).find("sub/secret.txt") as entry:
         (inside / "sub").rename(inside / "away")
         (inside / "sub").symlink_to(outside)
-        spot.replace(b"mine", None)
+        entry.replace(b"mine", None)
 
     assert (inside / "away/secret.txt").read_text() == "mine"
     assert content_of(outside) == before
@@ -399,12 +401,12 @@ def test_a_link_that_appears_is_replaced_and_not_written_through(
 ) -> None:
     before = content_of(outside)
 
-    with Workspace(inside).find("sub/new") as spot:
+    with Workspace(inside).find("sub/new") as entry:
         (inside / "sub/new").symlink_to(outside / "secret.txt")
         with pytest.raises(ToolError, match="is a link: only plain files"):
-            with spot.open_file():
+            with entry.open_file():
                 pass
-        spot.replace(b"mine", None)
+        entry.replace(b"mine", None)
 
     assert (inside / "sub/new").read_text() == "mine"
     assert not (inside / "sub/new").is_symlink()
