@@ -69,7 +69,7 @@ async def main():
             await talk.end()
             runner = ManualModel()
             nursery.start_soon(orchestrator.run, shell_user(runner), "go")
-            await runner.hear()
+            await runner.receive()
             await runner.start(COMMAND)
             await runner.run(f"echo {talk.session.id} >ready; {COMMAND}")
 
