@@ -1,4 +1,4 @@
-"""Bytes to a server and back, for what no decent client would send."""
+"""Raw bytes to a server and back: requests that no real client sends."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -16,7 +16,7 @@ PATIENCE: Final = 20
 
 
 @attrs.frozen
-class Answered:
+class RawResponse:
     """One response."""
 
     status: int
@@ -43,7 +43,7 @@ async def connected(url: str) -> AsyncGenerator[trio.SocketStream]:
             yield stream
 
 
-async def read_answer(stream: trio.SocketStream, method: str = "GET") -> Answered:
+async def read_answer(stream: trio.SocketStream, method: str = "GET") -> RawResponse:
     """Read one response, whatever was sent for it."""
     answers = await read_answers(stream, 1, method)
     return answers[0]
@@ -51,9 +51,9 @@ async def read_answer(stream: trio.SocketStream, method: str = "GET") -> Answere
 
 async def read_answers(
     stream: trio.SocketStream, count: int, method: str = "GET"
-) -> list[Answered]:
+) -> list[RawResponse]:
     """Read several responses that come one after the other."""
-    answers: list[Answered] = []
+    answers: list[RawResponse] = []
     received = b""
     while len(answers) < count:
         parser = h11.Connection(h11.CLIENT)
@@ -75,12 +75,12 @@ async def read_answers(
                 break
         assert start is not None
         headers = {name.decode(): value.decode() for name, value in start.headers}
-        answers.append(Answered(start.status_code, headers, bytes(body)))
+        answers.append(RawResponse(start.status_code, headers, bytes(body)))
         received = parser.trailing_data[0]
     return answers
 
 
-async def exchanged(url: str, request: bytes, method: str = "GET") -> Answered:
+async def exchanged(url: str, request: bytes, method: str = "GET") -> RawResponse:
     """Send bytes on a connection of their own, and return what is answered."""
     async with connected(url) as stream:
         await stream.send_all(request)

@@ -22,7 +22,7 @@ import trio
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PATIENCE: Final = 30
-"""How many seconds a process may take for anything before we say that it hangs."""
+"""How many seconds a process may take for anything before a test fails."""
 AGENTS: Final = """
 from agents import Agent, ScriptedModel
 
@@ -40,7 +40,7 @@ class ServerProcess:
         self.journal = folder / "journal.db"
         self.url = ""
         """Where it listens now: another port each time."""
-        self.said = ""
+        self.output = ""
         """Its output so far."""
         self._arguments = arguments
         self._environ = environ
@@ -54,7 +54,7 @@ class ServerProcess:
 
     @property
     def errors(self) -> str:
-        """What it has complained of, in all its lives."""
+        """Its stderr, over all starts."""
         return self._errors.read_text()
 
     @property
@@ -63,7 +63,7 @@ class ServerProcess:
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it, and return when it has said where it listens."""
+        """Start it, and return when it has printed its address."""
         assert self._process is None, "it does not run yet"
         with self._errors.open("ab") as errors:
             self._process = await trio.lowlevel.open_process(
@@ -78,14 +78,14 @@ class ServerProcess:
                 cwd=self.folder,
                 env={**_bare_environment(), "PYTHONPATH": str(ROOT), **self._environ},
             )
-        self.said = ""
+        self.output = ""
         assert self._process.stdout is not None
         with trio.fail_after(PATIENCE):
-            while "\nwatch: " not in self.said or not self.said.endswith("\n"):
+            while "\nwatch: " not in self.output or not self.output.endswith("\n"):
                 chunk = await self._process.stdout.receive_some()
-                assert chunk, f"it did not start: {self.said}{self.errors}"
-                self.said += chunk.decode()
-        self.url = self.said.partition("listening at ")[2].split()[0]
+                assert chunk, f"it did not start: {self.output}{self.errors}"
+                self.output += chunk.decode()
+        self.url = self.output.partition("listening at ")[2].split()[0]
 
     async def terminate(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop, and return its exit code."""
@@ -161,7 +161,7 @@ async def server_process(
 
 
 def _bare_environment() -> dict[str, str]:
-    """Return what a process needs, and nothing by which it would find keys or journals."""
+    """Return the environment without keys and paths of journals."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -9,7 +9,7 @@ from orchestrator.server.state import Settings
 from orchestrator.server.transport.access import accepted_hosts
 from tests.kit import worker
 from tests.server.kit import TOKEN, Served, serving
-from tests.server.raw_http import Answered, exchanged
+from tests.server.raw_http import RawResponse, exchanged
 
 pytestmark = pytest.mark.realtime
 
@@ -77,7 +77,7 @@ async def served() -> AsyncGenerator[Served]:
         yield opened
 
 
-async def ask(served: Served, path: str, *headers: str, **given: Any) -> Answered:
+async def ask(served: Served, path: str, *headers: str, **given: Any) -> RawResponse:
     """Ask with these headers and no others."""
     method = given.get("method", "GET")
     lines = [f"{method} {path} HTTP/1.1", *headers, "", given.get("body", "")]

@@ -27,14 +27,14 @@ async def test_it_serves_every_agent_of_the_file_and_says_where(tmp_path: Path) 
         assert await server.terminate() == 0
 
     assert [model.id for model in models.data] == ["one", "two"]
-    assert "agents: one, two\n" in server.said
+    assert "agents: one, two\n" in server.output
     assert server.errors == ""
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 async def test_the_line_that_it_tells_people_to_try_works(tmp_path: Path) -> None:
     async with server_process(tmp_path) as server:
-        line = server.said.partition("try: ")[2].partition("\n")[0]
+        line = server.output.partition("try: ")[2].partition("\n")[0]
         tried = await trio.run_process(
             ["sh", "-c", f"{line} --silent --fail"], capture_stdout=True
         )
@@ -47,10 +47,10 @@ async def test_the_token_is_shown_once_and_readable_by_its_owner_only(
 ) -> None:
     async with server_process(tmp_path) as server:
         token = server.token
-        assert server.said.count(token) == 1
+        assert server.output.count(token) == 1
         await server.terminate()
         await server.start()
-        assert token not in server.said
+        assert token not in server.output
         async with server.http() as http:
             assert (await http.get("/v1/models")).status_code == 200
 
@@ -82,4 +82,4 @@ slow = Agent("slow", model=ScriptedModel.always("late", 1000))
         (tmp_path / "agents_file.py").write_text(agents.replace("slow", "other"))
         await server.start()
 
-        assert "1 unfinished, of agents that are not served here: slow" in server.said
+        assert "1 unfinished, of agents that are not served here: slow" in server.output
