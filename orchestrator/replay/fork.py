@@ -102,7 +102,9 @@ PROCESS_NOT_COPIED: Final = (
 
 if TYPE_CHECKING:
 
-    def _every_fact_is_listed(event: Event) -> CopiedFact | OwnFact:
+    def _every_fact_is_listed(  # pyright: ignore[reportUnusedFunction] (a check of types)
+        event: Event,
+    ) -> CopiedFact | OwnFact:
         return event  # a new fact is a type error here until it is listed above
 
 
