@@ -51,7 +51,7 @@ def test_two_delegates_of_one_name_are_refused() -> None:
 
 
 def test_whoever_makes_an_agent_does_not_write_down_its_team() -> None:
-    """That would take longer with everybody below, and twice as long with each level of pairs."""
+    """The time would double with each level of two delegates."""
 
     class Unspeakable(Agent):
         def __repr__(self) -> str:
@@ -72,7 +72,7 @@ def test_names_may_meet_in_different_places() -> None:
 
 
 def test_lists_become_part_of_the_value() -> None:
-    """Whoever keeps the list cannot change the agent with it."""
+    """The caller's list cannot change the agent later."""
     tools, team = [look], [Agent("helper", model=MODEL)]
     editor = Agent("editor", model=MODEL, tools=tools, delegates=team)
     tools.clear()

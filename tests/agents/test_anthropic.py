@@ -1,4 +1,4 @@
-"""Anthropic's messages: what a server hears, and what we make of its events."""
+"""The provider `anthropic`: the requests that it sends, and the events that it reads."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -76,7 +76,7 @@ def test_what_no_rule_is_about_passes() -> None:
 
 
 def test_what_is_only_partly_allowed_is_asked_about_otherwise() -> None:
-    """Whoever says what may be done has not said that all else may, too."""
+    """To allow some calls does not allow the others."""
     rules = [allow("terminal", command="git *")]
 
     assert said_of(rules, command("git status")) is ALLOW
@@ -115,7 +115,7 @@ def test_both_patterns_of_a_rule_have_to_fit() -> None:
 
 
 def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
-    """Whoever works for another may be allowed less, never more: at any depth."""
+    """A child may be allowed less than its parent, never more, at any depth."""
     top = [deny("terminal", command="rm *", reason="never"), ask("write_file")]
     middle = [allow("terminal"), allow("write_file")]
     leaf = [ask("terminal"), deny("write_file", path="secret*")]
@@ -215,7 +215,7 @@ def test_a_plain_command_is_allowed(line: str) -> None:
     ],
 )
 def test_more_than_the_plain_command_is_not_allowed(line: str) -> None:
-    """Whatever a shell makes of it is another command: somebody is asked."""
+    """The shell would run another command, so a person is asked."""
     assert said_of([allow("terminal", command="git status*")], command(line)) is ASK
 
 
@@ -335,7 +335,7 @@ def test_a_rule_about_commands_is_about_no_call_without_one() -> None:
 def test_a_huge_command_takes_no_longer_than_reading_it(
     pattern: str, line: str
 ) -> None:
-    """Everybody waits while a rule looks at a command."""
+    """All tasks wait while a rule matches a command."""
     began = time.perf_counter()
     for rule in (allow, ask, deny):
         rule("terminal", command=pattern).matches(command(line))
@@ -411,7 +411,7 @@ def test_a_rule_about_files_is_about_no_call_without_one() -> None:
 def test_a_rule_that_can_never_hold_is_refused(
     make: Callable[[], ApprovalRule], says: str
 ) -> None:
-    """A rule that never fits would let everything pass, and nobody would see it."""
+    """A rule that never fits would let everything pass, unnoticed."""
     with pytest.raises(DefinitionError, match=says):
         make()
 
@@ -430,7 +430,7 @@ def test_an_agent_takes_rules_and_nothing_else() -> None:
 
 
 class Gatekeeper:
-    """Lets calls pass when it is told to, and notes who came."""
+    """Allows calls on demand, and records them."""
 
     def __init__(self, *, held: tuple[str, ...] = ()) -> None:
         self.came: list[str] = []
@@ -559,7 +559,7 @@ async def test_nobody_is_asked_about_a_call_that_is_repeated_in_vain() -> None:
 async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_through() -> (
     None
 ):
-    """It was certainly never run. Of another nobody knows, so it is not run again."""
+    """It was certainly never run. The effect of another call is unknown, so it is not run again."""
     post = Post()
     answer = AssistantMessage(calls=(send("held", "h"), send("other", "o")))
 

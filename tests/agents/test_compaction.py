@@ -487,7 +487,7 @@ worked = st.tuples(texts, st.lists(texts, min_size=1, max_size=5))
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> list[Message]:
-    """Draw what a session may have come to: news, answers, and steps with several calls."""
+    """Draw a transcript: notices, answers, and steps with several calls."""
     whole: list[Message] = [draw(wire_messages)]
     for part in draw(st.lists(wire_messages | texts | worked, max_size=12)):
         if isinstance(part, UserMessage):

@@ -1,4 +1,4 @@
-"""When one model fails, the next is asked, and everybody can see which one answered."""
+"""When one model fails, the next is called, and the answer names its model."""
 
 import pytest
 

@@ -108,7 +108,7 @@ async def test_a_long_line_is_cut_with_a_note(tmp_path: Path, worker: Worker) ->
 async def test_no_secret_is_cut_in_two_at_the_end_of_a_long_line(
     tmp_path: Path, worker: Worker
 ) -> None:
-    """Nobody would know half of one."""
+    """Half a secret would not be recognized."""
     key = "sk-ant-api03-A1b2C3d4E5f6G7h8"
     (tmp_path / "file").write_text(f"{'x' * 1_980}{key}{'y' * 9_000}\n")
     (tmp_path / "short").write_text(f"{'x' * 280}{key}{'y' * 900}\n")
@@ -127,7 +127,7 @@ async def test_no_secret_is_cut_in_two_at_the_end_of_a_long_line(
 async def test_bytes_that_are_no_text_are_said_to_be(
     tmp_path: Path, worker: Worker
 ) -> None:
-    """Whoever wrote back what they read would lose them."""
+    """Writing back what was read would lose them."""
     (tmp_path / "latin").write_bytes(b"caf\xe9\nplain\n")
 
     assert "edit_file leaves them" in await worker.use(read_file, path="latin")
@@ -158,7 +158,7 @@ async def test_what_is_no_text_is_refused_with_its_kind(
 async def test_not_even_a_page_of_a_private_key_is_read(
     tmp_path: Path, worker: Worker
 ) -> None:
-    """From its middle nobody could tell what it is, so nothing would take it out."""
+    """The middle of a key is not recognizable, so it would not be redacted."""
     line = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3hJ6kL9nP2rS5tV8\n"
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{line * 9}-----END RSA PRIVATE KEY-----\n"
     (tmp_path / "id_rsa").write_text(key)

@@ -207,10 +207,10 @@ async def test_nothing_is_ever_fetched() -> None:
             partial(schema_problems, text='{"a": {}}'),
         ]
         for schema, check in itertools.product(hostile, checks):
-            # In a thread, so that a request would be heard.
+            # In a thread, so that a request would arrive.
             with pytest.raises(DefinitionError, match="cannot be used"):
                 await trio.to_thread.run_sync(check, schema)
-        # A request that is made on purpose is heard, and it is the only one.
+        # A request that is made on purpose arrives, and it is the only one.
         async with await trio.testing.open_stream_to_socket_listener(
             listeners[0]
         ) as ours:

@@ -77,7 +77,7 @@ async def test_an_error_counts_more_than_the_cancellations_it_causes() -> None:
 async def test_a_request_to_stop_counts_more_than_an_error(
     stop: BaseException,
 ) -> None:
-    """As a note on an error that somebody handles, it would be lost."""
+    """As a note on an error that is handled, it would be lost."""
     with pytest.raises(type(stop), match="stop") as caught:
         await raise_all(ValueError("a"), stop)
 

@@ -1,4 +1,4 @@
-"""Chat completions: what a server hears, and what we make of the ways of other servers."""
+"""The provider `openai`: the requests that it sends, and the answers of other servers."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -40,7 +40,7 @@ def test_of_what_is_long_the_beginning_and_the_end_are_kept() -> None:
 
 
 def test_no_half_of_a_word_is_shown_at_a_cut() -> None:
-    """It may be half of a key, which nobody would know for one."""
+    """It may be half of a key, which the redactor would not recognize."""
     key = b"sk-proj-" + b"a1" * 20
     output = kept(b"begin " + key, b" x" * 500, key + b" end", head=20, tail=20)
 

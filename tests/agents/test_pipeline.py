@@ -130,7 +130,7 @@ def test_any_other_type_is_handed_over_as_json(
 
 
 async def test_a_word_that_is_taken_needs_no_quotes() -> None:
-    """Whoever types a goal on a command line does not write JSON."""
+    """A user of the command line does not type JSON."""
 
     @agent
     async def paint(colour: Colour) -> str:
@@ -268,7 +268,7 @@ def test_functions_that_cannot_be_agents_are_refused() -> None:
 
 
 def test_an_agent_is_not_called() -> None:
-    """Somebody has forgotten `delegate`, and is told so; the bare function is there for tests."""
+    """The caller forgot `delegate`, and the error says so; the bare function is there for tests."""
 
     @agent
     async def brief(topic: str) -> str:

@@ -31,7 +31,7 @@ TABLE = PriceTable(
 
 
 class Provider:
-    """Answers with the usage it is given, which nobody has priced."""
+    """Answers with the usage it is given, without a price."""
 
     def __init__(self, name: str, usage: Usage, *, signs: bool = True) -> None:
         self.name = name

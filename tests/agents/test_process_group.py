@@ -84,7 +84,7 @@ class Commands:
 
 
 def zombie() -> int | None:
-    """Return a child of ours that has ended, and that nobody took notice of."""
+    """Return a zombie: a child that has ended and was not reaped."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -342,7 +342,7 @@ class TestEnding:
     async def test_what_the_kernel_does_not_let_go_of_keeps_nobody(
         self, commands: Commands, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As nobody can make a disk hang here, signals have no effect."""
+        """A test cannot make a disk hang, so signals have no effect instead."""
         with monkeypatch.context() as patched:
             patched.setattr(os, "killpg", lambda *_: None)
             patched.setattr(signal, "pidfd_send_signal", lambda *_: None)

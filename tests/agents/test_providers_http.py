@@ -102,7 +102,7 @@ CALLS = (
 async def test_an_answer_comes_whole_and_with_what_it_used(
     server: FakeProvider, model: CloseableModel, *, is_plain: bool
 ) -> None:
-    """Also from a server that streams nothing. A price that nobody has told us is unknown."""
+    """Also from a server that streams nothing. The price is unknown."""
     server.replies = [
         Say(
             text="one moment, please",
@@ -433,7 +433,7 @@ async def test_a_refusal_is_its_own_failure(
 async def test_a_cancelled_request_hangs_up_and_leaves_the_model_usable(
     server: FakeProvider, model: CloseableModel
 ) -> None:
-    """A provider that still works for nobody would be paid for it."""
+    """A provider that works on would be paid for it."""
     for reply in (Then.SILENCE, Say(text="hello", cut=2, then=Then.SILENCE)):
         received = len(server.heard)
         server.replies = [reply]

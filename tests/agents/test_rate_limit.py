@@ -1,4 +1,4 @@
-"""Nobody asks a provider faster than it may be asked, and everybody gets their turn."""
+"""Calls never exceed the rate of a provider, and pass in order."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -203,7 +203,7 @@ async def test_tokens_are_reserved_before_the_call() -> None:
 
 
 async def test_what_a_call_did_not_use_is_given_back() -> None:
-    """And whoever waits for it goes at once."""
+    """A waiting call begins at once."""
     worker = worker_model(seconds=1, uses=1)
     limiter = Limiter(tokens_per_minute=2 * OUTPUT_ALLOWANCE)
 

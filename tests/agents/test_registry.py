@@ -26,7 +26,7 @@ def test_a_name_without_a_provider_and_a_model_is_refused(name: str) -> None:
     "environ", [{}, {"OPENAI_API_KEY": ""}, {"OPENAI_API_KEY": "\n"}]
 )
 def test_a_missing_key_is_asked_for(environ: dict[str, str]) -> None:
-    """Whoever has none is told how to try things without."""
+    """The error explains how to start without a key."""
     with pytest.raises(
         DefinitionError,
         match=r"'openai:gpt-5' needs a key: set OPENAI_API_KEY, .* ScriptedModel",

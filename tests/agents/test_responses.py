@@ -1,4 +1,4 @@
-"""OpenAI's responses: what a server hears, and what we make of its events."""
+"""The provider `openai-responses`: the requests that it sends, and the events that it reads."""
 
 from collections.abc import AsyncIterator
 from typing import Any

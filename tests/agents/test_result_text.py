@@ -41,7 +41,7 @@ def answering(text: str, **options: Any) -> Tool:
 
 
 def saved_in(answer: str) -> tuple[Path, int, int]:
-    """Return what the model is told: where the whole is, and from where on to read it."""
+    """Return what the model reads of the whole: its file, and where to read on."""
     _, _, note = answer.partition("in the file ")
     file, _, rest = note.partition("; what is left out starts there at character ")
     character, _, rest = rest.partition(" (byte ")
@@ -163,7 +163,7 @@ def test_a_write_that_fails_leaves_nothing_behind(spill: Spill) -> None:
 
 
 def test_nothing_is_kept_where_others_can_write(tmp_path: Path) -> None:
-    """Among the temporary files, anybody may have made the folder before us."""
+    """Among the temporary files, another user may have made the folder first."""
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)

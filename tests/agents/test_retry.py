@@ -157,7 +157,7 @@ def test_a_wait_is_anything_up_to_its_longest(
 
 
 async def test_it_waits_at_least_as_long_as_the_provider_asks() -> None:
-    """And a little more, since everybody else was asked for the same."""
+    """And a little more, since the provider asks all clients for the same wait."""
     emitted = Told()
     model = ScriptedModel([overloaded(retry_after=100), "42"])
 
@@ -186,7 +186,7 @@ async def test_an_event_says_what_failed_before_the_wait_begins() -> None:
 
 @pytest.mark.parametrize("retry_after", [60, 61, 3600])
 async def test_it_does_not_sleep_into_its_deadline(retry_after: float) -> None:
-    """Whoever waits for us learns now what they would learn by running out of time."""
+    """The caller learns now what it would learn at its deadline."""
     error = overloaded(retry_after)
     emitted = Told()
 

@@ -66,7 +66,7 @@ async def test_a_list_is_calls_in_parallel() -> None:
 
 
 async def test_an_exception_is_raised() -> None:
-    """The provider failed; the next step is for whoever asks again."""
+    """The provider failed; a retry gets the next step."""
     overloaded = ModelError("overloaded")
     model = ScriptedModel([overloaded, "42"])
 

@@ -65,7 +65,7 @@ async def test_what_was_never_read_is_not_changed(
     first, second = siblings
     await second.use(
         read_file, path="src/app.py"
-    )  # That somebody else knows it is no help.
+    )  # That another task has read it does not count.
 
     answer = await first.refused(used, path="src/app.py", **arguments)
 
@@ -199,7 +199,7 @@ async def edit(worker: Worker, old: str, new: str) -> None:
 async def test_no_change_of_many_siblings_is_lost(
     tmp_path: Path, file: Path, used: Tool, siblings: int
 ) -> None:
-    """All read, all change, and whoever comes too late reads again."""
+    """All read, all change, and a task that comes too late reads again."""
     change(file, "end\n")
     registry = FileRegistry()
     refused = 0
@@ -300,7 +300,7 @@ def test_without_a_digest_a_version_is_known_by_size_and_time() -> None:
 
 
 def test_a_shelf_forgets_who_wrote_long_ago() -> None:
-    """A house may write files for ever; what is forgotten is a name, and no change."""
+    """The registry is bounded; a forgotten writer loses its name, not the change."""
     registry = FileRegistry()
     mine = SeenFiles(registry, "/mine")
     mine.note_read("/0", fingerprint("old"))

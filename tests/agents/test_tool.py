@@ -1,4 +1,4 @@
-"""A plain function becomes a tool: what the model is told of it, and how it is run."""
+"""A plain function becomes a tool: what the model reads of it, and how it is run."""
 
 import contextvars
 import enum
@@ -444,7 +444,7 @@ async def test_a_cancelled_call_is_not_a_slow_one() -> None:
 
 @pytest.mark.realtime
 async def test_a_thread_that_takes_too_long_is_abandoned() -> None:
-    """Nobody can stop a thread, so the model reads that its work may yet be done."""
+    """A thread cannot be stopped, so the model reads that its work may yet be done."""
     gate: queue.SimpleQueue[None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""The scene: what a tool finds around it, and that it is the one of its own task."""
+"""The tool context: each tool call gets the context of its own task."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.realtime  # a tool that is a plain function runs in a t
 
 
 def scene_of(folder: str, secret: str = "") -> ToolContext:
-    """Return a scene in which nothing can be started."""
+    """Return a context in which nothing can be started."""
 
     def redact(text: str) -> str:
         return text.replace(secret, "***") if secret else text
@@ -49,7 +49,7 @@ async def where_async() -> str:
 
 
 def test_where_nobody_runs_an_agent_there_is_no_scene() -> None:
-    """Whoever calls such a tool by hand reads what is missing, not a `LookupError`."""
+    """A caller without a context reads what is missing, not a `LookupError`."""
     with pytest.raises(DefinitionError, match="orchestrator") as caught:
         current_tool_context()
 
@@ -58,7 +58,7 @@ def test_where_nobody_runs_an_agent_there_is_no_scene() -> None:
 
 
 def test_a_scene_ends_with_its_block_and_gives_back_the_one_before() -> None:
-    """A child that runs within the call of its parent must not leave its own scene behind."""
+    """A child that runs within the call of its parent must not leave its own context behind."""
     outer, inner = scene_of("/outer"), scene_of("/inner")
     with use_tool_context(outer):
         with suppress(ZeroDivisionError), use_tool_context(inner):

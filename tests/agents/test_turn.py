@@ -139,7 +139,7 @@ async def test_a_tool_answers_and_the_model_goes_on() -> None:
 
 
 async def test_the_transcript_of_the_caller_is_left_alone() -> None:
-    """Whoever keeps it adds the steps that it has kept."""
+    """The caller that holds it appends the recorded steps."""
     transcript: list[Message] = [GO]
 
     await Turn(ScriptedModel(["42"]), transcript=transcript).take()
@@ -350,7 +350,7 @@ async def test_the_model_hears_steps_in_the_order_they_are_kept_in() -> None:
 
 
 async def test_nothing_happens_that_cannot_be_recorded() -> None:
-    """Nobody would know of it after a crash."""
+    """It would be unknown after a crash."""
 
     def lose(_: Step) -> Step:
         raise OSError("the disk is full")
@@ -426,7 +426,7 @@ async def test_a_final_answer_that_is_there_needs_no_model() -> None:
 
 
 async def test_a_broken_off_call_is_not_made_again() -> None:
-    """Nobody knows whether the letter has gone; the model hears just that."""
+    """It is unknown whether the letter was sent, and the model reads just that."""
     model = ScriptedSpy("then I will ask")
     turn = Turn(
         model, send, transcript=[GO, SENDS_TWICE, ToolMessage(SECOND.id, "sent")]
@@ -500,7 +500,7 @@ async def test_a_turn_has_so_many_tokens_and_so_much_money(
 
 
 async def test_the_same_call_with_the_same_answer_is_refused_in_the_end() -> None:
-    """A model that goes in circles is told so, and not charged for ever."""
+    """A model that repeats itself reads so, and does not go on for ever."""
     runs: list[int] = []
 
     @tool
@@ -587,7 +587,7 @@ async def test_a_complaint_stands_while_the_repair_uses_tools() -> None:
 
 
 async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
-    """Its neighbours are run and answered first; nobody here answers it."""
+    """Its neighbours are run and answered first; the client answers it."""
     theirs = attrs.evolve(double, name="theirs", runs_at_caller=True)
     calls = [ToolCall("theirs", {"number": 1}), ToolCall("double", {"number": 21})]
     turn = Turn(ScriptedSpy(calls), double, theirs)

@@ -1,4 +1,4 @@
-"""Before a model is asked, somebody knows what the call may use at most."""
+"""The upper bound of what a model call may use, known before it is made."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def look(at: str) -> str:
 
 
 class Parrot:
-    """Says what it hears; it knows neither what it costs nor what it reads."""
+    """Repeats its input; it has neither a price nor a count of tokens."""
 
     name = "parrot"
 

@@ -228,7 +228,7 @@ OPEN = AnsweredCall("a", "look", {}, INTERRUPTED, failed=True)
             ],
         ),
         ([UserMessage("x"), AssistantMessage("")], [WireUserMessage("x")]),
-        # A call that nobody answers, at the end or before something else.
+        # A call without an answer, at the end or before something else.
         (
             [UserMessage("x"), AssistantMessage("", (LOOK,))],
             [WireUserMessage("x"), WireAssistantMessage("", (OPEN,))],
@@ -314,7 +314,7 @@ class Folder:
 
 
 def test_a_strict_schema_says_less_and_nothing_else() -> None:
-    """Every field is asked for, no other is allowed, and bounds are told in words."""
+    """Every field is required, no other is allowed, and bounds are in the description."""
     shape = provider_schema(msgspec.json.schema(Folder))
 
     assert shape.is_strict

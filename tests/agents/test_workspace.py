@@ -1,4 +1,4 @@
-"""Nothing outside the workspace is read or written, whatever a path says and whoever helps it."""
+"""Nothing outside the workspace is read or written, whatever the path and whatever races it."""
 
 import os
 import shutil
@@ -63,7 +63,7 @@ def workspace_folder(tmp_path: Path, outside: Path) -> Path:
 
 
 def put(what: Path, there: Path) -> None:
-    """Rename something, even if somebody has just made a folder there."""
+    """Rename something, even if a folder has just been made there."""
     while True:
         try:
             what.rename(there)
@@ -151,7 +151,7 @@ async def test_an_absolute_path_inside_is_fine(inside: Path) -> None:
 
 
 async def test_a_workspace_may_be_known_by_a_link(inside: Path, tmp_path: Path) -> None:
-    """Whoever chose the folder may be trusted, and the model may have been told either name."""
+    """The folder itself is trusted, and the model may have read either name."""
     (tmp_path / "alias").symlink_to(inside)
     worker = Worker(tmp_path / "alias")
 
@@ -204,7 +204,7 @@ async def test_a_path_is_plain_text(inside: Path, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["~", "~/file", "./~/file"])
 async def test_a_home_is_not_looked_up(inside: Path, path: str) -> None:
-    """Nor is a folder of that name made, which somebody would remove some day."""
+    """Nor is a folder of that name made, which a user would remove some day."""
     answer = await Worker(inside).refused(write_file, path=path, content="")
 
     assert "'~' is not expanded" in answer
@@ -255,7 +255,7 @@ async def test_a_path_that_is_refused_makes_no_folders(inside: Path, path: str) 
 async def test_special_files_are_refused_at_once(
     inside: Path, make: Callable[[Path], None], kind: str, used: Tool
 ) -> None:
-    """Whoever opens a pipe waits until somebody writes to it."""
+    """Opening a pipe blocks until it has a writer."""
     make(inside / "special")
 
     with trio.fail_after(5):
@@ -280,7 +280,7 @@ async def test_a_walk_passes_special_files_by(inside: Path) -> None:
     "path", ["/proc/self/environ", "/proc/1/mem", "/sys/kernel", "/dev/zero"]
 )
 async def test_what_the_system_makes_up_is_no_file(path: str) -> None:
-    """It looks like one, and may be endless; or it says what nobody should know."""
+    """It looks like one, and may be endless; or contain what must stay private."""
     answer = await Worker(Path("/")).refused(read_file, path=path)
 
     assert "made up by the system" in answer or "is a device" in answer
