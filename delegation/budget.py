@@ -133,7 +133,7 @@ def _require_left(account: Account, quote: Usage) -> None:
         return
     if quote.unpriced:
         problem = (
-            "cannot be kept: nobody knows what the next call costs; say it with"
+            "cannot be kept: the price of the next call is unknown; give it with"
             " open_orchestrator(prices=...), or agents.models.prices.priced(model, table)"
         )
         raise OverBudgetError(account, "usd", problem)

@@ -13,9 +13,8 @@ import orchestrator
 ROOT = Path(__file__).parent.parent
 AT_MOST = 60
 VAGUE = re.compile(r"\b(?:whoever|somebody|nobody|anybody|everybody)\b", re.IGNORECASE)
-# These numbers only ever become smaller.
-FIRST_LINES_AT_MOST = 7
-VAGUE_AT_MOST = 408
+# An old sentence that is still read, an address, a text of the demonstration, a decision.
+VAGUE_AT_MOST = 4
 # A path of version 0.1 that is still imported.
 GERUNDS = {"replaying.py"}
 
@@ -63,13 +62,11 @@ def test_names_of_the_first_version_keep_working() -> None:
 
 
 def test_every_module_has_a_docstring_that_names_its_subject() -> None:
-    vague: list[str] = []
     for file in sources():
         docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
         first = docstring.partition("\n")[0]
         assert first, file
-        vague += [str(file)] if VAGUE.search(first) else []
-    assert len(vague) <= FIRST_LINES_AT_MOST, vague
+        assert not VAGUE.search(first), file
 
 
 def test_every_folder_is_a_package() -> None:

@@ -182,7 +182,7 @@ def _assignments(
 
 def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
     if assignment.agent and assignment.agent not in names:
-        known = ", ".join(names) or "nobody but copies of yourself: leave it out"
+        known = ", ".join(names) or "copies of yourself only: leave it out"
         raise ToolError(f"agent is {assignment.agent!r}; it must be one of: {known}")
     if assignment.output_schema is not None:
         try:

@@ -294,7 +294,7 @@ class RecordedRun:
                     if outcome.ending is Ending.LOST:
                         raise ReplayError(
                             f"the process of run {self.run} died in the midst of it, and"
-                            " nobody knows when: this cannot be replayed"
+                            " when is unknown: this cannot be replayed"
                         )
                 case _:
                     pass

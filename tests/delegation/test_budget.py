@@ -247,10 +247,10 @@ def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> No
             [],
             attrs.evolve(A_CALL, cost=0, unpriced=1),
             "usd",
-            "the budget (usd=1) of /editor cannot be kept: nobody knows what the next call"
-            " costs; say it with open_orchestrator(prices=...), or"
+            "the budget (usd=1) of /editor cannot be kept: the price of the next call"
+            " is unknown; give it with open_orchestrator(prices=...), or"
             " agents.models.prices.priced(model, table)",
-            id="a price that nobody knows",
+            id="an unknown price",
         ),
     ],
 )

@@ -349,7 +349,7 @@ async def test_who_has_only_copies_to_ask_is_told_to_name_nobody(
     memory: Memory,
 ) -> None:
     """An empty list of names would help no model."""
-    with pytest.raises(ToolError, match="nobody but copies of yourself: leave it out"):
+    with pytest.raises(ToolError, match="copies of yourself only: leave it out"):
         await use(tool_of(COPIES, memory), goal="find it", agent="researcher")
 
 

@@ -231,7 +231,7 @@ async def test_a_model_whose_price_nobody_knows_is_not_asked_under_a_budget_of_m
 
     assert (run.outcome.ending, run.outcome.kind) == (Ending.OVER_BUDGET, "usd")
     assert run.outcome.cause is Cause.BUDGET
-    assert "say it with open_orchestrator(prices=...)" in run.outcome.error
+    assert "give it with open_orchestrator(prices=...)" in run.outcome.error
     assert run.usage.calls == 0
 
 

@@ -146,7 +146,7 @@ def test_the_user_of_a_chat_is_asked_one_question_at_a_time(home: Path) -> None:
         chat.type("/s\n")
         chat.wait_for(f"terminal: {second}\n  /y once")
         chat.type("\x04")
-        chat.wait_for("terminal was denied by the user: nobody is there to answer")
+        chat.wait_for("terminal was denied by the user: no user is there to answer")
         assert chat.wait() == 0
 
     assert ran(home) == [first]
@@ -156,7 +156,7 @@ def test_a_chat_without_a_terminal_denies_when_its_input_has_ended(home: Path) -
     with piped(home, "chat", "team.py:main") as chat:
         out, _ = chat.communicate("run make\n", timeout=30)
 
-    assert "nobody is there to answer" in out
+    assert "no user is there to answer" in out
     assert ran(home) == []
 
 
@@ -338,7 +338,7 @@ async def test_where_the_input_has_ended_all_is_denied(
     with trio.fail_after(5):
         await user.run("a", "b")
 
-    assert user.output.count("denied by the user: nobody is there to answer") == 2
+    assert user.output.count("denied by the user: no user is there to answer") == 2
     assert user.shell.ran == []
 
 

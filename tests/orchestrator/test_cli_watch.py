@@ -247,7 +247,7 @@ def test_a_run_whose_process_was_killed_is_not_shown_as_running(home: Path) -> N
         with terminal(home, "watch") as watch:
             watch.wait_for("1 running")
             run.process.kill()
-            watch.wait_for("read-only: nobody runs it", "◌ slow")
+            watch.wait_for("read-only: no process runs it", "◌ slow")
             watch.type("q")
             assert watch.wait() == 0
 

@@ -48,8 +48,8 @@ def chat(
     """Talk to an agent. What it has running in the background comes back as news.
 
     Args:
-        file: A Python file that defines the agent, FILE or FILE:NAME; without one, somebody
-            scripted answers.
+        file: A Python file that defines the agent, FILE or FILE:NAME; without one, a
+            scripted agent answers.
         session: The id of an earlier chat, to go on with it.
     """
     if progress == "live":

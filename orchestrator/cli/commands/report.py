@@ -33,7 +33,7 @@ def report(
         run: The id of the run, or how it begins; by default the newest one.
         output: The file; by default run-ID.html in this directory. One that is there is
             replaced.
-        transcripts: Whose go with it: what agents read and wrote may not be for everybody.
+        transcripts: Whose go with it: what agents read and wrote may be confidential.
     """
     # Imported late: only this command needs the viewer.
     from orchestrator.report import Transcripts, build_report, read_history

@@ -33,7 +33,7 @@ ANSWER_WORDS: Final = {
     "n": ApprovalVerdict.DENY,
     "no": ApprovalVerdict.DENY,
 }
-UNATTENDED_DENIAL: Final = (ApprovalVerdict.DENY, "nobody is there to answer")
+UNATTENDED_DENIAL: Final = (ApprovalVerdict.DENY, "no user is there to answer")
 LINE_END: Final = " ⏎ "
 TOO_LATE: Final = (
     "That is over: it was answered, its time has passed, or its task has ended."

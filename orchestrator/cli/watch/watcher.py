@@ -154,7 +154,7 @@ class Watcher:
             return f"{run} · ended"
         if self._reader.has_writer:
             return f"{run} · read-only: no control socket"
-        return f"{run} · read-only: nobody runs it"
+        return f"{run} · read-only: no process runs it"
 
     def _calls(self, task: TaskId) -> list[ToolCall]:
         return unanswered_calls(self._reader.ledger.tasks[task].transcript)
@@ -221,7 +221,7 @@ class Watcher:
         await trio.lowlevel.checkpoint()
         client = self._client
         if client is None:
-            self._state.note = "nobody runs it any more"
+            self._state.note = "no process runs it any more"
             return
         if isinstance(request, Cancel):
             self._state.note = "cancelling: waiting until all below it has ended"
