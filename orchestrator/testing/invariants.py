@@ -5,6 +5,7 @@ The check has its own sums, and compares them with those of the ledger.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from agents import Budget, Usage
 from delegation import (
@@ -19,17 +20,32 @@ from delegation import (
     root_of,
 )
 from delegation.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CancelRequested,
+    DeliveryFailed,
+    DoorClosed,
+    DoorOpened,
     Entry,
     JournalOpened,
     MessageReceived,
     ModelAnswered,
     ModelFailed,
+    ProcessEnded,
+    ProcessMatched,
+    ProcessStarted,
+    QuietChanged,
+    ReplyDelivered,
+    SessionClosed,
     SessionOpened,
+    Steered,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
     ToolAnswered,
     TurnEnded,
+    TurnResumed,
     TurnStarted,
 )
 
@@ -170,8 +186,26 @@ class _JournalCheck:
                 self._require_running(entry, task)
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
-            case _:
+            case (
+                DoorOpened()
+                | DoorClosed()
+                | SessionClosed()
+                | TurnResumed()
+                | ReplyDelivered()
+                | DeliveryFailed()
+                | CancelRequested()
+                | Steered()
+                | SteeringSeen()
+                | QuietChanged()
+                | ApprovalAsked()
+                | ApprovalAnswered()
+                | ProcessStarted()
+                | ProcessMatched()
+                | ProcessEnded()
+            ):
                 pass
+            case _:
+                assert_never(entry.event)
 
     def _require(self, entry: Entry, condition: bool, otherwise: str) -> None:
         if not condition:
