@@ -59,7 +59,7 @@ def lead(**options: object) -> Agent:
 
 
 def tasks_in_memory(orchestrator: Orchestrator) -> int:
-    ledger = orchestrator._services.book.ledger
+    ledger = orchestrator.read.ledger
     in_sessions = sum(len(session.tree) for session in ledger.sessions.values())
     assert len(ledger.tasks) == in_sessions
     return len(ledger.tasks)
@@ -72,7 +72,7 @@ async def test_thousands_of_runs_keep_memory_bounded() -> None:
             await orchestrator.run(worker(), "go")
             if number % 100 == 0:
                 assert tasks_in_memory(orchestrator) <= BOUND + 1
-        ledger = orchestrator._services.book.ledger
+        ledger = orchestrator.read.ledger
         assert tasks_in_memory(orchestrator) <= BOUND + 1
         assert len(ledger.sessions) <= BOUND + 1
         assert len(orchestrator.runs) == 1000
@@ -134,7 +134,7 @@ async def test_an_idle_session_is_opened_again_and_goes_on(
         if not restart:
             for _ in range(BOUND):
                 await orchestrator.run(worker(), "go")
-            assert session.id not in orchestrator._services.book.ledger.sessions
+            assert session.id not in orchestrator.read.ledger.sessions
             await go_on(orchestrator, session.id)
     if restart:
         async with open_orchestrator(path) as later:
@@ -151,7 +151,7 @@ async def go_on(orchestrator: Orchestrator, session: str) -> None:
         assert len(again.tree) == 5
     for _ in range(BOUND):
         await orchestrator.run(worker(), "go")
-    assert session not in orchestrator._services.book.ledger.sessions
+    assert session not in orchestrator.read.ledger.sessions
     assert len(await orchestrator.read_tree(session)) == 5
 
 
@@ -193,7 +193,7 @@ async def test_shared_budgets_count_what_idle_sessions_have_used(
                     await orchestrator.run(worker(), "go")
         for _ in range(BOUND + 2):
             await orchestrator.run(worker(), "not under it")
-        assert session.id not in orchestrator._services.book.ledger.sessions
+        assert session.id not in orchestrator.read.ledger.sessions
         assert await asked_until_it_runs_out(orchestrator, session.id, 3) == 3
     async with open_orchestrator(path) as later:
         assert tasks_in_memory(later) == 0

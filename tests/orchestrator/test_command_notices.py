@@ -545,7 +545,7 @@ class TestWhileNobodyTalks:
             async def is_remembered() -> bool:
                 for _ in range(3):
                     await orchestrator.run(worker(), "go")
-                ledger = orchestrator._services.book.ledger
+                ledger = orchestrator.read.ledger
                 assert len(ledger.sessions) <= 3
                 return talk.session.id in ledger.sessions
 
