@@ -66,7 +66,7 @@ def model_of(script: Script) -> Model:
     if isinstance(script, str):
         return ScriptedModel.always(script)
     if isinstance(script, Iterable):
-        return ScriptedModel(script)
+        return ScriptedModel(script)  # pyright: ignore[reportUnknownArgumentType] (a model that iterates)
     if callable(script):
         return ScriptedModel.always(script)
     return script
