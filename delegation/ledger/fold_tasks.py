@@ -64,9 +64,8 @@ if TYPE_CHECKING:
 def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     request = event.request
     parent = ledger.tasks.get(request.parent)
-    if parent is None:
-        raise ImpossibleEventError(event, "there is no such parent")
-    require(parent.is_running, event, "its parent does not run", parent)
+    if parent is None or not parent.is_running:
+        raise ImpossibleEventError(event, "its parent does not run")
     if problem := _problem_with(ledger, event, parent):
         raise ImpossibleEventError(event, problem)
     if parent.children is NO_CHILDREN:
@@ -210,15 +209,17 @@ def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
     task = unsettled_task(ledger, event)
     require(not task.is_root, event, "a root takes turns instead", task)
     require_transition(task, Running, event)
-    has_all = not task.pending_dependencies
-    require(has_all, event, "a task that it depends on has not succeeded", task)
-    is_clear = not (event.afresh and task.children.unsettled)
-    require(is_clear, event, "tasks of its first beginning have not ended", task)
+    has_slot = task.has_slot
+    if not has_slot and task.pending_dependencies:
+        problem = "a task that it depends on has not succeeded"
+        raise ImpossibleEventError(event, problem)
     session = ledger.sessions[task.session]
     if event.afresh:
+        is_clear = not task.children.unsettled
+        require(is_clear, event, "tasks of its first beginning have not ended", task)
         drop_questions(ledger, task)
         task.rewind(1)
-    if not task.has_slot:
+    if not has_slot:
         # The fact was written under other rules.
         session.slots.take(task)
     session.tree.start(event.task, at)

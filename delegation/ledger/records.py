@@ -215,7 +215,7 @@ class TaskRecord:
     @property
     def has_slot(self) -> bool:
         """It runs or may start; a root needs no slot."""
-        return isinstance(self.state, (Running, Ready)) and self.parent is not None
+        return self.parent is not None and isinstance(self.state, (Running, Ready))
 
     @property
     def pending_dependencies(self) -> frozenset[TaskId]:

@@ -19,6 +19,7 @@ from delegation.events import (
 )
 from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.ledger.task_state import (
+    READY,
     TRANSITIONS,
     Ended,
     Idle,
@@ -86,8 +87,11 @@ def running_task(
 def change_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:
     """Let a task enter another kind of state."""
     assert type(state) in TRANSITIONS[type(task.state)], "facts are checked before"
-    task.history = (*task.history, state)
-    update_state(session, task, state)
+    task.history += (state,)
+    task.state = state
+    # Most are of new tasks, which are shown as queued until they run.
+    if state is not READY:
+        session.tree.set_status(task.id, status_of(session, task))
 
 
 def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:

@@ -341,12 +341,18 @@ class Tree:
 
     def start(self, task: TaskId, at: float) -> None:
         """Note when a task started, the first time."""
-        if self._nodes[task]["started"] is None:
-            self.mark(task, started=at)
+        node = self._nodes[task]
+        if node["started"] is None:
+            node["started"] = at
+            if self._rollups is not None:
+                self._rollups.changed[task] = None
 
     def end(self, task: TaskId, at: float, error: str) -> None:
         """Note when a task ended, and its error."""
-        self.mark(task, ended=at, error=error)
+        node = self._nodes[task]
+        node["ended"], node["error"] = at, error
+        if self._rollups is not None:
+            self._rollups.changed[task] = None
 
     def begin_turn(self, at: float) -> None:
         """Note that the session begins a turn."""
