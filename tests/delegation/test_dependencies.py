@@ -1,4 +1,4 @@
-"""Tasks with dependencies, and tasks that wait for a slot: when they start, and when they never do."""
+"""Tasks with dependencies, and tasks that wait for a slot: when they start, and when never."""
 
 from collections.abc import Callable
 from typing import TypeAlias

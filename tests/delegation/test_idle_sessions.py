@@ -1,4 +1,4 @@
-"""Idle sessions: evicted without loss, restored as they were, and their usage counted all the while."""
+"""Idle sessions: evicted without loss, restored as they were, their usage always counted."""
 
 from collections.abc import Callable, Sequence
 
