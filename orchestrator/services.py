@@ -19,7 +19,7 @@ from orchestrator.engine.turns import Turns
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.local import LocalExecutor
-from orchestrator.execution.places import HERE, ToolPlace
+from orchestrator.execution.tool_place import HERE, ToolPlace
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
 from orchestrator.execution.workspace.task_workspace import (
     TaskWorkspaces,

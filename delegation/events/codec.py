@@ -8,7 +8,7 @@ from typing import Final, get_args
 import msgspec
 
 from delegation.errors import UnreadableFactError, UnwritableFactError
-from delegation.events import Event
+from delegation.events.facts import Event
 from delegation.events.upgrade import upgrade_from_2
 
 VERSION: Final = 3

@@ -11,7 +11,7 @@ import attrs
 from msgspec.structs import replace
 
 from agents import Failure, RefusedBy, ToolMessage
-from delegation.events import (
+from delegation.events.facts import (
     Event,
     ModelFailed,
     ModelFailure,

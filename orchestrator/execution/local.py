@@ -9,7 +9,7 @@ from delegation.session_context import bind_session
 from orchestrator.budget_scope import charge_to
 from orchestrator.execution.executor import TaskHost, WorkOrder
 from orchestrator.execution.model_resolver import ModelSource
-from orchestrator.execution.places import HERE, ToolPlace, placed_tools
+from orchestrator.execution.tool_place import HERE, ToolPlace, placed_tools
 from orchestrator.execution.workspace.task_workspace import TaskWorkspaces
 
 

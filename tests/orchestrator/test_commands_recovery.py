@@ -211,9 +211,7 @@ async def test_a_session_that_was_closed_for_good_is_told_nothing_after_a_crash(
     cut = MemoryJournal(journal.entries[: kinds.index(SessionClosed) + 1])
 
     async with open_orchestrator(cut, workspace=tmp_path) as orchestrator:
-        session = orchestrator.read.ledger.sessions[
-            SessionId(talk.session.id)
-        ]
+        session = orchestrator.read.ledger.sessions[SessionId(talk.session.id)]
 
         assert session.is_idle
         assert not session.mail

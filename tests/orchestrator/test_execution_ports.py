@@ -25,7 +25,7 @@ from delegation import Ledger, TaskId, TaskRecord
 from orchestrator.doors.one_shot import run_once
 from orchestrator.execution.agent_registry import AgentRef, AgentRegistry
 from orchestrator.execution.model_resolver import ModelResolver
-from orchestrator.execution.places import HERE, placed_tools
+from orchestrator.execution.tool_place import HERE, placed_tools
 from orchestrator.execution.workspace.task_workspace import NO_WORKSPACE
 from orchestrator.journal.bookkeeper import Bookkeeper
 from orchestrator.journal.memory import MemoryJournal

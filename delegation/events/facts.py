@@ -1,0 +1,400 @@
+"""The facts, one class each. The journal is a sequence of facts and nothing else.
+
+A session is opened; doors open onto it and close; it receives messages. Its turns start by reading
+the mail, are resumed after a crash, and end; their replies are delivered.
+A task is requested, started (again after a crash), may be steered, may be quiet for a while, and
+is settled once.
+Both have the same facts about their work: a model answered or failed; a tool answered; an approval
+was asked and answered; a background command started, printed a watched line, and ended.
+
+The facts that every task has are structs: they are cheap, and never part of a cycle.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from agents import (
+    AssistantMessage,
+    Budget,
+    CallId,
+    Message,
+    MessageId,
+    Part,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from delegation.events.approvals import ApprovalId, ApprovalVerdict
+from delegation.events.processes import ProcessId
+from delegation.task import (
+    DeliveryCapability,
+    Grant,
+    Mode,
+    Outcome,
+    Reason,
+    SessionId,
+    TaskId,
+    TaskRequest,
+)
+
+NO_ID: Final = MessageId("")
+EMPTY: Final[Mapping[str, str]] = {}
+
+
+@attrs.frozen
+class JournalOpened:
+    """An orchestrator took the journal over: all that ran before is interrupted."""
+
+    version: str
+
+
+@attrs.frozen(kw_only=True)
+class EarlierMessage:
+    """A message of the conversation before the session was opened."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+    """The images and files of a user's message."""
+    calls: tuple[ToolCall, ...] = ()
+    """The calls of an assistant's message."""
+    call: str = ""
+    """The id of the call that a tool's message answers."""
+
+    def message(self, number: int) -> Message:
+        """Return it as a message of the transcript.
+
+        Args:
+            number: its index in the conversation, which makes its id.
+        """
+        id_ = MessageId(f"h_{number}")
+        if self.role == "user":
+            return UserMessage(self.text, self.parts, id=id_)
+        if self.role == "assistant":
+            return AssistantMessage(self.text, self.calls, id=id_)
+        return ToolMessage(CallId(self.call), self.text, id=id_)
+
+
+@attrs.frozen
+class SessionOpened:
+    session: SessionId
+    agent: str
+    budget: Budget | None = None
+    """What its whole tree may use."""
+    grants: tuple[Grant, ...] = ()
+    """The budgets around the call that opened it."""
+    forked_from: str = ""
+    """The run that it is a fork of, and the task at which they part: RUN/TASK."""
+    attended: bool = False
+    """A person can approve calls, also where the door delivers nothing after a turn."""
+    history: tuple[EarlierMessage, ...] = ()
+    """The conversation before it was opened."""
+    labels: Mapping[str, str] = EMPTY
+    """Set and read by the door that opened it."""
+
+
+@attrs.frozen
+class DoorOpened:
+    """A door was attached to a session: replies can be delivered."""
+
+    session: SessionId
+    capability: DeliveryCapability
+
+
+@attrs.frozen
+class DoorClosed:
+    session: SessionId
+
+
+@attrs.frozen
+class SessionClosed:
+    """The client has closed a session for good: its unread mail is dropped."""
+
+    session: SessionId
+    dropped: tuple[int, ...] = ()
+    """The sequence numbers of the mail that was not read."""
+    deleted: bool = False
+    """It is not listed any more. A closed session can be closed again to be deleted."""
+
+
+@attrs.frozen
+class MessageReceived:
+    """A session received a message from its client: mail."""
+
+    session: SessionId
+    text: str
+    parts: tuple[Part, ...] = ()
+    id: MessageId = NO_ID
+    """Its id in the transcript; facts of the first version have none."""
+    context: Mapping[str, str] = EMPTY
+    """The variables of `delegation.session_context`, by their short names."""
+    grants: tuple[Grant, ...] = ()
+    """The budgets around the call that sent it: they pay for the turn that reads it."""
+    instructions: str = ""
+    """Added to the agent's instructions in the turn that reads it."""
+    silent: bool = False
+    """It has no text: the turn goes on with the last message of the session's history."""
+
+
+@attrs.frozen
+class TurnStarted:
+    """A session started a turn, and has read the mail with this fact."""
+
+    session: SessionId
+    turn: int
+    capability: DeliveryCapability
+    mail: tuple[int, ...]
+    """The sequence numbers of the mail that it reads."""
+    characters: int | None = None
+    """How many characters of notices its agent can read at once, where that is known."""
+
+
+@attrs.frozen
+class TurnResumed:
+    """A turn that a crash interrupted was resumed, with the door of now."""
+
+    session: SessionId
+    turn: int
+    capability: DeliveryCapability
+    afresh: bool = False
+    """It starts from the beginning: its steps before the crash are forgotten."""
+
+
+@attrs.frozen
+class TurnEnded:
+    session: SessionId
+    turn: int
+    outcome: Outcome
+
+
+@attrs.frozen
+class ReplyDelivered:
+    """A door delivered the reply of a turn."""
+
+    session: SessionId
+    turn: int
+
+
+@attrs.frozen
+class DeliveryFailed:
+    """A door could not deliver the reply of a turn."""
+
+    session: SessionId
+    turn: int
+    attempt: int
+    error: str
+
+
+class TaskRequested(msgspec.Struct, frozen=True, gc=False):
+    request: TaskRequest
+    mode: Mode
+    reason: Reason
+
+
+class TaskStarted(msgspec.Struct, frozen=True, gc=False):
+    task: TaskId
+    afresh: bool = False
+    """It starts from the beginning: its steps before the crash are forgotten."""
+
+
+class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
+    task: TaskId
+    message: AssistantMessage
+    copied: bool = False
+    """It was copied from the run that this one is a fork of, which has paid for it."""
+
+
+class ModelFailure(enum.StrEnum):
+    """Why a model call gave no answer."""
+
+    FAILED = "failed"
+    """The provider failed, which ends the task."""
+    CUT_OFF = "cut_off"
+    """The budget paid for no longer answer, which ends the task."""
+    BROKEN_OFF = "broken_off"
+    """The call was cancelled."""
+    UNRECORDABLE = "unrecordable"
+    """The model answered, and the answer cannot be recorded."""
+
+
+@attrs.frozen
+class ModelFailed:
+    """A model call gave no answer. Its usage is booked all the same."""
+
+    task: TaskId
+    error: str
+    usage: Usage
+    reason: ModelFailure = ModelFailure.FAILED
+
+
+@attrs.frozen
+class ToolAnswered:
+    task: TaskId
+    message: ToolMessage
+    mail: tuple[int, ...] = ()
+    """The mail that the answer contains, and that is read with this fact."""
+
+
+class SteeringOrigin(enum.StrEnum):
+    """Where a steering message comes from."""
+
+    TASK = "task"
+    """A task above, by its tool."""
+    OUTSIDE = "outside"
+    """A person or a program."""
+
+
+@attrs.frozen
+class Steered:
+    """A message was sent to a task while it runs."""
+
+    task: TaskId
+    id: MessageId
+    text: str
+    by: str
+    """The sender as the task reads it: the path of a task, or a name."""
+    origin: SteeringOrigin = SteeringOrigin.OUTSIDE
+
+
+@attrs.frozen
+class SteeringSeen:
+    """A task has read steering messages, before its next model call."""
+
+    task: TaskId
+    ids: tuple[MessageId, ...]
+
+
+@attrs.frozen
+class QuietChanged:
+    """A task shows no sign of life for a while, or shows one again."""
+
+    task: TaskId
+    quiet: bool
+
+
+@attrs.frozen
+class ApprovalAsked:
+    """A tool call waits for the approval of a person."""
+
+    task: TaskId
+    id: ApprovalId
+    call: CallId
+    tool: str
+    subject: str
+    deadline: float
+    """Seconds since the epoch; the call is denied then."""
+    details: str = ""
+    """The arguments of the call, as far as people are shown them."""
+
+
+@attrs.frozen
+class ApprovalAnswered:
+    """A person approved or denied a call, or the deadline denied it."""
+
+    task: TaskId
+    id: ApprovalId
+    answer: ApprovalVerdict
+    reason: str = ""
+    by: str = ""
+
+
+@attrs.frozen
+class ProcessStarted:
+    """A task started a background command. Its processes carry the id as a tag."""
+
+    task: TaskId
+    id: ProcessId
+    command: str
+    notify: bool
+    host: str = ""
+    """The machine that it runs on; older facts do not name it."""
+
+
+@attrs.frozen
+class ProcessMatched:
+    """A background command printed lines that its task watches for: mail."""
+
+    task: TaskId
+    id: ProcessId
+    lines: tuple[str, ...]
+    left_out: int = 0
+    """How many watched lines before these came too quickly, and are left out."""
+
+
+@attrs.frozen
+class ProcessEnded:
+    """A background command ended. It is mail if its task asked for a notice."""
+
+    task: TaskId
+    id: ProcessId
+    how: str
+    """A sentence for people and models."""
+    output: str = ""
+    """The end of its output."""
+    left_out: int = 0
+
+
+@attrs.frozen
+class CancelRequested:
+    """The cancellation of a task and its descendants was requested."""
+
+    task: TaskId
+
+
+class TaskSettled(msgspec.Struct, frozen=True, gc=False):
+    """A task ended. The end of a detached task is mail for its session."""
+
+    task: TaskId
+    outcome: Outcome
+
+
+SessionEvent: TypeAlias = (
+    SessionOpened
+    | DoorOpened
+    | DoorClosed
+    | SessionClosed
+    | MessageReceived
+    | TurnStarted
+    | TurnResumed
+    | TurnEnded
+    | ReplyDelivered
+    | DeliveryFailed
+)
+"""The facts that name their session."""
+TaskEvent: TypeAlias = (
+    ModelAnswered
+    | ToolAnswered
+    | TaskStarted
+    | TaskSettled
+    | ModelFailed
+    | CancelRequested
+    | Steered
+    | SteeringSeen
+    | QuietChanged
+    | ApprovalAsked
+    | ApprovalAnswered
+    | ProcessStarted
+    | ProcessMatched
+    | ProcessEnded
+)
+"""The facts that name their task, the most frequent first."""
+Event: TypeAlias = JournalOpened | SessionEvent | TaskRequested | TaskEvent
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A numbered fact: one row of the journal.
+
+    A struct, which is cheap and never part of a cycle: there is one for every fact.
+    """
+
+    seq: int
+    at: float
+    """Seconds since the epoch."""
+    session: SessionId
+    """The session that it is about; empty for `JournalOpened`."""
+    event: Event
