@@ -1,7 +1,7 @@
 """The delivery of replies to the doors of sessions, with retries.
 
-A reply is delivered in the order of its turn. What a door fails to take stays in the journal, and is
-for the next door.
+Replies are delivered in the order of their turns. A reply that a door fails to take stays in the
+journal, for the next door.
 """
 
 from typing import Final

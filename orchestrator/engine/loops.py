@@ -29,7 +29,7 @@ async def dispatch_forever(
                 if book.admission.is_stopping:
                     await book.admission.wait_running()
                 for task in list(book.ledger.startable.values()):
-                    # Posted here, so that it is no longer due; the child waits until that is durable.
+                    # Posted here, so that it is no longer due; the child waits until it is durable.
                     if delegator.start(task):
                         children.start_soon(delegator.run_child, task.id)
 

@@ -69,7 +69,7 @@ class LocalExecutor:
     def workspace_of(self, task: TaskRecord) -> Path:
         return self._workspaces.workspace_of(task)
 
-    async def close_below(self, task: TaskId) -> None:
+    async def close_below(self, task: TaskId) -> None:  # noqa: ASYNC910 (most tasks have none)
         if left := self._workspaces.tasks_with_worktree_below(task):
             await self._workspaces.close_worktrees(left)
 

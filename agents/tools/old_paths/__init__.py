@@ -1,1 +1,1 @@
-"""Import paths of version 0.1, which keep working: the package above adds this to its path."""
+"""Import paths of version 0.1: on the `__path__` of the package above, so that they work."""

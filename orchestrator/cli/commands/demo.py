@@ -23,6 +23,7 @@ from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 from orchestrator.doors.one_shot import Run
+from orchestrator.doors.session import Session
 from orchestrator.runtime import Orchestrator, open_orchestrator
 
 
@@ -159,12 +160,16 @@ async def _ask_in_session(
         reply = await session.ask(QUESTION)
         _print_text(console, f"answer, turn {reply.turn}", reply.text)
         await session.wait_idle()
-        with suppress(trio.WouldBlock):
-            while True:
-                reply = session.replies.receive_nowait()
-                heading = f"answer, turn {reply.turn}, woken by the archivist"
-                _print_text(console, heading, reply.text)
+        _print_waiting_replies(session, console)
         return session.tree
+
+
+def _print_waiting_replies(session: Session, console: Terminal) -> None:
+    with suppress(trio.WouldBlock):
+        while True:
+            reply = session.replies.receive_nowait()
+            heading = f"answer, turn {reply.turn}, woken by the archivist"
+            _print_text(console, heading, reply.text)
 
 
 def _print_text(console: Terminal, heading: str, text: str) -> None:
