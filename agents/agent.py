@@ -12,8 +12,8 @@ from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
 from agents.models.model import Model
 from agents.output.typed import encoded, output_schema
-from agents.runtime_types import has_type
 from agents.tools.tool import Tool
+from agents.type_checks import has_type
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, TypeVar

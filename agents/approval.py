@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from agents.errors import DefinitionError
-from agents.runtime_types import has_type
+from agents.type_checks import has_type
 
 ASK_SECONDS: Final = 600.0
 """How long a question stays open by default."""

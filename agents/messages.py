@@ -11,7 +11,7 @@ from typing import Any, Final, NewType, TypeAlias
 import attrs
 
 from agents.errors import DefinitionError, RefusedBy
-from agents.runtime_types import has_type
+from agents.type_checks import has_type
 
 CallId = NewType("CallId", str)
 MessageId = NewType("MessageId", str)

@@ -23,10 +23,10 @@ from agents.messages import (
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
 from agents.redaction.named_values import REDACTED
-from agents.runtime_types import has_type
 from agents.tools.result_text import ToolResult
 from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
 from agents.turn_host import TurnHost
+from agents.type_checks import has_type
 
 HELD_CALL_NOT_RUN: Final = (
     "not run: it held a secret, which is not kept, and everything stopped while it waited for"

@@ -56,7 +56,7 @@ from delegation.tools.delegate_task import (
     call_key,
     delegate_tool,
 )
-from delegation.tools.delegator import Assignment, Delegator, Receipt
+from delegation.tools.delegator_port import Assignment, Delegator, Receipt
 from delegation.tools.results import (
     dispatched_answer,
     joined_answer,

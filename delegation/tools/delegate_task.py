@@ -22,7 +22,7 @@ from agents import (
 from delegation.ledger.records import TaskRecord
 from delegation.rules import Rules
 from delegation.task import Origin
-from delegation.tools.delegator import Assignment, Delegator, Schema
+from delegation.tools.delegator_port import Assignment, Delegator, Schema
 
 NAME: Final = "delegate_task"
 

@@ -25,7 +25,7 @@ from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.notices import share_per_result
 from delegation.task import TaskId
 from delegation.tools.delegate_task import require_unused_name
-from delegation.tools.delegator import Delegator
+from delegation.tools.delegator_port import Delegator
 from delegation.tools.results import as_json, progress, readable_characters, result
 
 NAME: Final = "task"

@@ -19,7 +19,7 @@ from delegation.tree.rollups import (
     UsageTotals,
     sum_usage,
 )
-from delegation.tree.slack import slack as slack_of
+from delegation.tree.slack_time import slack as slack_of
 from delegation.tree.tally import Tally
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Tree:
     def slack(
         self, task: TaskId | None = None, *, now: float | None = None
     ) -> Mapping[TaskId, float]:
-        """Return how many seconds later each task could have ended: see `delegation.tree.slack`."""
+        """Return how many seconds later each task could end: see `delegation.tree.slack_time`."""
         return slack_of(self, task, now=now)
 
     def rows(

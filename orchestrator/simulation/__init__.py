@@ -5,7 +5,7 @@ costs and what limits it. `estimate` returns what a run may use, before it is ma
 """
 
 from orchestrator.simulation.estimate import Bounds, Estimate, estimate
-from orchestrator.simulation.run import SimulatedRun, simulate_once
+from orchestrator.simulation.one_run import SimulatedRun, simulate_once
 from orchestrator.simulation.settings import Breadth, ProviderRate, SimulationSettings
 from orchestrator.simulation.simulate import simulate
 from orchestrator.simulation.statistics import Quantiles, SeedResult, SimulationReport

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 import attrs
 
-from orchestrator.simulation.run import SimulatedRun
+from orchestrator.simulation.one_run import SimulatedRun
 from orchestrator.simulation.wait_chain import column_means
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agents import Agent
+from orchestrator.simulation.one_run import SimulatedRun, simulate_once
 from orchestrator.simulation.random_model import goal_for
-from orchestrator.simulation.run import SimulatedRun, simulate_once
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.statistics import SeedStatistics, SimulationReport
 

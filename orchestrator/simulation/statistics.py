@@ -13,7 +13,7 @@ import msgspec
 
 from orchestrator.simulation import charts
 from orchestrator.simulation.charts import Timeline
-from orchestrator.simulation.run import SimulatedRun
+from orchestrator.simulation.one_run import SimulatedRun
 from orchestrator.simulation.settings import SimulationSettings
 from orchestrator.simulation.wait_chain import WORK, Wait
 

@@ -14,7 +14,7 @@ from orchestrator.cli.options import (
     require_writable,
     write_file,
 )
-from orchestrator.exports import Format, export_tree, html_report
+from orchestrator.export_formats import Format, export_tree, html_report
 
 COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})
 """Charts: a tree of any size is collapsed into a fixed number of boxes."""

@@ -13,7 +13,7 @@ from delegation import SessionId, SessionRecord, Tree
 from delegation.events import Entry
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.doors.inbound import InboundRequest, goal_message
-from orchestrator.exports import (
+from orchestrator.export_formats import (
     MEDIA_TYPES,
     Format,
     TreeFormat,
