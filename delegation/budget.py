@@ -4,26 +4,46 @@ The most that a model call may cost is reserved before the call, and released af
 many tasks run at once, together they never exceed a budget.
 """
 
+from typing import Final, assert_never
+
 import attrs
 
 from agents import Budget, Usage
+from agents.budget_kind import BudgetKind
+from delegation.amounts import NOTHING, Amounts
 from delegation.errors import DelegationError
 from delegation.notices import counted, dollars
 from delegation.task import Grant
+
+
+def _amounts_of(usage: Usage, calls: int) -> Amounts:
+    return Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost, tasks=0)
 
 
 class OverBudgetError(DelegationError):
     """A model call would exceed a budget."""
 
     def __init__(
-        self, account: "Account", ran_out: str, problem: str, *, partial: str = ""
+        self,
+        account: "Account",
+        ran_out: BudgetKind,
+        problem: str,
+        *,
+        partial: str = "",
     ) -> None:
         super().__init__(f"{account.describe()} {problem}")
         self.account = account
         self.partial = partial
         """The text of the model until then."""
         self.ran_out = ran_out
-        """The amount that is used up: `usd`, `tokens`, `calls`."""
+        """The amount that is used up."""
+
+
+_KINDS: Final = tuple(BudgetKind)
+
+
+def _limited_kinds(budget: Budget) -> tuple[BudgetKind, ...]:
+    return tuple([kind for kind in _KINDS if getattr(budget, kind) is not None])
 
 
 class Account:
@@ -31,15 +51,13 @@ class Account:
 
     __slots__ = (
         "budget",
-        "calls",
-        "cost",
         "depth",
         "id",
         "is_shared",
+        "kinds",
         "path",
         "started_at",
-        "tasks",
-        "tokens",
+        "used",
     )
 
     def __init__(
@@ -47,6 +65,8 @@ class Account:
     ) -> None:
         self.id = grant.id
         self.budget = grant.budget
+        self.kinds = _limited_kinds(grant.budget)
+        """What the budget limits."""
         self.is_shared = grant.is_shared
         """Other sessions may book on it."""
         self.path = path
@@ -55,17 +75,11 @@ class Account:
         """The depth of that task."""
         self.started_at = started_at
         """When its seconds began."""
-        self.calls = 0
-        self.tokens = 0
-        self.cost = 0
-        """Micro-dollars."""
-        self.tasks = 0
+        self.used = NOTHING
 
     def book(self, usage: Usage) -> None:
         """Book one model call, with all its attempts."""
-        self.calls += max(1, usage.calls)
-        self.tokens += usage.tokens
-        self.cost += usage.cost
+        self.used += _amounts_of(usage, max(1, usage.calls))
 
     def without_use(self) -> "Account":
         """Return an empty account of the same budget."""
@@ -88,19 +102,13 @@ class Account:
 class Reserved:
     """The reservations of the calls under way on one account."""
 
-    calls: int = 0
-    tokens: int = 0
-    cost: int = 0
+    amounts: Amounts = NOTHING
 
     def add(self, quote: Usage) -> None:
-        self.calls += 1
-        self.tokens += quote.tokens
-        self.cost += quote.cost
+        self.amounts += _amounts_of(quote, 1)
 
     def release(self, quote: Usage) -> None:
-        self.calls -= 1
-        self.tokens -= quote.tokens
-        self.cost -= quote.cost
+        self.amounts -= _amounts_of(quote, 1)
 
 
 def fits_budget(account: Account, reserved: Reserved, quote: Usage) -> bool:
@@ -109,40 +117,52 @@ def fits_budget(account: Account, reserved: Reserved, quote: Usage) -> bool:
     Raises:
         OverBudgetError: it does not fit, even without them.
     """
-    _require_left(account, quote)
-    budget = account.budget
-    return (
-        _fits(budget.calls, account.calls + reserved.calls + 1)
-        and _fits(budget.tokens, account.tokens + reserved.tokens + quote.tokens)
-        and _fits(_cost(budget), account.cost + reserved.cost + quote.cost)
-    )
+    for kind in account.kinds:
+        if _problem(account, kind, reserved.amounts, quote):
+            break
+    else:
+        return True
+    for kind in account.kinds:
+        if problem := _problem(account, kind, NOTHING, quote):
+            raise OverBudgetError(account, kind, problem)
+    return False
 
 
-def _require_left(account: Account, quote: Usage) -> None:
-    budget = account.budget
-    if not _fits(budget.calls, account.calls + 1):
-        problem = f"is used up: {counted(account.calls, 'model call')} made"
-        raise OverBudgetError(account, "calls", problem)
-    if not _fits(budget.tokens, account.tokens + quote.tokens):
-        problem = (
-            f"is used up: {counted(account.tokens, 'token')}, and the next call may use"
-            f" {quote.tokens}"
-        )
-        raise OverBudgetError(account, "tokens", problem)
-    if budget.usd is None:
-        return
-    if quote.unpriced:
-        problem = (
-            "cannot be kept: the price of the next call is unknown; give it with"
-            " open_orchestrator(prices=...), or agents.models.prices.priced(model, table)"
-        )
-        raise OverBudgetError(account, "usd", problem)
-    if not _fits(_cost(budget), account.cost + quote.cost):
-        problem = (
-            f"is used up: {dollars(account.cost)}, and the next call may cost"
-            f" {dollars(quote.cost)}"
-        )
-        raise OverBudgetError(account, "usd", problem)
+def _problem(  # noqa: PLR0911 (a case a kind)
+    account: Account, kind: BudgetKind, reserved: Amounts, quote: Usage
+) -> str | None:
+    """Return why a call does not fit beside these reservations; None if it does."""
+    budget, used = account.budget, account.used
+    match kind:
+        case BudgetKind.CALLS:
+            if _fits(budget.calls, used.calls + reserved.calls + 1):
+                return None
+            return f"is used up: {counted(used.calls, 'model call')} made"
+        case BudgetKind.TOKENS:
+            if _fits(budget.tokens, used.tokens + reserved.tokens + quote.tokens):
+                return None
+            return (
+                f"is used up: {counted(used.tokens, 'token')}, and the next call may use"
+                f" {quote.tokens}"
+            )
+        case BudgetKind.USD:
+            if budget.usd is not None and quote.unpriced:
+                return (
+                    "cannot be kept: the price of the next call is unknown; give it with"
+                    " open_orchestrator(prices=...), or"
+                    " agents.models.prices.priced(model, table)"
+                )
+            if _fits(_cost(budget), used.cost + reserved.cost + quote.cost):
+                return None
+            return (
+                f"is used up: {dollars(used.cost)}, and the next call may cost"
+                f" {dollars(quote.cost)}"
+            )
+        case BudgetKind.SECONDS | BudgetKind.DEPTH | BudgetKind.TASKS:
+            # A deadline ends the task; `policy.py` counts levels and tasks.
+            return None
+        case _:
+            assert_never(kind)
 
 
 def _cost(budget: Budget) -> int | None:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import attrs
 
 from agents import RefusedBy
+from agents.budget_kind import BudgetKind
 from delegation.budget import Account
 from delegation.ledger.ledger import Ledger
 from delegation.ledger.records import TaskRecord
@@ -33,8 +34,8 @@ class Refuse:
     """Do not run it; the model reads the reason and goes on."""
 
     reason: str
-    ran_out: str = ""
-    """The part of a budget that ran out, if that is the reason: `tasks` or `depth`."""
+    ran_out: BudgetKind | None = None
+    """The part of a budget that ran out, if that is the reason."""
     account: str = ""
     """The id of its account."""
     refused_by: RefusedBy | None = None
@@ -123,22 +124,37 @@ def _refused_by_budget(
         ),
     ]
     for account in accounts:
-        depth, tasks = account.budget.depth, account.budget.tasks
-        if depth is not None and parent.depth + 1 - account.depth > depth:
-            return Refuse(
-                f"{account.describe()} allows {depth} level{'s' * (depth != 1)} of tasks,"
-                " and this task is at the bottom: do the work yourself",
-                ran_out="depth",
-                account=account.id,
-            )
-        if tasks is not None and account.tasks + len(requests) > tasks:
-            return Refuse(
-                f"{account.describe()} allows {tasks} tasks; {account.tasks} were handed on,"
-                f" and this call asks for {len(requests)}. None was started",
-                ran_out="tasks",
-                account=account.id,
-            )
+        for kind in account.kinds:
+            if problem := _problem(account, kind, parent.depth + 1, len(requests)):
+                problem = f"{account.describe()} {problem}"
+                return Refuse(problem, ran_out=kind, account=account.id)
     return None
+
+
+def _problem(account: Account, kind: BudgetKind, depth: int, count: int) -> str | None:
+    """Return why a budget does not allow so many tasks at this depth; None if it does."""
+    match kind:
+        case BudgetKind.DEPTH:
+            levels = account.budget.depth
+            if levels is None or depth - account.depth <= levels:
+                return None
+            return (
+                f"allows {levels} level{'s' * (levels != 1)} of tasks, and this task is at"
+                " the bottom: do the work yourself"
+            )
+        case BudgetKind.TASKS:
+            tasks, used = account.budget.tasks, account.used.tasks
+            if tasks is None or used + count <= tasks:
+                return None
+            return (
+                f"allows {tasks} tasks; {used} were handed on, and this call asks for"
+                f" {count}. None was started"
+            )
+        case BudgetKind.CALLS | BudgetKind.TOKENS | BudgetKind.USD | BudgetKind.SECONDS:
+            # Used by the work of a task, and not by its request.
+            return None
+        case _:
+            assert_never(kind)
 
 
 def _refused_by_queue(

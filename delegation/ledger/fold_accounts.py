@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from agents import Usage
+from delegation.amounts import ONE_TASK
 from delegation.budget import Account
 from delegation.ledger.records import TaskRecord
 from delegation.task import Grant, TaskRequest
@@ -23,8 +24,8 @@ def open_accounts(
     record.accounts = accounts_under(ledger, parent, request.grants, at)
     session = ledger.sessions[record.session]
     for account in record.accounts:
-        account.tasks += 1
-        session.own_account(account).tasks += 1
+        account.used += ONE_TASK
+        session.own_account(account).used += ONE_TASK
     if request.budget is not None:
         # Its own budget counts what it delegates: it is not one of its own tasks.
         own = Grant(request.id, request.budget)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
+from delegation.amounts import Amounts
 from delegation.budget import Account
 from delegation.errors import UnreadableFactError
 from delegation.ledger.records import SessionRecord
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class AccountUse:
-    """What one session has used of one budget."""
+    """What one session has used of one budget, as it is stored: flat."""
 
     grant: Grant
     path: str
@@ -30,6 +31,12 @@ class AccountUse:
     tokens: int
     cost: int
     tasks: int
+
+    @property
+    def used(self) -> Amounts:
+        return Amounts(
+            calls=self.calls, tokens=self.tokens, cost=self.cost, tasks=self.tasks
+        )
 
 
 _DECODER = msgspec.json.Decoder(list[AccountUse])
@@ -47,17 +54,17 @@ def _used(part: Account) -> AccountUse:
         part.path,
         part.depth,
         part.started_at,
-        part.calls,
-        part.tokens,
-        part.cost,
-        part.tasks,
+        part.used.calls,
+        part.used.tokens,
+        part.used.cost,
+        part.used.tasks,
     )
 
 
-def decode_used_amounts(used: str) -> dict[str, tuple[int, int, int, int]]:
-    """Return what one session has used of each budget: calls, tokens, cost and tasks."""
+def decode_used_amounts(used: str) -> dict[str, Amounts]:
+    """Return what one session has used of each budget."""
     parts = _DECODER.decode(used) if used else []
-    return {it.grant.id: (it.calls, it.tokens, it.cost, it.tasks) for it in parts}
+    return {part.grant.id: part.used for part in parts}
 
 
 def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> None:
@@ -76,10 +83,7 @@ def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> No
             )
         account = ledger.accounts[part.grant.id]
         account.started_at = min(account.started_at, part.at)
-        account.calls += part.calls
-        account.tokens += part.tokens
-        account.cost += part.cost
-        account.tasks += part.tasks
+        account.used += part.used
 
 
 def evict_session(ledger: "Ledger", session: SessionId) -> None:

@@ -148,7 +148,7 @@ class Reservations:
         for account in reservation.accounts:
             held = self._held_on(account)
             held.release(usage)
-            if not held.calls:
+            if not held.amounts.calls:
                 del self._held[account.id]
         for account in reservation.accounts:
             for waiting in list(self._waiting.get(account.id, ())):

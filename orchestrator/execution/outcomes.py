@@ -59,7 +59,7 @@ def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
                 error_text(exc),
                 partial=exc.partial,
             )
-            return replace(ended, kind=exc.ran_out, account=exc.account.id)
+            return replace(ended, kind=exc.ran_out.value, account=exc.account.id)
         case LimitExceededError():
             ended = unfinished_outcome(
                 record, Ending.OVER_BUDGET, Cause.LIMIT, error_text(exc)

@@ -273,7 +273,7 @@ def _refused_outcome(refused: Refuse) -> Outcome:
     return Outcome(
         Ending.REFUSED,
         error=refused.reason,
-        kind=refused.ran_out,
+        kind=refused.ran_out.value if refused.ran_out else "",
         cause=Cause.BUDGET if refused.account else Cause.RULES,
         account=refused.account,
     )

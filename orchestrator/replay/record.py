@@ -18,6 +18,7 @@ from delegation import (
     TaskId,
     root_of,
 )
+from delegation.amounts import NOTHING, Amounts
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -78,21 +79,14 @@ class OtherRunUsage:
 
     seq: int
     account: Account
-    calls: int
-    tokens: int
-    cost: int
-    tasks: int
+    used: Amounts
 
     def apply(self, ledger: Ledger) -> None:
         """Book it in the ledger of a replay."""
         id_ = self.account.id
         if id_ not in ledger.accounts:
             ledger.accounts[id_] = self.account.without_use()
-        account = ledger.accounts[id_]
-        account.calls += self.calls
-        account.tokens += self.tokens
-        account.cost += self.cost
-        account.tasks += self.tasks
+        ledger.accounts[id_].used += self.used
 
 
 class RecordedRun:
@@ -239,17 +233,15 @@ class RecordedRun:
             return
         ledger = Ledger()
         # An account is described by the run that opens it, also before anything is used.
-        known: dict[str, tuple[int, ...] | None] = dict.fromkeys(shared)
+        known: dict[str, Amounts | None] = dict.fromkeys(shared)
         for entry in entries:
             fold(ledger, [entry], "journal")
             for id_ in shared:
                 if (account := ledger.accounts.get(id_)) is None:
                     continue
-                used = (account.calls, account.tokens, account.cost, account.tasks)
-                if entry.session != self.run and used != known[id_]:
-                    before = known[id_] or (0, 0, 0, 0)
-                    more = [now - then for now, then in zip(used, before, strict=True)]
-                    yield OtherRunUsage(entry.seq, account, *more)
+                used, before = account.used, known[id_]
+                if entry.session != self.run and used != before:
+                    yield OtherRunUsage(entry.seq, account, used - (before or NOTHING))
                 known[id_] = used
 
     def _add_outcome(self, task_turn: TaskTurn, end: RecordedOutcome) -> None:

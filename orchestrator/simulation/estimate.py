@@ -5,11 +5,12 @@ follows from limits and budgets alone, and is unbounded where nothing bounds it.
 """
 
 import math
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import attrs
 
 from agents import Agent, Budget, Pipeline, Price
+from agents.budget_kind import BudgetKind
 from agents.models.wrappers.prices import PriceTable
 from delegation import Rules
 from orchestrator.simulation.settings import SimulationSettings
@@ -106,6 +107,8 @@ def estimate(
 
 @attrs.frozen
 class _Amounts:
+    """What may be used at most; infinite if nothing bounds it."""
+
     calls: float
     tokens: float
     cost: float
@@ -167,13 +170,27 @@ class _UpperBound:
 def _capped(amounts: _Amounts, budget: Budget | None) -> _Amounts:
     if budget is None:
         return amounts
-    return _Amounts(
-        amounts.calls if budget.calls is None else min(amounts.calls, budget.calls),
-        amounts.tokens if budget.tokens is None else min(amounts.tokens, budget.tokens),
-        amounts.cost
-        if budget.usd is None
-        else min(amounts.cost, budget.usd * 1_000_000),
-    )
+    for kind in BudgetKind:
+        amounts = _capped_by(amounts, budget, kind)
+    return amounts
+
+
+def _capped_by(amounts: _Amounts, budget: Budget, kind: BudgetKind) -> _Amounts:
+    match kind:
+        case BudgetKind.CALLS:
+            calls = math.inf if budget.calls is None else budget.calls
+            return attrs.evolve(amounts, calls=min(amounts.calls, calls))
+        case BudgetKind.TOKENS:
+            tokens = math.inf if budget.tokens is None else budget.tokens
+            return attrs.evolve(amounts, tokens=min(amounts.tokens, tokens))
+        case BudgetKind.USD:
+            cost = math.inf if budget.usd is None else budget.usd * 1_000_000
+            return attrs.evolve(amounts, cost=min(amounts.cost, cost))
+        case BudgetKind.TASKS | BudgetKind.DEPTH | BudgetKind.SECONDS:
+            # Tasks and levels bound what is below; nothing is known of a second.
+            return amounts
+        case _:
+            assert_never(kind)
 
 
 def _bounds(worst: _Amounts) -> Bounds:

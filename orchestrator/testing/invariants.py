@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from agents import Budget, Usage
+from agents.budget_kind import BudgetKind
 from delegation import (
     Grant,
     ImpossibleEventError,
@@ -19,6 +20,7 @@ from delegation import (
     TaskRequest,
     root_of,
 )
+from delegation.amounts import NOTHING, ONE_TASK, Amounts
 from delegation.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -80,31 +82,38 @@ class _Budget:
     def __init__(self, budget: Budget, depth: int) -> None:
         self.budget = budget
         self.depth = depth
-        self.calls = 0
-        self.tokens = 0
-        self.cost = 0
-        self.tasks = 0
+        self.used = NOTHING
 
     def add(self, usage: Usage) -> None:
         # Retries inside one call are booked together: they count as one call.
-        self.calls += 1
-        self.tokens += usage.tokens
-        self.cost += usage.cost
+        self.used += Amounts(calls=1, tokens=usage.tokens, cost=usage.cost, tasks=0)
 
     @property
     def exceeded(self) -> list[str]:
-        budget = self.budget
-        amounts = {
-            "calls": (self.calls, budget.calls),
-            "tokens": (self.tokens, budget.tokens),
-            "tasks": (self.tasks, budget.tasks),
-            "usd": (self.cost / 1_000_000, budget.usd),
-        }
         return [
-            f"{used} {name} of {most}"
-            for name, (used, most) in amounts.items()
+            f"{used} {kind} of {most}"
+            for kind in BudgetKind
+            for used, most in [self._used_of(kind)]
             if most is not None and used > most
         ]
+
+    def _used_of(self, kind: BudgetKind) -> tuple[float, float | None]:
+        """Return how much is used, and how much may be."""
+        used, budget = self.used, self.budget
+        match kind:
+            case BudgetKind.CALLS:
+                return used.calls, budget.calls
+            case BudgetKind.TOKENS:
+                return used.tokens, budget.tokens
+            case BudgetKind.USD:
+                return used.cost / 1_000_000, budget.usd
+            case BudgetKind.TASKS:
+                return used.tasks, budget.tasks
+            case BudgetKind.SECONDS | BudgetKind.DEPTH:
+                # No sums: a deadline ends a task late, and each request has its depth.
+                return 0, None
+            case _:
+                assert_never(kind)
 
 
 class _Task:
@@ -247,7 +256,7 @@ class _JournalCheck:
         self._grant(request.id, depth - 1, above, None, request.grants)
         for id_ in self._accounts[request.id]:
             account = self._budgets[id_]
-            account.tasks += 1
+            account.used += ONE_TASK
             most = account.budget.depth
             fits = most is None or depth - account.depth <= most
             self._require(entry, fits, f"is too deep for {account.budget}")

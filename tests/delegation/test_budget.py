@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 
 from agents import Budget, Usage
 from delegation import Account, Grant, OverBudgetError, Reserved, fits_budget
+from delegation.amounts import Amounts
 
 amounts = st.none() | st.integers(0, 30)
 budgets = st.builds(
@@ -164,8 +165,8 @@ class Spending(RuleBasedStateMachine):
     @invariant()
     def accounts_are_sums(self) -> None:
         for book in self.books:
-            account, reserved = book.account, book.reserved
-            assert (account.calls, account.tokens, account.cost) == totals(book.spent)
+            used, reserved = book.account.used, book.reserved.amounts
+            assert (used.calls, used.tokens, used.cost) == totals(book.spent)
             assert (reserved.calls, reserved.tokens, reserved.cost) == totals(book.open)
 
     @invariant()
@@ -207,7 +208,7 @@ def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> No
         reserved.release(A_CALL)
         account.book(A_CALL)
 
-    assert admitted == account.calls == 5
+    assert admitted == account.used.calls == 5
     assert reserved == Reserved()
     with pytest.raises(OverBudgetError, match="is used up: 5 model calls made"):
         fits_budget(account, reserved, A_CALL)
@@ -287,14 +288,22 @@ def test_a_budget_is_used_to_the_last_bit() -> None:
         assert fits_budget(account, Reserved(), A_CALL)
         account.book(A_CALL)
 
-    assert (account.calls, account.tokens, account.cost) == (3, 9, 30)
+    assert account.used == Amounts(calls=3, tokens=9, cost=30, tasks=0)
 
 
 def test_without_a_limit_there_is_room_for_all() -> None:
     """Also for what nobody knows the price of."""
     dear = Usage(calls=1, input_tokens=10**9, cost=10**12, unpriced=1)
 
-    assert fits_budget(account_of(Budget()), Reserved(9, 10**9, 10**12), dear)
+    reserved = Reserved(Amounts(calls=9, tokens=10**9, cost=10**12, tasks=0))
+    assert fits_budget(account_of(Budget()), reserved, dear)
+
+
+def test_a_call_uses_neither_seconds_nor_levels_nor_tasks() -> None:
+    """A deadline ends a task, and what is delegated is counted when it is requested."""
+    account = account_of(Budget(seconds=0, depth=0, tasks=0))
+
+    assert fits_budget(account, Reserved(), A_CALL)
 
 
 def test_money_does_not_drift() -> None:

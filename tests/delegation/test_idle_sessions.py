@@ -68,7 +68,7 @@ def told(events: Sequence[Event]) -> Ledger:
 def test_what_a_session_has_used_alone_is_nobody_elses_business() -> None:
     ledger = told(life_of(A, budget=ALONE))
 
-    assert ledger.accounts["a"].tokens == 7
+    assert ledger.accounts["a"].used.tokens == 7
     assert encode_shared_use(ledger.sessions[A]) == ""
 
 
@@ -80,11 +80,22 @@ def test_what_it_has_used_of_a_shared_budget_is_told_to_others() -> None:
     register_idle_session(later, B, used)
 
     account = later.accounts[TOGETHER.id]
-    assert (account.calls, account.tokens, account.tasks) == (2, 14, 0)
+    assert (account.used.calls, account.used.tokens, account.used.tasks) == (2, 14, 0)
     assert (account.budget, account.path) == (TOGETHER.budget, "/editor")
     assert account.started_at == 1.0
     assert list(later.all_sessions) == [A, B]
     assert later.is_evicted(A)
+
+
+def test_the_stored_use_is_one_flat_object_for_each_budget() -> None:
+    """Journals of earlier versions have it, and are read."""
+    stored = encode_shared_use(told(life_of(A, TOGETHER)).sessions[A])
+
+    assert stored == (
+        '[{"at":1.0,"calls":1,"cost":0,"depth":0,"grant":{"budget":{"calls":null,'
+        '"depth":null,"name":"both","seconds":null,"tasks":null,"tokens":1000,"usd":null},'
+        '"id":"b_1"},"path":"/editor","tasks":0,"tokens":7}]'
+    )
 
 
 def test_the_seconds_of_a_budget_begin_with_the_earliest_of_all() -> None:
@@ -123,7 +134,7 @@ def test_a_forgotten_session_leaves_nothing_but_what_it_has_used_of_others() -> 
     assert set(ledger.sessions) == {B}
     assert list(ledger.all_sessions) == [A, B]
     assert set(ledger.accounts) == {TOGETHER.id}
-    assert ledger.accounts[TOGETHER.id].tokens == 14
+    assert ledger.accounts[TOGETHER.id].used.tokens == 14
 
 
 def test_a_session_that_is_awake_is_not_forgotten() -> None:
@@ -145,7 +156,7 @@ def test_a_recalled_session_is_as_it_was_and_books_on_the_same_accounts(
 
     assert ledger.sessions[A].tree.to_text() == whole.sessions[A].tree.to_text()
     assert ledger.tasks[root_of(A)].transcript == whole.tasks[root_of(A)].transcript
-    assert ledger.accounts[TOGETHER.id].tokens == 14
+    assert ledger.accounts[TOGETHER.id].used.tokens == 14
     assert ledger.tasks[root_of(A)].accounts == ledger.sessions[A].accounts
     assert ledger.tasks[root_of(A)].accounts[0] is ledger.accounts[TOGETHER.id]
     assert encode_shared_use(ledger.sessions[A]) == encode_shared_use(whole.sessions[A])
@@ -171,8 +182,8 @@ def test_a_recalled_session_goes_on_and_what_it_uses_is_counted_once(
     tell(DoorClosed(A))
 
     assert ledger.sessions[A].is_idle
-    assert ledger.accounts[TOGETHER.id].tokens == 10
-    assert ledger.accounts["a"].tokens == 10
+    assert ledger.accounts[TOGETHER.id].used.tokens == 10
+    assert ledger.accounts["a"].used.tokens == 10
     later = Ledger()
     register_idle_session(later, A, encode_shared_use(ledger.sessions[A]))
-    assert later.accounts[TOGETHER.id].tokens == 10
+    assert later.accounts[TOGETHER.id].used.tokens == 10

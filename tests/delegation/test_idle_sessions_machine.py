@@ -23,6 +23,7 @@ from delegation import (
     restore_session,
     root_of,
 )
+from delegation.amounts import Amounts
 from delegation.events import (
     DoorClosed,
     Entry,
@@ -85,7 +86,7 @@ def test_what_is_recalled_is_what_was_forgotten(
     assert list(ledger.all_sessions) == [S, OTHER]
     assert set(ledger.tasks) == {root_of(OTHER), TaskId("b")}
     shared = ledger.accounts[SHARED_BUDGET.id]
-    assert (shared.calls, shared.tokens, shared.cost, shared.tasks) == (2, 10, 14, 2)
+    assert shared.used == Amounts(calls=2, tokens=10, cost=14, tasks=2)
 
     restore_session(ledger, S, fold(own))
     assert not ledger.is_evicted(S)
@@ -110,7 +111,7 @@ def test_a_new_process_knows_what_sessions_at_rest_have_used(requested: Asked) -
 
     register_idle_session(ledger, S, used)
     shared = ledger.accounts[SHARED_BUDGET.id]
-    assert (shared.calls, shared.tokens, shared.cost, shared.tasks) == (2, 10, 14, 2)
+    assert shared.used == Amounts(calls=2, tokens=10, cost=14, tasks=2)
     assert shared.started_at == 1.0, "its time began with the first that it was set for"
     assert ledger.is_evicted(S)
 
@@ -129,7 +130,7 @@ def test_who_comes_first_finds_what_those_at_rest_have_used(requested: Asked) ->
         "/editor",
         0,
     )
-    assert (shared.calls, shared.tasks) == (1, 1)
+    assert (shared.used.calls, shared.used.tasks) == (1, 1)
 
 
 def test_who_shares_no_budget_leaves_nothing_behind(

@@ -373,7 +373,7 @@ def test_what_a_failed_call_has_used_is_paid_for(
 
     assert ledger.sessions[S].tree.total == Usage(calls=2, input_tokens=7, cost=3)
     (account,) = ledger.tasks[A].accounts
-    assert (account.calls, account.tokens, account.cost) == (2, 7, 3)
+    assert (account.used.calls, account.used.tokens, account.used.cost) == (2, 7, 3)
     assert len(ledger.tasks[A].transcript) == 1
 
 

@@ -414,6 +414,16 @@ def test_a_budget_of_no_tasks_means_none(
     assert refused.reason.startswith("the budget (tasks=0) of /editor allows 0 tasks")
 
 
+def test_a_request_uses_no_money_tokens_calls_or_seconds(
+    ledger: Ledger, tell: Tell, request_of: Callable[..., TaskRequest]
+) -> None:
+    """They are used by the work of a task."""
+    nothing = Budget(usd=0, tokens=0, calls=0, seconds=0)
+    tell(SessionOpened(S, "editor", nothing), TurnStarted(S, 1, PUSH, ()))
+
+    assert not isinstance(decide([request_of(PUSH)], ledger), Refuse)
+
+
 def test_each_is_asked_for_after_those_that_it_needs(
     request_of: Callable[..., TaskRequest],
 ) -> None:

@@ -1,9 +1,11 @@
 """Budgets of tasks, depth and seconds, and odd amounts of every kind."""
 
+import inspect
 import math
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -20,12 +22,35 @@ from agents import (
     Usage,
     tool,
 )
+from agents.budget_kind import BudgetKind
 from delegation import Cause, Ending, Outcome
 from orchestrator import MemoryJournal, budget, open_orchestrator
+from orchestrator.cli.commands.run import run as run_command
 from tests.kit import hand_on, worker
 from tests.orchestrator.budgets_kit import Meter, endings
 
-COUNTS = ("tokens", "calls", "usd", "seconds", "tasks", "depth")
+RUN_OPTIONS = {
+    BudgetKind.USD: "budget_usd",
+    BudgetKind.TOKENS: "tokens",
+    BudgetKind.SECONDS: "seconds",
+    BudgetKind.TASKS: "max_tasks",
+}
+WITHOUT_RUN_OPTION = {BudgetKind.CALLS, BudgetKind.DEPTH}
+
+
+def test_a_budget_can_be_set_of_every_kind() -> None:
+    """The type checker cannot compare these; it finds the places that treat each kind."""
+    kinds = {kind.value for kind in BudgetKind}
+
+    assert {field.name for field in attrs.fields(Budget)} == {*kinds, "name"}
+    assert set(inspect.signature(budget).parameters) == {*kinds, "name"}
+
+
+def test_the_command_line_has_an_option_of_each_kind_or_leaves_it_out_on_purpose() -> (
+    None
+):
+    assert {*RUN_OPTIONS, *WITHOUT_RUN_OPTION} == set(BudgetKind)
+    assert set(RUN_OPTIONS.values()) <= set(inspect.signature(run_command).parameters)
 
 
 def read_by(transcript: Transcript) -> list[tuple[str, bool]]:
@@ -198,7 +223,7 @@ async def test_a_budget_of_no_tasks_leaves_an_agent_to_work_alone(kind: str) -> 
 
 
 @pytest.mark.parametrize("amount", [-1, math.nan])
-@pytest.mark.parametrize("kind", COUNTS)
+@pytest.mark.parametrize("kind", BudgetKind)
 def test_an_amount_that_makes_no_sense_is_refused(kind: str, amount: float) -> None:
     with pytest.raises(DefinitionError, match=kind):
         with budget(**{kind: amount}):  # type: ignore[arg-type]

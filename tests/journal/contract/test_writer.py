@@ -92,7 +92,7 @@ async def test_idle_sessions_are_known_and_read_back_equal(store: JournalStore) 
         contents = await journal.read()
         ledger = restore_ledger(contents, "journal")
         (account,) = ledger.accounts.values()
-        assert account.calls == 12
+        assert account.used.calls == 12
         async with open_orchestrator(journal) as later:
             assert later.runs == [*(run.id for run in runs), session.id]
             for run in runs:
