@@ -44,7 +44,7 @@ class Deliveries:
 
     def _end_pause(self, session: SessionId) -> None:
         if session in self._pauses:
-            self._pauses[session].cancel(reason="the door is another one")
+            self._pauses[session].cancel(reason="the door has changed")
 
     def disconnect_all(self) -> None:
         """Release all callers that wait at a door: no reply will come."""
@@ -70,7 +70,7 @@ class Deliveries:
             self._delivering.remove(session.id)
 
     def _next_reply(self, session: SessionRecord) -> Reply | None:
-        if session.id not in self._doors:
+        if session.id not in self._doors or self._book.closed or self._book.is_broken:
             return None
         last = self._last_turn[session.id]
         replies = session.undelivered.values()

@@ -165,3 +165,28 @@ async def test_a_session_at_rest_can_be_closed_and_an_unknown_one_cannot() -> No
             await orchestrator.close_session("r_none")
 
     assert facts(journal.entries, SessionClosed)[0].session == session.id
+
+
+class SlowLine(BadLine):
+    """A door that takes a reply after five seconds."""
+
+    async def deliver(self, reply: Reply) -> None:
+        self.attempts.append(trio.current_time())
+        await trio.sleep(5)
+        self._deliveries.mark_delivered(reply)
+
+
+async def test_a_reply_that_was_under_way_at_an_abandon_is_not_sent_again() -> None:
+    """No fact can say any more that it was delivered: it is for the next process."""
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(reporter("on its way", "done")) as session:
+            await session.ask("go")
+            door = SlowLine(orchestrator, failures=0)
+            behind(door, session, orchestrator)
+            await trio.sleep(12)
+            await orchestrator.abandon()
+            await trio.sleep(60)
+
+    assert door.attempts == pytest.approx([10])
+    assert len(facts(journal.entries, ReplyDelivered)) == 1
