@@ -49,10 +49,6 @@ FILE_ARGUMENTS: Final = frozenset(
 """The arguments that do not change which file a call is about."""
 
 
-def _ignore(task: TaskId) -> None:
-    """Ignore that a task goes on."""
-
-
 @attrs.frozen
 class _Question:
     """What people are asked about a call. It is recorded, so it is redacted."""
@@ -292,8 +288,8 @@ def answer_question(
     *,
     reason: str,
     by: str,
-    session: SessionId | None = None,
-    on_answered: Callable[[TaskId], None] = _ignore,
+    session: SessionId | None,
+    on_answered: Callable[[TaskId], None],
 ) -> None:
     """Post the answer to a question, once.
 

@@ -39,7 +39,7 @@ from orchestrator.budget_scope import current_grants
 from orchestrator.engine.task_runner import TaskRunner
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
-from orchestrator.execution.outcomes import LOST
+from orchestrator.execution.outcomes import PROCESS_DIED
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
@@ -176,8 +176,7 @@ class OrchestratorDelegator:
         was_begun = node["started"] is not None
         on_restart = self._registry.on_restart(task) if was_begun else "resume"
         if on_restart == "lose":
-            lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
-            self._settlement.settle(task, lost)
+            self._settlement.settle(task, PROCESS_DIED)
             return False
         if on_restart == "restart":
             self._settlement.settle_descendants(task, Ending.LOST)

@@ -3,7 +3,7 @@
 from delegation import Cause, Ending, Outcome, SessionRecord
 from delegation.events import JournalOpened
 from orchestrator.engine.settlement import Settlement
-from orchestrator.execution.outcomes import LOST, STOPPED
+from orchestrator.execution.outcomes import PROCESS_DIED, STOPPED
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -19,8 +19,7 @@ async def recover(
     settlement.refuse_unstartable()
     await background.end_leftovers()
     for session in book.ledger.abandoned():
-        lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
-        settlement.settle(session.root, lost)
+        settlement.settle(session.root, PROCESS_DIED)
     for session in list(book.ledger.sessions.values()):
         if session.closed:
             _settle_closed(session, settlement)

@@ -1,7 +1,6 @@
 """The turns of sessions: begun or resumed, and taken, one at a time for each session."""
 
 from delegation import (
-    Cause,
     DeliveryCapability,
     Ending,
     Origin,
@@ -14,7 +13,7 @@ from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.engine.deliveries import Deliveries
 from orchestrator.engine.task_runner import TaskRunner
 from orchestrator.execution.agent_registry import AgentRegistry
-from orchestrator.execution.outcomes import LOST
+from orchestrator.execution.outcomes import PROCESS_DIED
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 
@@ -61,8 +60,7 @@ class Turns:
         on_restart = self._registry.on_restart(session.root)
         settlement = self._runner.settlement
         if on_restart == "lose":
-            lost = Outcome(Ending.LOST, error=LOST, cause=Cause.PROCESS_DIED)
-            settlement.settle(session.root, lost)
+            settlement.settle(session.root, PROCESS_DIED)
             return False
         afresh = on_restart == "restart"
         if afresh:

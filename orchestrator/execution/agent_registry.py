@@ -123,8 +123,7 @@ class AgentRegistry:
         """Return the address of a task's agent; None if no module has it as a global."""
         path: list[str] = []
         while task.parent is not None and task.id not in self._child_agents:
-            is_copy = task.is_copy
-            path.append(COPY if is_copy else task.agent)
+            path.append(COPY if task.is_copy else task.agent)
             task = task.parent
         root = AgentRef.of_global(self.agent_of(task))
         return None if root is None else attrs.evolve(root, path=tuple(reversed(path)))

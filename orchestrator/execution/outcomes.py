@@ -32,7 +32,10 @@ from orchestrator.errors import TaskFailedError, error_text
 
 STOPPED: Final = "it was stopped"
 ENDED_FIRST: Final = "the task that asked for it ended first"
-LOST: Final = "its process died before it had ended"
+PROCESS_DIED: Final = Outcome(
+    Ending.LOST, error="its process died before it had ended", cause=Cause.PROCESS_DIED
+)
+"""The outcome of a task that a crash ended."""
 EXPECTED_ERRORS: Final = (
     AgentError,
     DefinitionError,
