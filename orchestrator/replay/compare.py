@@ -241,9 +241,9 @@ def compare(
         difference = Difference(
             path, same + 1, str(one or NOTHING), str(other or NOTHING)
         )
-        place = min(step.position for step in (one, other) if step is not None)
+        position = min(step.position for step in (one, other) if step is not None)
         # A missing step is the consequence of another difference.
-        found.append((place + (other is None), other is None, difference))
+        found.append((position + (other is None), other is None, difference))
     first = min(found, key=lambda it: it[:2])[2] if found else None
     return ReplayResult(run=record.run, tasks=tasks, steps=steps, difference=first)
 
@@ -277,7 +277,7 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
         own += [answer for _, answer in sorted(answers.pop(task, ()), key=_call)]
         own.append(step)
 
-    for entry, place in entries:
+    for entry, position in entries:
         match entry.event:
             case MessageReceived(_, text):
                 mail[entry.seq] = f"message {text!r}"
@@ -288,24 +288,29 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 )
                 add(
                     root_of(event.session),
-                    Step(f"turn {event.turn} begins", f"it reads {read}", place),
+                    Step(f"turn {event.turn} begins", f"it reads {read}", position),
                 )
             case TaskRequested() as event:
                 add(
                     event.request.id,
-                    Step("is asked for", _describe_request(event), place),
+                    Step("is asked for", _describe_request(event), position),
                 )
             case ModelAnswered(task, message):
                 names |= {(task, call.id): call.name for call in message.calls}
-                add(task, Step("its model answers", _describe_message(message), place))
+                add(
+                    task,
+                    Step("its model answers", _describe_message(message), position),
+                )
             case ToolAnswered(task, message):
-                answer = _tool_step(message, names.get((task, message.call), ""), place)
+                answer = _tool_step(
+                    message, names.get((task, message.call), ""), position
+                )
                 answers.setdefault(task, []).append((message.call, answer))
             case TaskSettled(task, outcome):
                 mail[entry.seq] = f"the end of {task}"
-                add(task, _end_step("it ends", outcome, place))
+                add(task, _end_step("it ends", outcome, position))
             case TurnEnded(session, turn, outcome):
-                add(root_of(session), _end_step(f"turn {turn} ends", outcome, place))
+                add(root_of(session), _end_step(f"turn {turn} ends", outcome, position))
             case (
                 JournalOpened()
                 | SessionOpened()
@@ -361,9 +366,9 @@ def _describe_message(message: AssistantMessage) -> str:
     return " ".join([message.text, *calls]).strip()
 
 
-def _tool_step(message: ToolMessage, name: str, place: float) -> Step:
+def _tool_step(message: ToolMessage, name: str, position: float) -> Step:
     verb = "refuses" if message.failed else "answers"
-    return Step(f"{name or 'a tool'} {verb}", message.text, place, name)
+    return Step(f"{name or 'a tool'} {verb}", message.text, position, name)
 
 
 def _end_step(what: str, outcome: Outcome, position: float) -> Step:

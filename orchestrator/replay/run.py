@@ -263,8 +263,8 @@ class _Replayer:
     def _compared(self) -> ReplayResult:
         # Facts that were posted at one position stay in their order.
         count = len(self._times.positions) + 1
-        places = (place + at / count for at, place in enumerate(self._times.positions))
-        entries = list(zip(self._times.journal.entries, places, strict=True))
+        positions = (seq + at / count for at, seq in enumerate(self._times.positions))
+        entries = list(zip(self._times.journal.entries, positions, strict=True))
         return compare(
             self._record, entries, self._book.ledger, self._models.unrecorded_waits
         )
