@@ -29,7 +29,7 @@ from agents.turn_host import TurnHost
 from agents.type_checks import has_type
 
 HELD_CALL_NOT_RUN: Final = (
-    "not run: it held a secret, which is not kept, and everything stopped while it waited for"
+    "not run: it held a secret, which is not recorded, and the process stopped while it waited for"
     " approval; call it again, with the secret, if it is still wanted"
 )
 

@@ -52,8 +52,8 @@ async def take_turn(
         host: records the steps, and says when the turn may go on.
         requested_schema: a JSON schema that the final answer has to fit.
         extra_instructions: added to the agent's own, for this turn.
-        task: names the task for ever; the keys of its calls begin with it.
-        path: the agent's place in its tree.
+        task: the prefix of its call keys, which no other task has.
+        path: the path of the task in its tree.
     """
     steps = TurnSteps(transcript, tools, host, repeats=agent.limits.repeats, task=task)
     history = steps.history

@@ -1,4 +1,4 @@
-"""The port between a turn and the process that keeps its task.
+"""The port between a turn and the process that has the journal of its task.
 
 A turn hands its host every step, and asks it before each thing that cannot be undone. Nothing but
 values passes here, so a host may be another process.
@@ -16,10 +16,10 @@ Step: TypeAlias = AssistantMessage | ToolMessage
 
 
 class TurnHost(Protocol):
-    """Keeps the steps of one turn, and says when the turn may go on."""
+    """Records the steps of one turn, and decides when the turn may go on."""
 
     def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
-        """Record a step, and return it as it is recorded: redacted, and read by no one else.
+        """Record a step, and return it as it is recorded: the turn goes on with the redacted one.
 
         Args:
             step: an answer of the model or of a tool. It need not be durable on return.
@@ -53,7 +53,7 @@ class TurnHost(Protocol):
 
 
 class MemoryHost:
-    """A host for a turn outside of an orchestrator: keeps the steps in a list.
+    """A host for a turn outside of an orchestrator: it appends the steps to a list.
 
     Every call is approved, nothing is durable, nothing steers the turn.
     """

@@ -64,7 +64,7 @@ class TaskNotice:
         asked = dt.datetime.fromtimestamp(self.asked_at, dt.UTC)
         label = f", {request.label!r}" if request.label else ""
         lines = [
-            "A task that you handed on in the background has ended:"
+            "A task that you delegated in the background has ended:"
             f" {self.path} ({request.id}{label}).",
             f"Asked: {asked:%Y-%m-%d %H:%M:%S} UTC, in turn {request.origin.turn}.",
             f"Goal: {request.goal}",

@@ -147,7 +147,7 @@ def _problem(account: Account, kind: BudgetKind, depth: int, count: int) -> str 
             if tasks is None or used + count <= tasks:
                 return None
             return (
-                f"allows {tasks} tasks; {used} were handed on, and this call asks for"
+                f"allows {tasks} tasks; {used} were delegated, and this call asks for"
                 f" {count}. None was started"
             )
         case BudgetKind.CALLS | BudgetKind.TOKENS | BudgetKind.USD | BudgetKind.SECONDS:

@@ -20,7 +20,7 @@ def process_started(ledger: "Ledger", event: ProcessStarted) -> None:
     turn = session.turn if task.is_root else None
     gets_notices = turn is not None and turn.capability is not DeliveryCapability.NONE
     is_possible = gets_notices or not event.notify
-    require(is_possible, event, "only a session can be told later", task)
+    require(is_possible, event, "only a session gets notices", task)
     session.processes[event.id] = ProcessRecord(
         event.id, event.task, event.command, event.notify, event.host
     )
@@ -63,7 +63,7 @@ def _running_process(
     process = session.processes.get(event.id)
     require(process is not None, event, "there is no such command, or it has ended")
     assert process is not None, "that was required"
-    require(process.task == event.task, event, "it is another's command")
+    require(process.task == event.task, event, "it is a command of another task")
     return session, process
 
 

@@ -79,7 +79,9 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     session.forked_from = event.forked_from
     session.attended = event.attended
     session.labels = event.labels
-    root.transcript += [said.message(at) for at, said in enumerate(event.history)]
+    root.transcript += [
+        earlier.message(index) for index, earlier in enumerate(event.history)
+    ]
     session.tree.add(
         root.id,
         parent=None,

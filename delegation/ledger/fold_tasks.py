@@ -187,7 +187,7 @@ def queue_for_slot(ledger: "Ledger", session: SessionRecord, task: TaskRecord) -
 def _mark_ready(
     ledger: "Ledger", session: SessionRecord, tasks: Iterable[TaskRecord]
 ) -> None:
-    """Note that tasks have got a slot, for those who start them."""
+    """Mark tasks that got a slot as ready, and index them for the loop or the parent."""
     for task in tasks:
         state = READY_TO_RESUME if task.is_interrupted else READY
         change_state(session, task, state)

@@ -29,7 +29,7 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     """It has a slot, and its owner may start it."""
 
     resumes: bool = False
-    """It was interrupted, and had not to queue for the slot."""
+    """It was interrupted, and got its slot without having to queue again."""
 
 
 class Running(msgspec.Struct, frozen=True, gc=False):

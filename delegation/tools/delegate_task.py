@@ -124,7 +124,7 @@ def _parameters() -> Mapping[str, Any]:
 
 def _description(agent: Agent[Any], rules: Rules, levels: int) -> str:
     lines = [
-        "Hand work on to another agent. Give either one `goal` or a list of `tasks`,"
+        "Delegate work to other agents. Give either one `goal` or a list of `tasks`,"
         f" at most {rules.children_per_call} in one call. {_limits(rules, levels)}",
         "Agents:",
         *(f"- {delegate.name}: {_about(delegate)}" for delegate in agent.delegates),

@@ -94,7 +94,7 @@ def control_tool(
 
     return Tool(
         name=NAME,
-        description="Look after the tasks that you have handed on with delegate_task: list"
+        description="Look after the tasks that you have delegated with delegate_task: list"
         " them, wait for them, read how they ended, tell them something, or cancel them.",
         parameters=_parameters(),
         run=run,

@@ -14,7 +14,7 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 
 
 class Settlement:
-    """Settles tasks, for the executor and for all who end a task that does not run."""
+    """Settles tasks: for the runner of a task, and for callers that end one that does not run."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Settlement:
         Args:
             book: posts the facts.
             pop_note: returns once what is left in the workspace of a task.
-            note_activity: tells the watchdog that a task goes on.
+            note_activity: notes, for the watchdog, that a task goes on.
         """
         self._book = book
         self._pop_note = pop_note

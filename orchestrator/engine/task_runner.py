@@ -177,7 +177,7 @@ class TaskRunner:
     def _book_lost_answer(self, task: TaskId) -> None:
         """Book the answer of a model that could not be recorded, if there is one."""
         if (usage := self._reservations.unbooked_usage(task)) is not None:
-            error = "its answer cannot be kept"
+            error = "its answer cannot be recorded"
             self._reservations.broken_off(task, ModelFailure.UNRECORDABLE, error, usage)
 
     async def _answer(

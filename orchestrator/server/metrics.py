@@ -92,7 +92,7 @@ class Metrics:
             "runs_ended_total", "Runs that have ended, by how.", "kind", "ending"
         )
         self._tasks_started = counter(
-            "tasks_started_total", "Tasks that agents handed on, and that were begun."
+            "tasks_started_total", "Tasks that agents delegated, and that were begun."
         )
         self._tasks_ended = counter(
             "tasks_ended_total", "Tasks that have ended, by how.", "ending"

@@ -94,7 +94,7 @@ def test_a_completion_says_what_was_asked_when_and_what_came_of_it(
     mail = ledger.sessions[S].mail[8]
     assert isinstance(mail, TaskNotice)
     assert mail.text() == (
-        "A task that you handed on in the background has ended:"
+        "A task that you delegated in the background has ended:"
         " /editor/researcher[1] (a).\n"
         "Asked: 1970-01-01 00:00:05 UTC, in turn 1.\n"
         f"Goal: find it\n{said}"

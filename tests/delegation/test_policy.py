@@ -335,7 +335,7 @@ def test_a_budget_of_tasks_holds_for_all_below(
     refused = decide(below[: left + 1], ledger)
     assert isinstance(refused, Refuse)
     assert refused.reason == (
-        f"the budget 'small' (tasks=2) of {path} allows 2 tasks; {2 - left} were handed on,"
+        f"the budget 'small' (tasks=2) of {path} allows 2 tasks; {2 - left} were delegated,"
         f" and this call asks for {left + 1}. None was started"
     )
 
@@ -387,7 +387,7 @@ def test_a_budget_of_depth_counts_from_where_it_was_set(
     parent: str,
     is_refused: bool,
 ) -> None:
-    """0 means that nothing is handed on below it; elsewhere it says nothing."""
+    """0 means that nothing is delegated below it; elsewhere it says nothing."""
     begin(PUSH)
     tell(requested("a", budget=Budget(depth=depth)), TaskStarted(TaskId("a")))
     if depth:

@@ -386,11 +386,11 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
     ),
     "a child is to be told later": (
         starts(CHILD, notify=True),
-        "only a session can be told later",
+        "only a session gets notices",
     ),
     "a run is to be told later": (
         starts(root_of(OTHER), notify=True),
-        "only a session can be told later",
+        "only a session gets notices",
     ),
     "one of nobody ends": (ProcessEnded(NOBODY, P, "gone"), "no such task"),
     "one of nobody prints": (ProcessMatched(NOBODY, P, ("a",)), "no such task"),
@@ -400,15 +400,15 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
     "one prints after its end": (ProcessMatched(ROOT, Q, ("a",)), "or it has ended"),
     "a child's ends as the session's": (
         ProcessEnded(ROOT, OF_CHILD, "gone"),
-        "another's command",
+        "a command of another task",
     ),
     "the session's prints as a child's": (
         ProcessMatched(CHILD, P, ("a",)),
-        "another's command",
+        "a command of another task",
     ),
     "one child's ends as another's": (
         ProcessEnded(SIBLING, OF_CHILD, "gone"),
-        "another's command",
+        "a command of another task",
     ),
     "one ends in another session": (
         ProcessEnded(root_of(OTHER), P, "gone"),

@@ -1,4 +1,4 @@
-"""`task`: how a model looks after the work that it has handed on, and only after that."""
+"""`task`: how a model looks after the work that it has delegated, and only after that."""
 
 import json
 import re

@@ -81,7 +81,7 @@ def chatty(meter: Meter, helper: Agent) -> Agent:
         last = transcript[-1]
         if isinstance(last, ToolMessage):
             return "on its way"
-        if last.text.startswith("A task that you handed on"):
+        if last.text.startswith("A task that you delegated"):
             return "news"
         return hand_on(last.text, background=True)
 

@@ -73,12 +73,12 @@ class Lead(SpyModel):
 
 
 def on_each(action: str, **more: Any) -> Any:
-    """Return a step that looks after all tasks that were handed on so far."""
+    """Return a step that looks after all tasks that were delegated so far."""
     return lambda transcript: control(action, *dispatched(transcript), **more)
 
 
 def on_the(number: int, action: str, **more: Any) -> Any:
-    """Return a step that looks after one of the tasks that were handed on so far."""
+    """Return a step that looks after one of the tasks that were delegated so far."""
     return lambda transcript: control(action, dispatched(transcript)[number], **more)
 
 

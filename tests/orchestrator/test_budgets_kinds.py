@@ -78,10 +78,10 @@ async def test_a_task_too_many_is_refused_and_the_model_reads_why() -> None:
     assert run.tree.counts() == {"succeeded": 3}
     assert [failed for _, failed in heard] == [True, False, True]
     assert heard[0][0] == (
-        "the budget 'two' (tasks=2) of /top allows 2 tasks; 0 were handed on, and this"
+        "the budget 'two' (tasks=2) of /top allows 2 tasks; 0 were delegated, and this"
         " call asks for 3. None was started"
     )
-    assert "2 were handed on, and this call asks for 1" in heard[2][0]
+    assert "2 were delegated, and this call asks for 1" in heard[2][0]
 
 
 async def test_racing_calls_never_hand_on_more_tasks_than_allowed() -> None:

@@ -437,7 +437,7 @@ async def test_a_check_may_be_a_function_and_rounds_are_limited() -> None:
 
     failed = await run(refine(echo(), until=slow_check, rounds=2))
     assert failed.error.startswith(
-        "no answer passed in 2 rounds; of the last one it was"
+        "no answer passed in 2 rounds; the complaint about the last one: "
     )
     last = await run(refine(echo(), until=lambda _: "never", rounds=2, or_last=True))
     assert "What is wrong with it:\nnever" in last.output

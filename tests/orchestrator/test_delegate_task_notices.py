@@ -38,7 +38,7 @@ async def test_news_can_be_understood_without_any_history() -> None:
             (task,) = session.tree.children(session.tree.root)
 
     pattern = (
-        r"A task that you handed on in the background has ended: /editor/helper\[1\]"
+        r"A task that you delegated in the background has ended: /editor/helper\[1\]"
         rf" \({task}, 'sea'\)\.\n"
         r"Asked: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, in turn 1\.\n"
         r"Goal: find the sea\n"

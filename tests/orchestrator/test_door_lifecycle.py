@@ -29,7 +29,7 @@ def delegating(name: str, seconds: float, tasks: int = 1) -> Agent:
         last = transcript[-1]
         if isinstance(last, ToolMessage):
             return "detached"
-        if last.text.startswith("A task that you handed on"):
+        if last.text.startswith("A task that you delegated"):
             return "settled"
         return [hand_on(f"task {n}", background=True) for n in range(tasks)]
 

@@ -32,7 +32,7 @@ def chatty(seconds: float = 10, **options: Any) -> Agent:
         last = transcript[-1]
         if isinstance(last, ToolMessage):
             return "on its way"
-        if last.text.startswith("A task that you handed on"):
+        if last.text.startswith("A task that you delegated"):
             return "news: " + last.text.partition("Output:\n")[2]
         return hand_on(last.text, background=True)
 

@@ -96,7 +96,7 @@ def working(model: StepwiseModel, name: str = "worker", **options: Any) -> Agent
 
 
 def steer(message: str, *numbers: int, **more: Any) -> Any:
-    """Return a step that says something to tasks that were handed on so far."""
+    """Return a step that says something to tasks that were delegated so far."""
 
     def step(transcript: Transcript) -> ToolCall:
         ids = dispatched(transcript)

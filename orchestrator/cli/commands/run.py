@@ -50,7 +50,7 @@ def run(
         budget_usd: What all of it may cost.
         tokens: How many tokens all of it may read and write.
         seconds: How long all of it may take.
-        max_tasks: How many tasks may be handed on.
+        max_tasks: How many tasks may be delegated.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
         quiet: Show nothing but that.
     """

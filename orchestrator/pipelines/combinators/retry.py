@@ -156,8 +156,8 @@ def refine(
         if or_last:
             return answer
         raise AgentError(
-            f"no answer passed in {rounds} round{'s' * (rounds != 1)}; of the last one it"
-            f" was said: {complaint}"
+            f"no answer passed in {rounds} round{'s' * (rounds != 1)}; the complaint about the"
+            f" last one: {complaint}"
         )
 
     return Pipeline(
