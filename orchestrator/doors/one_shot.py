@@ -3,7 +3,7 @@
 The caller waits inside the call. Nothing can be delivered afterwards, so every task is joined.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -20,6 +20,8 @@ from orchestrator.pipelines.runner import outside_pipeline
 from orchestrator.services import Services
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+CAPABILITY: Final = DeliveryCapability.NONE
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +78,7 @@ def open_one_turn(
     No crash can leave a session between the two that another door would take up.
     """
     session = open_inbound_session(services, request, id_)
-    services.turns.begin(session, DeliveryCapability.NONE)
+    services.turns.begin(session, CAPABILITY)
     return session
 
 
