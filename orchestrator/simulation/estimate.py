@@ -5,6 +5,7 @@ follows from limits and budgets alone, and is unbounded where nothing bounds it.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any, Final, assert_never
 
 import attrs
@@ -138,16 +139,17 @@ class _UpperBound:
         tasks = agent.limits.model_calls * float(self._rules.children_per_call)
         if agent.budget is not None and agent.budget.tasks is not None:
             tasks = min(tasks, agent.budget.tasks)
-        dearest = [
-            tasks * max(getattr(it, name) for it in below) if tasks else 0
-            for name in ("calls", "tokens", "cost")
-        ]
-        return _capped(
-            _Amounts(
-                own.calls + dearest[0], own.tokens + dearest[1], own.cost + dearest[2]
-            ),
-            agent.budget,
+
+        def most(of_each: Iterable[float]) -> float:
+            # Infinity times nothing is no number.
+            return tasks * max(of_each) if tasks else 0
+
+        total = _Amounts(
+            own.calls + most(it.calls for it in below),
+            own.tokens + most(it.tokens for it in below),
+            own.cost + most(it.cost for it in below),
         )
+        return _capped(total, agent.budget)
 
     def _own(self, agent: Agent[Any]) -> _Amounts:
         limits = agent.limits
