@@ -90,12 +90,11 @@ class Slots:
     def is_waiting(self, task: "TaskRecord") -> bool:
         return task.id in self._queues.get(_key(task), ())
 
-    def position(self, task: "TaskRecord") -> int:
-        """Return how many tasks start until a waiting one has started."""
-        return self.positions([task])[task.id]
-
     def positions(self, tasks: "Iterable[TaskRecord]") -> dict[TaskId, int]:
-        """Return the positions of the waiting tasks among these, in one pass over each queue."""
+        """Return how many tasks start until each waiting one of these has started.
+
+        It takes one pass over each queue.
+        """
         indexes: dict[QueueKey, dict[TaskId, int]] = {}
         positions: dict[TaskId, int] = {}
         for task in tasks:
@@ -189,5 +188,5 @@ def _parent(task: "TaskRecord") -> "TaskRecord":
 
 
 def _can_lend(parent: "TaskRecord") -> bool:
-    """Tell whether a joined child could run in the slot of a task."""
+    """Return whether a joined child could run in the slot of a task."""
     return parent.has_slot and not parent.children.joined_slots_used

@@ -155,7 +155,7 @@ class Facts(RuleBasedStateMachine):
     def record(self, task: Task) -> TaskRecord:
         return self.ledger.tasks[task.id]
 
-    def has_room(self, task: Task) -> bool:
+    def has_slot(self, task: Task) -> bool:
         return task.id in self.ledger.tasks and self.record(task).has_slot
 
     @initialize(

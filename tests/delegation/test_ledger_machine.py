@@ -144,7 +144,7 @@ class CheckedFacts(Facts):
 
     @invariant()
     def what_is_due_is_due(self) -> None:
-        due = [it for it in self.tasks.values() if self.has_room(it) and not it.acts()]
+        due = [it for it in self.tasks.values() if self.has_slot(it) and not it.acts()]
         assert set(self.ledger.startable) == {it.id for it in due if it.detached}
         assert set(self.ledger.joinable) == {it.id for it in due if not it.detached}
         for session in self.sessions.values():
@@ -171,48 +171,50 @@ class CheckedFacts(Facts):
                 )
 
     @invariant()
-    def whoever_is_due_has_room_or_waits_for_it(self) -> None:
+    def a_due_task_has_a_slot_or_waits_for_one(self) -> None:
         for session in self.sessions.values():
-            room = self.ledger.sessions[session.id].slots
+            slots = self.ledger.sessions[session.id].slots
             entered = [it for it in session.tasks if it.entered]
-            running = [it for it in session.tasks if self.has_room(it)]
+            running = [it for it in session.tasks if self.has_slot(it)]
             waiting = [it for it in entered if it not in running]
             assert {*running} <= {*entered}
             assert {it for it in session.tasks if it.acts() and it.parent} <= {*running}
-            assert room.queued == len(waiting)
-            assert room.detached == sum(it.detached for it in running)
-            assert room.in_use == sum(
+            assert slots.queued == len(waiting)
+            assert slots.detached == sum(it.detached for it in running)
+            assert slots.in_use == sum(
                 not any(map(self.is_joined_and_runs, it.children)) for it in running
             )
-            assert room.in_use <= at_most(self.kept.live_tasks)
-            assert room.detached <= at_most(self.kept.detached)
+            assert slots.in_use <= at_most(self.kept.live_tasks)
+            assert slots.detached <= at_most(self.kept.detached)
             for task in (session.root, *running):
                 assert self.running_below(task) <= at_most(self.kept.live_children)
             for task in waiting:
                 assert self.must_wait(task)
-                assert 1 <= room.position(self.record(task)) <= room.queued
+            positions = slots.positions(map(self.record, waiting))
+            assert len(positions) == len(waiting)
+            assert all(1 <= it <= slots.queued for it in positions.values())
 
     def is_joined_and_runs(self, task: Task) -> bool:
-        return self.has_room(task) and not task.detached
+        return self.has_slot(task) and not task.detached
 
     def running_below(self, task: Task) -> int:
-        return sum(map(self.has_room, task.children))
+        return sum(map(self.has_slot, task.children))
 
     def must_wait(self, task: Task) -> bool:
         assert task.parent is not None
-        room = self.ledger.sessions[task.session.id].slots
+        slots = self.ledger.sessions[task.session.id].slots
         if self.running_below(task.parent) >= at_most(self.kept.live_children):
             return True
-        if task.detached and room.detached >= at_most(self.kept.detached):
+        if task.detached and slots.detached >= at_most(self.kept.detached):
             return True
-        lends = self.has_room(task.parent) and not any(
+        lends = self.has_slot(task.parent) and not any(
             map(self.is_joined_and_runs, task.parent.children)
         )
         can_borrow = lends and not task.detached
-        return room.in_use >= at_most(self.kept.live_tasks) and not can_borrow
+        return slots.in_use >= at_most(self.kept.live_tasks) and not can_borrow
 
     @invariant()
-    def accounts_are_sums_over_those_who_pay_with_them(self) -> None:
+    def accounts_are_sums_over_the_tasks_that_pay_with_them(self) -> None:
         assert set(self.ledger.accounts) == set(self.purses)
         for id_, purse in self.purses.items():
             assert booked(self.ledger.accounts[id_]) == purse.totals()

@@ -143,19 +143,18 @@ def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
     """Return a pipeline that delegates its input to several agents, and gives all answers."""
     require_agents("parallel", agents, least=1)
 
+    def requests_for(value: Any) -> list[ChildRequest]:
+        return [ChildRequest(agent, value) for agent in agents]
+
     async def run_all(_: PipelineContext, value: Any) -> Any:
-        return tuple(
-            await delegate_all(
-                [ChildRequest(agent, value) for agent in agents], limit=None
-            )
-        )
+        return tuple(await delegate_all(requests_for(value), limit=None))
 
     outputs = tuple(agent.output for agent in agents)
     fan_out: FanOut[Any, Any, Any] = FanOut(
         "parallel",
         instructions=f"At once: {', '.join(agent.name for agent in agents)}.",
         program=run_all,
-        requests=lambda value: [ChildRequest(agent, value) for agent in agents],
+        requests=requests_for,
         input=shared_input(agents),
         output=tuple_of(*outputs),
         outputs=outputs,
