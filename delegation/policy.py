@@ -167,7 +167,7 @@ def _refused_by_queue(
     if not waiting or slots.queued + waiting <= ledger.rules.queue:
         return None
     return Refuse(
-        f"there is no room: {slots.in_use} tasks of this tree work now, {slots.queued} wait,"
+        f"there is no free slot: {slots.in_use} tasks of this tree work now, {slots.queued} wait,"
         f" and no more than {ledger.rules.queue} may wait; none was started. Ask for fewer,"
         " or again when some have ended"
     )

@@ -49,7 +49,7 @@ class Ledger:
         fold_entry(self, entry)
 
     def is_evicted(self, session: SessionId) -> bool:
-        """Tell whether a session exists whose records are not in memory."""
+        """Return whether a session exists whose records are not in memory."""
         return session in self.all_sessions and session not in self.sessions
 
     def abandoned(self) -> list[SessionRecord]:
@@ -66,7 +66,7 @@ class Ledger:
         ]
 
     def is_cancelled(self, task: TaskId) -> bool:
-        """Tell whether the end of a task, or of one above it, was requested."""
+        """Return whether the end of a task, or of one above it, was requested."""
         record: TaskRecord | None = self.tasks[task]
         while record is not None:
             if record.cancel_requested:
@@ -76,7 +76,7 @@ class Ledger:
         return False
 
     def settles_on_teardown(self, task: TaskId) -> bool:
-        """Tell whether a task that is torn down now has ended, or is resumed later.
+        """Return whether a task that is torn down now has ended, or is resumed later.
 
         It has ended if that was requested, or if its caller waited inside a turn and is gone.
         """
@@ -91,7 +91,7 @@ class Ledger:
         return turn is not None and turn.capability is DeliveryCapability.NONE
 
     def can_ask_approval(self, task: TaskId) -> bool:
-        """Tell whether people can be asked to approve what a task does."""
+        """Return whether people can be asked to approve what a task does."""
         record = self.tasks[task]
         while record.parent is not None and record.mode is not Mode.DETACHED:
             record = record.parent
@@ -104,12 +104,12 @@ class Ledger:
         return is_reached or session.attended
 
     def has_no_runner(self, task: TaskId) -> bool:
-        """Tell whether a task that has not ended runs nowhere."""
+        """Return whether a task that has not ended runs nowhere."""
         record = self.tasks[task]
         return record.is_interrupted if record.is_root else not record.is_running
 
     def is_descendant(self, task: TaskId, above: TaskId) -> bool:
-        """Tell whether a task is a descendant of another."""
+        """Return whether a task is a descendant of another."""
         record = self.tasks.get(task)
         while record is not None and record.parent is not None:
             record = record.parent

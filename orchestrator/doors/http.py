@@ -218,7 +218,7 @@ class HttpDoor:
 
 
 def is_over(session: SessionRecord) -> bool:
-    """Tell whether a session has nothing left to do."""
+    """Return whether a session has nothing left to do."""
     return session.closed or (session.has_nothing_pending and session.turns > 0)
 
 

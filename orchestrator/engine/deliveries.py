@@ -110,11 +110,11 @@ class Deliveries:
             del self._pauses[session]
 
     def has_delivered_all(self, session: SessionRecord) -> bool:
-        """Tell whether the door of a session has got every reply."""
+        """Return whether the door of a session has got every reply."""
         return all(turn <= self._last_turn[session.id] for turn in session.undelivered)
 
     def mark_delivered(self, reply: Reply) -> bool:
-        """Post that a client has received a reply, and tell whether it is the first one."""
+        """Post that a client has received a reply, and return whether it is the first one."""
         is_first = reply.turn in self._book.ledger.sessions[reply.session].undelivered
         if is_first:
             self._book.post(ReplyDelivered(reply.session, reply.turn))

@@ -19,7 +19,7 @@ WRITE_SECONDS: Final = 2
 
 
 async def drain(book: Bookkeeper, seconds: float) -> bool:
-    """Begin nothing new, wait for running tasks, and tell whether all have ended."""
+    """Begin nothing new, wait for running tasks, and return whether all have ended."""
     book.admission.stop()
     with trio.move_on_after(seconds):
         await trio.lowlevel.checkpoint()

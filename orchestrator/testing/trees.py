@@ -86,7 +86,7 @@ def _actual_node(tree: Tree, task: TaskId, rows: dict[TaskId, Row]) -> _Node:
 
 
 def _nodes_match(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
-    """Tell whether the tasks match, in order."""
+    """Return whether the tasks match, in order."""
     if not wanted:
         return not found
     first, rest = wanted[0], wanted[1:]
@@ -101,7 +101,7 @@ def _nodes_match(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
 
 
 def _line_matches(wanted: str, found: str) -> bool:
-    """Tell whether a line matches the parts that are wanted."""
+    """Return whether a line matches the parts that are wanted."""
     words, colon, about = wanted.partition(":")
     found_words, _, found_about = found.partition(": ")
     pairs = zip(words.split(), [*found_words.split(), "", "", ""], strict=False)

@@ -207,7 +207,7 @@ def test_without_a_queue_who_finds_no_room_is_refused(
     refused = decide([request], ledger)
     assert isinstance(refused, Refuse)
     assert refused.reason.startswith(
-        "there is no room: 2 tasks of this tree work now, 0 wait, and no more than 0 may wait"
+        "there is no free slot: 2 tasks of this tree work now, 0 wait, and no more than 0 may wait"
     )
 
     tell(TaskStarted(TaskId("a")), TaskSettled(TaskId("a"), Outcome(Ending.FAILED)))

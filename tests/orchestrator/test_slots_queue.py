@@ -42,7 +42,7 @@ async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_o
 
     finished = await run_under(agent, live_children=2, queue=0)
 
-    assert "there is no room" in read[0]
+    assert "there is no free slot" in read[0]
     assert "none was started" in read[0]
     assert finished.output == "end"
     assert finished.tree.counts() == {"succeeded": 3}

@@ -36,7 +36,7 @@ def graphml(tree: "Tree") -> str:
 
 
 def flat(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a node as GraphML can say them."""
+    """Return the attributes of a node as GraphML has types for them."""
     found: dict[str, Any] = {}
     for name, value in node.items():
         if isinstance(value, Usage):

@@ -27,7 +27,7 @@ def node_link(tree: "Tree") -> dict[str, Any]:
 
 
 def plain(tree: "Tree", task: Any) -> dict[str, Any]:
-    """Return the attributes of a task as JSON can say them."""
+    """Return the attributes of a task as JSON has types for them."""
     attributes: dict[str, Any] = msgspec.to_builtins(tree[task])
     return attributes
 

@@ -137,7 +137,7 @@ class ApprovalPrompts:
             self._shown = None
 
     def is_command(self, line: str) -> bool:
-        """Tell whether a line is a command, and not a message to the agent."""
+        """Return whether a line is a command, and not a message to the agent."""
         is_answer = self._shown is not None and line.strip().lower() in ANSWER_WORDS
         return line.startswith("/") or is_answer
 
@@ -166,7 +166,7 @@ class ApprovalPrompts:
             seen = await self._orchestrator.wait_changed(after=seen)
 
     def _is_in_turn(self, ask: ApprovalQuestion) -> bool:
-        """Tell whether the turn waits for the answer; a detached task can wait longer."""
+        """Return whether the turn waits for the answer; a detached task can wait longer."""
         tree = self._session.tree
         node = tree[ask.task]
         while node["mode"] == Mode.JOINED:

@@ -41,7 +41,7 @@ TOO_LATE: Final = (
 
 
 def is_attended() -> bool:
-    """Tell whether a user is at the terminal."""
+    """Return whether a user is at the terminal."""
     return os.isatty(STDIN) and os.isatty(STDERR)
 
 
@@ -97,7 +97,7 @@ def question_lines(
 
 
 def _has_only_subject(ask: ApprovalQuestion) -> bool:
-    """Tell whether the call has no other arguments than the subject."""
+    """Return whether the call has no other arguments than the subject."""
     if ask.details == ask.subject:
         return True
     try:

@@ -64,7 +64,7 @@ DUMB_TERMINALS: Final = frozenset({"", "dumb", "unknown"})
 
 
 def is_ascii(console: Console) -> bool:
-    """Tell whether the terminal may lack our glyphs: its encoding is not UTF-8."""
+    """Return whether the terminal may lack our glyphs: its encoding is not UTF-8."""
     return not console.encoding.lower().replace("-", "").startswith("utf")
 
 

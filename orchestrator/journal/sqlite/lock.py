@@ -1,4 +1,4 @@
-"""The lock of a journal's one writer, which tells other processes who that is.
+"""The lock of a journal's one writer, with the id of that process for the others.
 
 The system releases the lock when the process dies, however it dies. The process id in the file
 only names the holder of the lock; it proves nothing by itself.

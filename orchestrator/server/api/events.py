@@ -82,7 +82,7 @@ class _RunEvents:
         return self._found.session
 
     def is_over(self) -> bool:
-        """Tell whether no more facts will come."""
+        """Return whether no more facts will come."""
         session = self.session
         is_conversation = session.labels.get(KIND) == CONVERSATION
         is_done = session.closed if is_conversation else is_over(session)

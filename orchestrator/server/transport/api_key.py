@@ -80,7 +80,7 @@ def load_or_create_secret(file: Path, new: Callable[[], str]) -> StoredSecret:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can connect to an address."""
+    """Return whether only this machine can connect to an address."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

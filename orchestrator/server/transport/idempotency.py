@@ -13,7 +13,7 @@ FINGERPRINT: Final = "request"
 
 
 def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
-    """Tell whether the session of a key exists already."""
+    """Return whether the session of a key exists already."""
     return id_ is not None and id_ in call.server.read.session_ids
 
 

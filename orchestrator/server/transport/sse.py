@@ -227,7 +227,7 @@ async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> 
 async def wait_unless_disconnected(
     receive: Receive, wait: Callable[[], Awaitable[object]]
 ) -> bool:
-    """Wait for something, and tell whether it came before the client disconnected.
+    """Wait for something, and return whether it came before the client disconnected.
 
     Args:
         receive: receives the client's messages.

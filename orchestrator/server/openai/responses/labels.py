@@ -67,7 +67,7 @@ def labels_of(session: SessionRecord) -> ResponseLabels:
 
 
 def is_response(session: SessionRecord) -> bool:
-    """Tell whether a session is a response that can be retrieved."""
+    """Return whether a session is a response that can be retrieved."""
     return session.labels.get(KIND) == RESPONSE and session.labels.get(_STORE) != _FALSE
 
 
