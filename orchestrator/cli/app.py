@@ -31,7 +31,7 @@ from orchestrator.errors import OrchestratorError
 
 app = App(
     name="orchestrator",
-    help="Agents that hand work on, and the tree of who asked whom for what.",
+    help="Agents that delegate work to other agents, and the tree of their tasks.",
     version=version("delegation-orchestrator"),
     result_action="return_value",
 )

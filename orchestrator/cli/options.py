@@ -13,7 +13,7 @@ from orchestrator.runtime import default_journal
 JournalOption = Annotated[
     Path | None,
     Parameter(
-        help="The file that keeps all runs. By default it is in the user's state"
+        help="The journal, a file with all runs. By default it is in the user's state"
         " directory, or in ORCHESTRATOR_HOME."
     ),
 ]

@@ -45,7 +45,7 @@ def chat(
     progress: ProgressOption = "none",
     journal: JournalOption = None,
 ) -> int:
-    """Talk to an agent. What it has running in the background comes back as news.
+    """Talk to an agent. Results of its background tasks arrive while you talk.
 
     Args:
         file: A Python file that defines the agent, FILE or FILE:NAME; without one, a

@@ -32,7 +32,7 @@ def export(
 
     Args:
         run: The id of the run, or how it begins; by default the newest one.
-        format: text: a line a task. mermaid, dot, svg: a chart of the folded tree, at most 120
+        format: text: a line a task. mermaid, dot, svg: a chart of the collapsed tree, at most 120
             boxes. graphml, json: the whole graph, as networkx reads it. trace: for Perfetto and
             speedscope. html: the report, without transcripts.
         output: The file; by default stdout. One that is there is replaced.

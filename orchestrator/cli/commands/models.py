@@ -37,7 +37,7 @@ class _Row:
 
 
 def models() -> None:
-    """List whose models can be named, and what each needs: a key, an extra."""
+    """List the providers of models, and what each needs: a key, an extra."""
     # Imported late: only this command reads prices before a model is called.
     from agents.models.wrappers.prices import PriceTable
 

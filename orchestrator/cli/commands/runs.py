@@ -32,7 +32,7 @@ def runs(
 
     Args:
         all: List all of them.
-        prune: Delete the runs that have ended, and of which nothing was heard for so long: 12h,
+        prune: Delete the runs that have ended, and have no fact that is newer than this: 12h,
             30d, 2w.
         dry_run: Only say what would be deleted.
     """

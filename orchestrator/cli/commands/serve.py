@@ -60,7 +60,7 @@ def serve(
         body_limit: How many bytes a request may have.
         certificate: A PEM file; then the server speaks TLS.
         key: The PEM file of its key, if that is another one.
-        webhook: An URL that is told of replies, signed.
+        webhook: A URL that receives the replies, signed.
         grace: How many seconds what runs may go on after the first signal.
     """
     _require_positive(body_limit, "--body-limit")

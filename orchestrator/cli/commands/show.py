@@ -31,7 +31,7 @@ def show(
     json: bool = False,
     journal: JournalOption = None,
 ) -> None:
-    """Show a task: its goal, how it stands, what it used, what it said and did, who it asked.
+    """Show a task: its goal, status, usage, transcript and children.
 
     Args:
         task: Its id, or how that begins; or its path, such as '/editor/researcher[2]'.

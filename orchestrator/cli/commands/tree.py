@@ -35,7 +35,7 @@ def tree(
         run: The id of the run, or how it begins; by default the newest one.
         failed: Only the tasks that failed, and those above them.
         depth: How many levels below the root; what is deeper is counted.
-        rows: Fold it into so many lines.
+        rows: Collapse it into so many lines.
         json: The whole graph as node-link JSON.
         format: Text for people, or a Mermaid flowchart; see also: export.
     """

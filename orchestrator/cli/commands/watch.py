@@ -8,8 +8,8 @@ from orchestrator.cli.options import JournalOption, journal_path
 def watch(run: str | None = None, /, *, journal: JournalOption = None) -> int:
     """Look at a run from another terminal while it grows, and act on it; or at one that ended.
 
-    Keys: arrows move and fold, Enter shows what a task says and does, x cancels it with all below
-    it, m tells it something, a and d answer what waits for approval, f goes to the next that
+    Keys: arrows move and collapse, Enter shows the transcript of a task, x cancels it with all
+    below it, m sends it a message, a and d answer what waits for approval, f goes to the next that
     failed, w to the next that waits, / searches and n searches on, q leaves.
 
     Args:
