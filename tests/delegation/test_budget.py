@@ -103,13 +103,13 @@ class Spending(RuleBasedStateMachine):
         chain = self.books[: depth + 1]
         for book in chain:
             try:
-                has_slot = fits_budget(book.account, book.reserved, quote)
+                fits = fits_budget(book.account, book.reserved, quote)
             except OverBudgetError as exc:
                 self.check_refusal(book, quote, exc)
                 return
             assert not book.over(book.spent, [quote]), "told to wait for nothing"
-            assert has_slot is not bool(book.over(book.spent, book.open, [quote]))
-            if not has_slot:
+            assert fits is not bool(book.over(book.spent, book.open, [quote]))
+            if not fits:
                 assert book.open, "what it waits for comes back some day"
                 return
         self.calls.append(Call(chain, quote))
