@@ -95,3 +95,12 @@ def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[Non
 def current_grants() -> tuple[Grant, ...]:
     """Return the budgets around the caller, the outermost first."""
     return _GRANTS.get()
+
+
+def grants_beyond(accounts: Iterable[Account]) -> tuple[Grant, ...]:
+    """Return the budgets around the caller that have none of these accounts."""
+    grants = _GRANTS.get()
+    if not grants:
+        return grants
+    known = {account.id for account in accounts}
+    return tuple(grant for grant in grants if grant.id not in known)

@@ -35,7 +35,7 @@ from delegation.events import (
     SteeringOrigin,
     TaskStarted,
 )
-from orchestrator.budget_scope import current_grants
+from orchestrator.budget_scope import grants_beyond
 from orchestrator.engine.task_runner import TaskRunner
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
@@ -140,8 +140,7 @@ class OrchestratorDelegator:
         ids = [children.get(key) or self._new_task_id(caller.id, key) for key in calls]
         labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
         budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
-        known = {account.id for account in caller.accounts}
-        grants = tuple(grant for grant in current_grants() if grant.id not in known)
+        grants = grants_beyond(caller.accounts)
         return [
             TaskRequest(
                 id=id_,

@@ -37,7 +37,7 @@ from delegation import (
     TaskRequest,
     call_key,
 )
-from orchestrator.budget_scope import current_grants, use_budget_names
+from orchestrator.budget_scope import grants_beyond, use_budget_names
 from orchestrator.errors import TaskFailedError
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
@@ -220,7 +220,6 @@ class PipelineRun:
 
     def _request(self, task: TaskId, agent: Agent[Any], goal: str, call: str) -> None:
         record = self._record
-        known = {account.id for account in record.accounts}
         request = TaskRequest(
             id=task,
             parent=record.id,
@@ -230,7 +229,7 @@ class PipelineRun:
             goal=goal,
             background=False,
             budget=agent.budget,
-            grants=tuple(it for it in current_grants() if it.id not in known),
+            grants=grants_beyond(record.accounts),
         )
         if (refused := self._book.admission.admit([request])) is not None:
             path = f"{record.path}/{agent.name}"
