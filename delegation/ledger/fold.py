@@ -15,7 +15,6 @@ from delegation.events import (
     DoorClosed,
     DoorOpened,
     Entry,
-    Event,
     JournalOpened,
     MessageReceived,
     ModelAnswered,
@@ -29,7 +28,6 @@ from delegation.events import (
     SessionOpened,
     Steered,
     SteeringSeen,
-    TaskEvent,
     TaskRequested,
     TaskSettled,
     TaskStarted,
@@ -44,21 +42,9 @@ from delegation.ledger import (
     fold_sessions,
     fold_tasks,
 )
-from delegation.task import SessionId
 
 if TYPE_CHECKING:
     from delegation.ledger.ledger import Ledger
-
-
-def session_of(ledger: "Ledger", event: Event) -> SessionId:
-    """Return the session that a fact belongs to; the empty one for a fact of none."""
-    if isinstance(event, TaskEvent):
-        return ledger.tasks[event.task].session
-    if isinstance(event, TaskRequested):
-        return event.request.origin.session
-    if isinstance(event, JournalOpened):
-        return SessionId("")
-    return event.session
 
 
 def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)

@@ -7,9 +7,9 @@ orchestrator ask again and again is an index.
 from collections.abc import Iterator
 
 from delegation.budget import Account
-from delegation.events import Entry, Event
+from delegation.events import Entry, Event, JournalOpened, TaskEvent, TaskRequested
 from delegation.events.approvals import ApprovalId, ApprovalQuestion
-from delegation.ledger.fold import fold_entry, session_of
+from delegation.ledger.fold import fold_entry
 from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.rules import Rules
 from delegation.task import (
@@ -126,4 +126,10 @@ class Ledger:
 
     def session_of(self, event: Event) -> SessionId:
         """Return the session that a fact belongs to; the empty one for a fact of none."""
-        return session_of(self, event)
+        if isinstance(event, TaskEvent):
+            return self.tasks[event.task].session
+        if isinstance(event, TaskRequested):
+            return event.request.origin.session
+        if isinstance(event, JournalOpened):
+            return SessionId("")
+        return event.session

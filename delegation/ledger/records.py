@@ -106,6 +106,7 @@ class TaskRecord:
         "history",
         "id",
         "instructions",
+        "is_root",
         "mode",
         "parent",
         "path",
@@ -135,6 +136,8 @@ class TaskRecord:
         self.path = path
         self.mode = mode
         self.parent = parent
+        self.is_root = parent is None
+        """It is the root of its session, which takes turns and never ends."""
         self.request = request
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.transcript: list[Message] = []
@@ -175,11 +178,6 @@ class TaskRecord:
             # A call of the same name will be another call.
             by_call = self.children.by_call
             self.children.by_call = {f"{call}~": task for call, task in by_call.items()}
-
-    @property
-    def is_root(self) -> bool:
-        """It is the root of its session, which takes turns and never ends."""
-        return self.parent is None
 
     @property
     def is_copy(self) -> bool:

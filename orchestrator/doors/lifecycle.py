@@ -34,7 +34,7 @@ from orchestrator.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.services import Services
 
 NO_STRINGS: Final[Mapping[str, str]] = {}
-_LAST_FACTS: Final = frozenset({DoorClosed, TaskSettled, TurnEnded})
+_LAST_FACTS: Final = (DoorClosed, TaskSettled, TurnEnded)
 """The facts after which a session may need its agent no more."""
 
 
@@ -157,12 +157,11 @@ def release_agents(services: Services) -> Generator[None]:
     """
 
     def release(entry: Entry, _encoded: Encoded) -> None:
-        if type(entry.event) in _LAST_FACTS:
-            session = services.book.ledger.sessions.get(entry.session)
-            if session is not None and not _needs_agent(session):
-                services.registry.unregister_session(session.id)
+        session = services.book.ledger.sessions.get(entry.session)
+        if session is not None and not _needs_agent(session):
+            services.registry.unregister_session(session.id)
 
-    with services.book.subscribers.subscribe(release):
+    with services.book.subscribers.subscribe_kinds(release, _LAST_FACTS):
         yield
 
 

@@ -119,8 +119,8 @@ class OrchestratorDelegator:
                         children.start_soon(self.run_child, task.id)
                     elif task.outcome is None:
                         children.start_soon(self.run_joined, task)
-                # The wait ends by the facts; the nursery only owns what runs in this process.
-                await self._wait_settled(tasks)
+        # The nursery only owns what runs in this process; the wait ends by the facts.
+        await self._wait_settled(tasks)
         return joined_answer(
             tasks, session, readable_characters(agent, caller.transcript)
         )
@@ -208,8 +208,8 @@ class OrchestratorDelegator:
         if self.timing is not None:
             await self.timing.after_wait()
 
-    async def _wait_settled(self, tasks: Sequence[TaskRecord]) -> None:
-        await trio.lowlevel.checkpoint()
+    async def _wait_settled(self, tasks: Sequence[TaskRecord]) -> None:  # noqa: ASYNC910
+        # No checkpoint: its callers have had theirs, and mostly find all of them settled.
         for task in tasks:
             while task.outcome is None:
                 await self._book.wakeups.wait_tasks_changed([task.id])

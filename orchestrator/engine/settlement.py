@@ -40,7 +40,8 @@ class Settlement:
             is_lost = outcome.ending is Ending.LOST
             self.settle_descendants(task, Ending.LOST if is_lost else Ending.CANCELLED)
         recorded = self._post(task, outcome)
-        self.refuse_unstartable()
+        if self._book.ledger.unstartable:
+            self.refuse_unstartable()
         return recorded
 
     def settle_descendants(self, task: TaskRecord, ending: Ending) -> None:

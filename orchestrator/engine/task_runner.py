@@ -112,8 +112,7 @@ class TaskRunner:
         self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
     ) -> Outcome:
         task = record.id
-        ending, error = Ending.CANCELLED, STOPPED
-        cause, kind, account = cancel_cause(record), "", ""
+        ending, error, kind, account = Ending.CANCELLED, STOPPED, "", ""
         scope = self._scopes[task] = trio.CancelScope()
         if self._book.ledger.is_cancelled(task):
             self.stop(task)

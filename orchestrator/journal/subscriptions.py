@@ -6,7 +6,7 @@ post. What needs more builds on it: `FactQueue` hands facts over to another task
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from delegation import Encoded, SessionId
-from delegation.events import Entry
+from delegation.events import Entry, Event
 
 ReceiveFact: TypeAlias = Callable[[Entry, Encoded], None]
 """Takes a fact, and the same fact as it is stored."""
@@ -25,6 +25,7 @@ class FactSubscribers:
 
     def __init__(self) -> None:
         self._to_all: list[ReceiveFact] = []
+        self._to_kind: dict[type[Event], list[ReceiveFact]] = {}
         self._to_session: dict[SessionId, list[ReceiveFact]] = {}
 
     @contextmanager
@@ -50,9 +51,24 @@ class FactSubscribers:
             if session is not None and not receivers:
                 del self._to_session[session]
 
+    @contextmanager
+    def subscribe_kinds(
+        self, receive: ReceiveFact, kinds: Collection[type[Event]]
+    ) -> Generator[None]:
+        """Call `receive` with the facts of some kinds, as long as the block lasts."""
+        for kind in kinds:
+            self._to_kind.setdefault(kind, []).append(receive)
+        try:
+            yield
+        finally:
+            for kind in kinds:
+                self._to_kind[kind].remove(receive)
+
     def notify(self, entry: Entry, encoded: Encoded) -> None:
         """Call the subscribers to a fact."""
         for receive in self._to_all:
+            receive(entry, encoded)
+        for receive in self._to_kind.get(type(entry.event), ()):
             receive(entry, encoded)
         if self._to_session:
             for receive in self._to_session.get(entry.session, ()):
