@@ -50,6 +50,7 @@ from delegation.ledger.task_state import (
 from delegation.ledger.transitions import (
     change_state,
     refresh_session,
+    refresh_wakeable,
     require,
     require_transition,
 )
@@ -162,7 +163,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
     )
     change_state(session, session.root, RUNNING)
     session.tree.begin_turn(at)
-    refresh_session(ledger, session)
+    refresh_wakeable(ledger, session)
 
 
 def _read_mail(
@@ -201,7 +202,7 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
     session.turn = attrs.evolve(turn, capability=event.capability)
     change_state(session, root, RUNNING)
     requeue_joined_children(ledger, root)
-    refresh_session(ledger, session)
+    refresh_wakeable(ledger, session)
 
 
 def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
@@ -233,7 +234,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
         )
     change_state(session, root, IDLE)
     session.tree.end_turn(at, event.outcome.error)
-    refresh_session(ledger, session)
+    refresh_wakeable(ledger, session)
 
 
 def _require_joined_ended(

@@ -143,7 +143,8 @@ class TaskRecord:
         self.transcript: list[Message] = []
         self.state: TaskState = IDLE if parent is None else QUEUED
         self.history: tuple[TaskState, ...] = (self.state,)
-        """Its states so far, oldest first, without changes of their data."""
+        """Its states so far, oldest first, without changes of their data; of a root those of
+        its turn."""
         self.cancel_requested = False
         """A request from outside, in whatever state it is."""
         self.restarts = 0
@@ -352,6 +353,13 @@ class SessionRecord:
         return self.root.is_interrupted
 
     @property
+    def is_due(self) -> bool:
+        """It has a turn to resume, or mail to begin one with."""
+        if self.turn is None:
+            return bool(self.mail)
+        return self.is_interrupted
+
+    @property
     def is_idle(self) -> bool:
         """Nothing of it is due, no door is open, and nothing runs for it."""
         is_unattended = self.door is None and not self.undelivered
@@ -386,6 +394,6 @@ class SessionRecord:
     @property
     def awaits_notices(self) -> bool:
         """A detached task or a command of it will send a notice."""
-        return bool(self.unsettled_detached) or any(
-            process.notify for process in self.processes.values()
-        )
+        if self.unsettled_detached or not self.processes:
+            return bool(self.unsettled_detached)
+        return any(process.notify for process in self.processes.values())

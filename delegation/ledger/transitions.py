@@ -19,6 +19,7 @@ from delegation.events import (
 )
 from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.ledger.task_state import (
+    IDLE,
     READY,
     TRANSITIONS,
     Ended,
@@ -87,7 +88,8 @@ def running_task(
 def change_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:
     """Let a task enter another kind of state."""
     assert type(state) in TRANSITIONS[type(task.state)], "facts are checked before"
-    task.history += (state,)
+    # Of a session it is the history of its turn: a change costs the same in its last turn.
+    task.history = (state,) if state is IDLE else (*task.history, state)
     task.state = state
     # Most are of new tasks, which are shown as queued until they run.
     if state is not READY:
@@ -127,9 +129,13 @@ def status_of(session: SessionRecord, task: TaskRecord) -> str:  # noqa: PLR0911
 
 def refresh_session(ledger: "Ledger", session: SessionRecord) -> None:
     """Bring the index of sessions to wake, and the root's status, up to date."""
-    is_due = session.is_interrupted or (session.turn is None and bool(session.mail))
-    if session.door is not None and is_due:
+    refresh_wakeable(ledger, session)
+    session.tree.set_status(session.root.id, status_of(session, session.root))
+
+
+def refresh_wakeable(ledger: "Ledger", session: SessionRecord) -> None:
+    """Bring the index of sessions to wake up to date."""
+    if session.door is not None and session.is_due:
         ledger.wakeable[session.id] = session
     else:
         ledger.wakeable.pop(session.id, None)
-    session.tree.set_status(session.root.id, status_of(session, session.root))

@@ -37,10 +37,6 @@ class UsageTotals:
         self._deepest = 0
         """The deepest level with pending usage."""
 
-    @property
-    def has_pending(self) -> bool:
-        return self._deepest > 0
-
     def add(self, task: TaskId, usage: Usage) -> None:
         """Add usage to the total of a task, and later to the totals of all above it."""
         node = self._nodes[task]
@@ -56,6 +52,8 @@ class UsageTotals:
         Usage climbs only when it is read: to climb to the root with every model answer would cost
         the depth of the tree each time.
         """
+        if not self._deepest:
+            return
         level = 0 if node is None else _level(node)
         while self._deepest > level:
             for task, usage in self._pending.pop(self._deepest, {}).items():

@@ -72,8 +72,7 @@ class Tree:
     def __getitem__(self, task: TaskId) -> dict[str, Any]:
         """Return the attributes of a node, as they are now."""
         node = self._nodes[task]
-        if self._totals.has_pending:
-            self._totals.refresh(node)
+        self._totals.refresh(node)
         return node
 
     @property

@@ -158,17 +158,11 @@ def release_agents(services: Services) -> Generator[None]:
 
     def release(entry: Entry, _encoded: Encoded) -> None:
         session = services.book.ledger.sessions.get(entry.session)
-        if session is not None and not _needs_agent(session):
+        # An interrupted turn is resumed by the next door, which registers the agent again.
+        if session is None or session.root.is_running:
+            return
+        if session.door is None and not session.unsettled_detached:
             services.registry.unregister_session(session.id)
 
     with services.book.subscribers.subscribe_kinds(release, _LAST_FACTS):
         yield
-
-
-def _needs_agent(session: SessionRecord) -> bool:
-    # An interrupted turn is resumed by the next door, which registers the agent again.
-    return (
-        session.door is not None
-        or session.root.is_running
-        or bool(session.unsettled_detached)
-    )

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import attrs
+import msgspec
 
 from agents import Agent, Model, Pipeline, Tool
 from agents.turn_host import TurnHost
 from delegation import Origin, TaskId, TaskRecord
 
 
-@attrs.frozen
-class WorkOrder:
+class WorkOrder(msgspec.Struct, frozen=True):
     """What an executor is given to run one turn of a task."""
 
     task: TaskRecord

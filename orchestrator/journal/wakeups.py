@@ -38,7 +38,8 @@ class Wakeups:
     def __init__(self, ledger: Ledger, schedule: Schedule | None = None) -> None:
         self._ledger = ledger
         self._schedule = schedule
-        self._any_fact = trio.lowlevel.ParkingLot()
+        self._next_fact: trio.Event | None = None
+        """The next fact of any session, if a task waits for it."""
         self._startable = trio.lowlevel.ParkingLot()
         self._wakeable = trio.lowlevel.ParkingLot()
         self._sessions: dict[SessionId, trio.lowlevel.ParkingLot] = {}
@@ -49,8 +50,8 @@ class Wakeups:
     def notify(self, entry: Entry) -> None:
         """Wake the tasks that wait for what a fact has changed."""
         ledger = self._ledger
-        if self._any_fact:
-            self._any_fact.unpark_all()
+        if self._next_fact is not None:
+            self._notify_any()
         if (
             self._sessions
             and (waiting := self._sessions.get(entry.session)) is not None
@@ -67,9 +68,14 @@ class Wakeups:
 
     def wake_all(self) -> None:
         """Wake all that wait for a session or any fact: something changed that is no fact."""
-        self._any_fact.unpark_all()
+        self._notify_any()
         for waiting in self._sessions.values():
             waiting.unpark_all()
+
+    def _notify_any(self) -> None:
+        if self._next_fact is not None:
+            self._next_fact.set()
+            self._next_fact = None
 
     def _notify_slots(self, event: Event) -> None:
         for task in reversed(self._ledger.joinable):
@@ -96,11 +102,13 @@ class Wakeups:
         """Wait until the last fact has a number above this."""
         await trio.lowlevel.checkpoint()
         while self._ledger.last_seq <= after:
-            await self._any_fact.park()
+            await self.wait_changed()
 
     async def wait_changed(self) -> None:
         """Wait for the next fact of any session, or `wake_all`."""
-        await self._any_fact.park()
+        if self._next_fact is None:
+            self._next_fact = trio.Event()
+        await self._next_fact.wait()
 
     async def wait_session_changed(self, session: SessionId) -> None:
         """Wait for the next fact of one session, or `wake_all`."""
