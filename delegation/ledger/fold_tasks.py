@@ -105,8 +105,9 @@ def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         open_accounts(ledger, task, parent, request, at)
     if request.needs:
         _set_dependencies(ledger, session, task, request)
-    if not task.pending_dependencies:
-        _make_due(ledger, session, task, request)
+        if task.pending_dependencies:
+            return
+    _make_due(ledger, session, task, request)
 
 
 def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) -> str:

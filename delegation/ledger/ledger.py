@@ -7,7 +7,7 @@ orchestrator ask again and again is an index.
 from collections.abc import Iterator
 
 from delegation.budget import Account
-from delegation.events import Entry, Event, JournalOpened, TaskEvent, TaskRequested
+from delegation.events import Event, JournalOpened, TaskEvent, TaskRequested
 from delegation.events.approvals import ApprovalId, ApprovalQuestion
 from delegation.ledger.fold import fold_entry
 from delegation.ledger.records import SessionRecord, TaskRecord
@@ -44,9 +44,7 @@ class Ledger:
         self.wakeable: dict[SessionId, SessionRecord] = {}
         """Sessions with an open door and a turn to begin or to resume."""
 
-    def fold(self, entry: Entry) -> None:
-        """Apply a fact, or raise `ImpossibleEventError` and stay as it was."""
-        fold_entry(self, entry)
+    fold = fold_entry
 
     def is_evicted(self, session: SessionId) -> bool:
         """Return whether a session exists whose records are not in memory."""

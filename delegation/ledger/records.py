@@ -232,9 +232,7 @@ class TaskRecord:
     @property
     def awaits_approval(self) -> bool:
         """A question about one of its calls is open."""
-        return bool(self.questions) and any(
-            question.is_open for question in self.questions.values()
-        )
+        return any(question.is_open for question in self.questions.values())
 
 
 @attrs.frozen

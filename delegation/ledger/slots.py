@@ -189,4 +189,4 @@ def _parent(task: "TaskRecord") -> "TaskRecord":
 
 def _can_lend(parent: "TaskRecord") -> bool:
     """Return whether a joined child could run in the slot of a task."""
-    return parent.has_slot and not parent.children.joined_slots_used
+    return not parent.children.joined_slots_used and parent.has_slot

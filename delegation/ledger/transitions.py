@@ -108,7 +108,8 @@ def status_of(session: SessionRecord, task: TaskRecord) -> str:  # noqa: PLR0911
         case Running():
             if state.quiet:
                 return Status.QUIET
-            return Status.WAITING if task.awaits_approval else Status.RUNNING
+            is_waiting = task.questions and task.awaits_approval
+            return Status.WAITING if is_waiting else Status.RUNNING
         case Ended():
             return state.outcome.ending
         case Queued():

@@ -107,9 +107,15 @@ class FactRedactor:
     def encode(self, event: EventT) -> tuple[EventT, Encoded]:
         """Return a fact as it may be written down, and its bytes."""
         encoded = encode(event)
-        if type(event) in WITHOUT_TEXT or self._repeats_clean_answer(event):
+        if type(event) in WITHOUT_TEXT or (
+            isinstance(event, TaskSettled) and self._repeats_clean_answer(event.outcome)
+        ):
             return event, encoded
-        if not (self._redactor.may_hold_secret(encoded.body) or _has_files(event)):
+        # Files are base64 in the JSON, so a search misses what is in them.
+        has_files = isinstance(event, MessageReceived) and any(
+            part.data for part in event.parts
+        )
+        if not (has_files or self._redactor.may_hold_secret(encoded.body)):
             if isinstance(event, ModelAnswered):
                 self._clean_answer = event.message.text
             return event, encoded
@@ -119,19 +125,12 @@ class FactRedactor:
             return event, encoded
         return redacted, encoded_again
 
-    def _repeats_clean_answer(self, event: Event) -> bool:
-        """Return whether a fact has no text but the answer that was searched just before.
+    def _repeats_clean_answer(self, outcome: Outcome) -> bool:
+        """Return whether an outcome has no text but the answer that was searched just before.
 
         The search is the dearest part of posting a fact.
         """
-        return isinstance(event, TaskSettled) and event.outcome == Outcome(
-            event.outcome.ending, self._clean_answer
-        )
-
-
-def _has_files(event: Event) -> bool:
-    """Return whether a fact has files: they are base64 in its JSON, so a search misses them."""
-    return isinstance(event, MessageReceived) and any(it.data for it in event.parts)
+        return outcome == Outcome(outcome.ending, self._clean_answer)
 
 
 def _redacted(value: object, redactor: Redactor) -> object:
