@@ -5,7 +5,7 @@ call and the origin of steering as sentences alone.
 """
 
 import re
-from typing import Final
+from typing import Final, assert_never
 
 import attrs
 from msgspec.structs import replace
@@ -105,6 +105,8 @@ def _cause_of(outcome: Outcome) -> Cause:  # noqa: PLR0911 (one for each)
                 return Cause.OUTPUT
             is_providers = outcome.kind in _PROVIDER_FAILURES
             return Cause.MODEL if is_providers else Cause.ERROR
+        case _:
+            assert_never(outcome.ending)
 
 
 def _account_of(error: str) -> str:
