@@ -341,7 +341,7 @@ async def _approve(orchestrator: Orchestrator) -> None:
         await session.wait_idle()
 
 
-async def _resume(orchestrator: Orchestrator, session: str | None = None) -> None:
+async def resume(orchestrator: Orchestrator, session: str | None = None) -> None:
     async with orchestrator.open_session(resuming(), session=session) as opened:
         if session is None:
             await opened.ask("go")
@@ -362,7 +362,7 @@ async def _lose(orchestrator: Orchestrator) -> None:
 Work = Callable[[Orchestrator], Awaitable[None]]
 
 
-def _record(
+def record(
     journal: MemoryJournal, work: Work, rules: Rules | None = None
 ) -> MemoryJournal:
     async def record() -> None:
@@ -380,21 +380,21 @@ async def _nothing(_: Orchestrator) -> None:
 def make() -> MemoryJournal:
     journal = MemoryJournal()
     for work in (_run_all, _control_all, _approve, _drain):
-        journal = _record(journal, work)
+        journal = record(journal, work)
     # Processes die in the midst of a turn, which others resume.
     before = len(journal.entries)
-    journal = _record(journal, _resume)
+    journal = record(journal, resume)
     session = journal.entries[-1].session or journal.entries[-2].session
     for part in (1 / 4, 2 / 4, 3 / 4):
         length = before + int((len(journal.entries) - before) * part)
         crashed = MemoryJournal(journal.entries[:length])
-        journal = _record(crashed, partial(_resume, session=session))
-    journal = _record(journal, _queue, ONE_AT_A_TIME)
+        journal = record(crashed, partial(resume, session=session))
+    journal = record(journal, _queue, ONE_AT_A_TIME)
     # The process dies in the midst of a run, which cannot be resumed.
     before = len(journal.entries)
-    whole = _record(journal, _lose)
+    whole = record(journal, _lose)
     half = before + (len(whole.entries) - before) // 2
-    return _record(MemoryJournal(whole.entries[:half]), _nothing)
+    return record(MemoryJournal(whole.entries[:half]), _nothing)
 
 
 def write(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""A journal of version 2 is opened, folded, shown, replayed and resumed as its writer did it."""
+"""Journals of versions 2 and 3 are folded, shown, replayed and resumed as their writers did it."""
 
 import shutil
 import sqlite3
@@ -33,7 +33,8 @@ from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from orchestrator.replay.record import ReplayError
 from orchestrator.replay.run import replay_sync
-from tests.golden.version_2 import FILE, ONE_AT_A_TIME, agents
+from tests.golden import version_2, version_3
+from tests.golden.version_2 import ONE_AT_A_TIME
 
 CAUSES = {
     (Ending.SUCCEEDED, Cause.NONE),
@@ -47,28 +48,46 @@ CAUSES = {
     (Ending.OVER_BUDGET, Cause.LIMIT),
     (Ending.OVER_BUDGET, Cause.CHILD),
     (Ending.REFUSED, Cause.DEPENDENCY),
-    (Ending.CANCELLED, Cause.STOPPED),
     (Ending.CANCELLED, Cause.BEFORE_START),
     (Ending.LOST, Cause.ENDED_FIRST),
     (Ending.LOST, Cause.PROCESS_DIED),
 }
+# Version 2 did not tell these apart.
+STOPPED = {
+    2: {(Ending.CANCELLED, Cause.STOPPED)},
+    3: {(Ending.CANCELLED, Cause.ASKED), (Ending.CANCELLED, Cause.CALLER_GONE)},
+}
 
 
-def copy_to(folder: Path) -> Path:
+AGENTS = {2: version_2.agents, 3: version_3.agents}
+FILES = {2: version_2.FILE, 3: version_3.FILE}
+
+
+@pytest.fixture(scope="module", params=FILES)
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def copy_to(folder: Path, version: int) -> Path:
     """Copy the journal: SQLite writes beside a file that it reads."""
-    copied = Path(shutil.copyfile(FILE, folder / "journal.db"))
+    copied = Path(shutil.copyfile(FILES[version], folder / "journal.db"))
     copied.chmod(0o600)
     return copied
 
 
 @pytest.fixture(scope="module")
-def entries(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Entry]:
-    return trio.run(read_sqlite_journal, copy_to(tmp_path_factory.mktemp("golden")))
+def entries(tmp_path_factory: pytest.TempPathFactory, version: int) -> Sequence[Entry]:
+    copied = copy_to(tmp_path_factory.mktemp("golden"), version)
+    return trio.run(read_sqlite_journal, copied)
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return copy_to(tmp_path)
+def copy(tmp_path: Path, version: int) -> Path:
+    return copy_to(tmp_path, version)
+
+
+def roots(entries: Sequence[Entry]) -> list[SessionOpened]:
+    return [it.event for it in entries if isinstance(it.event, SessionOpened)]
 
 
 def show(*arguments: object) -> str:
@@ -77,14 +96,16 @@ def show(*arguments: object) -> str:
     return done.stdout
 
 
-def test_every_sentence_of_the_journal_has_its_cause(entries: Sequence[Entry]) -> None:
+def test_every_sentence_of_the_journal_has_its_cause(
+    entries: Sequence[Entry], version: int
+) -> None:
     outcomes = [
         entry.event.outcome
         for entry in entries
         if isinstance(entry.event, TaskSettled | TurnEnded)
     ]
 
-    assert {(it.ending, it.cause) for it in outcomes} == CAUSES
+    assert {(it.ending, it.cause) for it in outcomes} == CAUSES | STOPPED[version]
     assert all(it.account for it in outcomes if it.cause is Cause.BUDGET)
 
 
@@ -111,20 +132,26 @@ def test_the_journal_has_crashes_in_it(entries: Sequence[Entry]) -> None:
     assert kinds[TurnResumed] == 3
 
 
-def test_the_journal_is_folded(entries: Sequence[Entry]) -> None:
-    ledger = fold_entries(entries, str(FILE))
+def test_the_journal_is_folded(entries: Sequence[Entry], version: int) -> None:
+    ledger = fold_entries(entries, str(FILES[version]))
+    pending = [it for it in ledger.sessions.values() if not it.has_nothing_pending]
 
-    assert {it.root.agent for it in ledger.sessions.values()} == set(agents())
-    assert all(it.has_nothing_pending for it in ledger.sessions.values())
+    assert {it.root.agent for it in ledger.sessions.values()} == set(AGENTS[version]())
+    assert [it.root.agent for it in pending] == ["resuming"] * (version == 3)
 
 
-def test_every_run_is_replayed(entries: Sequence[Entry]) -> None:
-    runs = [it.event for it in entries if isinstance(it.event, SessionOpened)]
-    known = agents()
-    for number, run in enumerate(runs, start=1):
-        is_last = number == len(runs)
-        rules: Rules | None = ONE_AT_A_TIME if number == len(runs) - 1 else None
-        if is_last:
+def test_every_run_is_replayed(entries: Sequence[Entry], version: int) -> None:
+    runs = roots(entries)
+    known = AGENTS[version]()
+    if version == 3:
+        interrupted = runs.pop()
+        assert interrupted.agent == "resuming"
+    queued, lost = [
+        at for at, run in enumerate(runs) if run.agent in {"queueing", "failures"}
+    ][-2:]
+    for number, run in enumerate(runs):
+        rules: Rules | None = ONE_AT_A_TIME if number == queued else None
+        if number == lost:
             with pytest.raises(ReplayError, match="died in the midst of it"):
                 replay_sync(entries, known[run.agent], run=run.session)
             continue
@@ -134,25 +161,25 @@ def test_every_run_is_replayed(entries: Sequence[Entry]) -> None:
 
 
 def test_the_journal_is_shown_and_examined(
-    copy: Path, entries: Sequence[Entry]
+    copy: Path, entries: Sequence[Entry], version: int
 ) -> None:
-    run = next(
-        it.event.session for it in entries if isinstance(it.event, SessionOpened)
-    )
+    run = roots(entries)[0].session
 
-    assert "/failures" in show("tree", run, "--journal", copy)
+    if version == 2:
+        assert "/failures" in show("tree", run, "--journal", copy)
     silent = show("show", "/failures/silent[1]", "--run", run, "--journal", copy)
     assert "stalled: no sign of life" in silent
-    assert "are of version 2" in show("doctor", "--journal", copy)
+    checked = show("doctor", "--journal", copy)
+    assert ("are of version 2" in checked) == (version == 2)
 
 
-def test_the_journal_is_written_on_in_the_new_version(copy: Path) -> None:
+def test_the_journal_is_written_on_in_the_new_version(copy: Path, version: int) -> None:
     """Nothing that it says is rewritten."""
 
     async def write_on() -> None:
         async with (
             open_orchestrator(copy) as orchestrator,
-            orchestrator.open_session(agents()["resuming"]) as session,
+            orchestrator.open_session(version_2.resuming()) as session,
         ):
             assert (await session.ask("go")).text == "on its way"
 
@@ -164,4 +191,21 @@ def test_the_journal_is_written_on_in_the_new_version(copy: Path) -> None:
         counted = Counter(version for (version,) in versions)
 
     assert after[: len(before)] == before
-    assert counted == {2: len(before), 3: len(after) - len(before)}
+    new = Counter({3: len(after) - len(before)})
+    assert counted == Counter({version: len(before)}) + new
+
+
+def test_an_interrupted_session_goes_on(copy: Path, version: int) -> None:
+    async def go_on() -> set[str]:
+        async with open_orchestrator(copy) as orchestrator:
+            *_, interrupted = orchestrator.runs
+            async with orchestrator.open_session(
+                version_2.resuming(), session=interrupted
+            ) as session:
+                await session.wait_idle()
+                tree = await orchestrator.read_tree(session.id)
+        return {tree.graph.nodes[task]["status"] for task in tree.graph}
+
+    if version == 3:
+        states = trio.run(go_on, clock=trio.testing.MockClock(rate=100))
+        assert states == {"succeeded"}
