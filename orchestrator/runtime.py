@@ -140,9 +140,12 @@ class Orchestrator:
         if tree:
             background = self._services.background
             await background.end(background.commands_of(targets[0]), STOPPED)
+            await self._services.book.wait_durable()
 
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
         """Send a message to a running task, which reads it before its next model call.
+
+        The receipt comes when the message survives a crash.
 
         Args:
             task: the id of the task.

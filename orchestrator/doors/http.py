@@ -193,7 +193,6 @@ class HttpDoor:
     async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
         """End a session for good, and return when all its tasks are settled."""
         await close_session(self._services, session, deleted=deleted)
-        await self._services.book.wait_durable()
 
     def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> None:
         """Connect a door to a session for as long as there is something to do in it."""

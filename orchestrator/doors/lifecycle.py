@@ -135,6 +135,8 @@ async def close_session(
 ) -> None:
     """End a session for good: cancel what runs in it, and drop its unread mail.
 
+    Returns when that is durable.
+
     Args:
         services: the parts of the orchestrator.
         session: the session.
@@ -147,6 +149,7 @@ async def close_session(
     services.deliveries.disconnect(session.id)
     await services.delegator.cancel([session.root.id, *session.unsettled_detached])
     await services.background.end_commands_of(session.root.id, "its session was closed")
+    await services.book.wait_durable()
 
 
 @contextmanager

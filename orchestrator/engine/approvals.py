@@ -186,6 +186,8 @@ class TaskApprovalCheck:
                     record.id, ask.id, ApprovalVerdict.DENY, reason, BY_DEADLINE
                 )
             )
+        # No call runs on an approval that a crash could still undo.
+        await book.wait_durable()
         return _current_ask(record, call)
 
 

@@ -244,7 +244,10 @@ class OrchestratorDelegator:
             for task in messages:
                 while receipt(task).state == "waiting":
                     await self._book.wakeups.wait_tasks_changed([task])
-        return {task: receipt(task) for task in messages}
+        receipts = {task: receipt(task) for task in messages}
+        # A sender with a receipt does not send the message again: a crash must not undo it.
+        await self._book.wait_durable()
+        return receipts
 
     def _receipt(self, record: TaskRecord, message: MessageId) -> Receipt:
         steering = record.steering[message]

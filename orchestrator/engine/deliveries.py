@@ -77,8 +77,10 @@ class Deliveries:
         return next((reply for reply in replies if reply.turn > last), None)
 
     async def _deliver_reply(self, session: SessionRecord, reply: Reply) -> None:
-        door = self._doors[session.id]
-        await trio.lowlevel.checkpoint()
+        # A reply that a crash could still undo is not delivered.
+        await self._book.wait_durable()
+        if (door := self._doors.get(session.id)) is None:
+            return
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 await door.deliver(reply)

@@ -69,18 +69,21 @@ class Turns:
         return True
 
     async def take(self, session: SessionRecord) -> Outcome:
-        """Take the turn that has begun."""
-        turn = session.turn
-        assert turn is not None, "a turn is posted before it is taken"
-        origin = Origin(
-            session=session.id, turn=turn.number, capability=turn.capability
-        )
-        outcome = await self._runner.run(session.root, origin, self._delegator)
+        """Take the turn that has begun, and return its durable outcome."""
+        outcome = await self._run(session)
         # An outcome that a crash could still undo is not returned.
         await self._book.wait_durable()
         return outcome
 
     async def take_and_deliver(self, session: SessionRecord) -> None:
         """Take the turn that has begun, and deliver its reply."""
-        await self.take(session)
+        await self._run(session)
         await self._deliveries.deliver(session)
+
+    async def _run(self, session: SessionRecord) -> Outcome:
+        turn = session.turn
+        assert turn is not None, "a turn is posted before it is taken"
+        origin = Origin(
+            session=session.id, turn=turn.number, capability=turn.capability
+        )
+        return await self._runner.run(session.root, origin, self._delegator)
