@@ -85,12 +85,21 @@ class ModelError(AgentError):
 class ScriptExhaustedError(ModelError):
     """A scripted model was asked more often than it has steps."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, conversations: int = 1) -> None:
+        if conversations > 1:
+            advice = (
+                f"{conversations} tasks share it, and each took steps as it came; give each task"
+                " a model of its own, or let steps be functions of the transcript"
+            )
+        else:
+            advice = "add a step, or use ScriptedModel.always(step)"
         super().__init__(
             f"the script is exhausted: it has {steps} step{'s' * (steps != 1)}, and one"
-            " more was asked for; add a step, or use ScriptedModel.always(step)"
+            f" more was asked for; {advice}"
         )
         self.steps = steps
+        self.conversations = conversations
+        """How many transcripts have begun with it: more than one task shares it."""
 
 
 class LimitExceededError(AgentError):

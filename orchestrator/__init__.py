@@ -3,9 +3,9 @@
 Its names are imported when they are first used: `import orchestrator` costs next to nothing.
 """
 
+import os.path
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ __all__ = [
     "vote",
 ]
 
-__path__.append(str(Path(__file__).parent / "old_paths"))
+# Without pathlib, which takes longer to import than all else here.
+__path__.append(os.path.join(os.path.dirname(__file__), "old_paths"))  # noqa: PTH118, PTH120
 
 _MODULES = {
     "Candidates": "pipelines.combinators.choose",
@@ -128,11 +129,13 @@ def __getattr__(name: str) -> Any:
 def _check_agents_package() -> None:
     # Another distribution's package `agents` may shadow ours; `delegation` raises a clear error.
     spec = find_spec("agents")
-    if (
-        spec is None
-        or "delegation-orchestrator" not in Path(spec.origin or "").read_text()
-    ):
+    if spec is None or not spec.origin or not _is_ours(spec.origin):
         import_module("delegation")
+
+
+def _is_ours(package: str) -> bool:
+    with open(package, encoding="utf-8") as source:  # noqa: PTH123
+        return "delegation-orchestrator" in source.read()
 
 
 _check_agents_package()

@@ -13,6 +13,9 @@ of the task itself, or of a detached task below it that outlived it. From there,
 
 So it has no gaps: its parts reach from the start of the task to the last end, and its length is the
 makespan. Only its parts at work are worth making faster.
+
+A task that has not ended will end after all that have, so in a live tree the path leads to the task
+that all wait for, whether or not the caller says what time it is.
 """
 
 import bisect
@@ -81,7 +84,7 @@ def critical_path(
     Args:
         tree: the run.
         task: the top of the subtree; by default the root.
-        now: the end of tasks that have not ended; by default the last known moment.
+        now: until when tasks that have not ended are measured; by default the last known moment.
     """
     top = tree.root if task is None else task
     if tree[top]["started"] is None:
@@ -97,11 +100,18 @@ def critical_path(
     return CriticalPath(tuple(reversed(found)))
 
 
+def _end_order(tree: "Tree", task: TaskId, now: float) -> tuple[float, bool]:
+    """Return what to sort ends by: at the same moment, a task that goes on comes last."""
+    return end_of(tree, task, now), tree[task]["ended"] is None
+
+
 def _last_to_end(tree: "Tree", top: TaskId, tasks: list[TaskId], now: float) -> TaskId:
-    last, at = top, end_of(tree, top, now)
+    last, end = top, _end_order(tree, top, now)
     for task in tasks:
-        if tree[task]["mode"] == Mode.DETACHED and end_of(tree, task, now) > at:
-            last, at = task, end_of(tree, task, now)
+        if tree[task]["mode"] == Mode.DETACHED:
+            order = _end_order(tree, task, now)
+            if order > end:
+                last, end = task, order
     return last
 
 
@@ -122,7 +132,7 @@ class _BackwardWalk:
             if tree[task]["mode"] == Mode.DETACHED and task != top
         )
         self.tasks = tasks
-        self._joined: dict[TaskId, list[tuple[float, int, TaskId]]] = {}
+        self._joined: dict[TaskId, list[tuple[tuple[float, bool], int, TaskId]]] = {}
 
     def segments(self) -> Iterator[Segment]:
         task, at = self.last, self.end(self.last)
@@ -169,14 +179,14 @@ class _BackwardWalk:
         """Return the joined child that ended last, of those requested before another one."""
         if task not in self._joined:
             self._joined[task] = sorted(
-                (self.end(child), place, child)
+                (_end_order(self.tree, child, self.now), place, child)
                 for place, child in enumerate(self.tree.children(task))
                 if self.tree[child]["mode"] == Mode.JOINED
             )
         ends = self._joined[task]
         # The walk only goes back: what is too late now stays too late.
         while ends:
-            ended, place, child = ends[-1]
+            (ended, _), place, child = ends[-1]
             if ended <= at and place < before:
                 return child
             ends.pop()

@@ -65,8 +65,17 @@ class Executor(Protocol):
 class StepTiming(Protocol):
     """Delays steps that a real run takes at once: simulation draws the delay, replay repeats it."""
 
-    async def before_request(self, parent: TaskRecord, agent: str, goal: str) -> None:
-        """Delay the request of a pipeline for a child."""
+    async def before_request(
+        self, parent: TaskRecord, agent: str, goal: str, held_since: float | None
+    ) -> None:
+        """Delay the request of a pipeline for a child.
+
+        Args:
+            parent: the task of the pipeline.
+            agent: the name of the child's agent.
+            goal: the child's goal.
+            held_since: since when the limit of a fan-out has held it back, if one has.
+        """
         ...
 
     async def before_run(self, task: TaskRecord) -> None:

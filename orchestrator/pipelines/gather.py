@@ -75,6 +75,7 @@ class ChildGroup:
         self._requests = requests
         self._limit = len(requests) if limit is None else limit
         self._pipeline_run = current_pipeline_run("delegate")
+        self._began = 0.0
         self._started = 0
         self._start_lock = trio.Lock()
         self._children: dict[int, Child[Any]] = {}
@@ -93,6 +94,7 @@ class ChildGroup:
                 f"{needed} must succeed, and there are {len(self._requests)} to be asked"
             )
         await trio.lowlevel.checkpoint()
+        self._began = trio.current_time()
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 for _ in range(min(self._limit, len(self._requests))):
@@ -110,10 +112,11 @@ class ChildGroup:
                 return None
             at = self._started
             self._started += 1
+            held_since = self._began if at >= self._limit else None
             request = self._requests[at]
             try:
                 child = await self._pipeline_run.start_child(
-                    request.agent, request.value
+                    request.agent, request.value, held_since=held_since
                 )
             except TaskFailedError as exc:
                 return at, exc

@@ -181,9 +181,14 @@ class PipelineRun:
                     await child.cancel()
 
     async def start_child(
-        self, agent: Agent[OutputT, Any], value: Any
+        self, agent: Agent[OutputT, Any], value: Any, *, held_since: float | None = None
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
+
+        Args:
+            agent: the agent of the child.
+            value: its input.
+            held_since: since when the limit of a fan-out has held it back, if one has.
 
         Raises:
             TaskFailedError: the rules, or a budget, do not allow it.
@@ -197,7 +202,7 @@ class PipelineRun:
             )
         goal = well_formed(agent.as_goal(value))
         if (timing := self._runner.timing) is not None:
-            await timing.before_request(self._record, agent.name, goal)
+            await timing.before_request(self._record, agent.name, goal, held_since)
         call = self._child_call_key(agent, goal)
         known = self._record.children.by_call.get(call)
         if known is None and self._book.admission.is_stopping:

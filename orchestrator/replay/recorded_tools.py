@@ -187,7 +187,9 @@ class RecordedTiming:
     def __init__(self, position: ReplayPosition) -> None:
         self._position = position
 
-    async def before_request(self, parent: TaskRecord, agent: str, goal: str) -> None:
+    async def before_request(
+        self, parent: TaskRecord, agent: str, goal: str, held_since: float | None
+    ) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def before_run(self, task: TaskRecord) -> None:

@@ -197,8 +197,13 @@ class SimulatedTiming:
     def __init__(self, tasks: SimulatedTasks) -> None:
         self._tasks = tasks
 
-    async def before_request(self, parent: TaskRecord, agent: str, goal: str) -> None:
-        await self._tasks.of(parent).sleep_small_jitter(agent, goal)
+    async def before_request(
+        self, parent: TaskRecord, agent: str, goal: str, held_since: float | None
+    ) -> None:
+        simulated = self._tasks.of(parent)
+        await simulated.sleep_small_jitter(agent, goal)
+        if held_since is not None:
+            simulated.add_wait(Wait.FAN_OUT, held_since)
 
     async def before_run(self, task: TaskRecord) -> None:
         # Cancelled meanwhile, it still has to be settled by its runner.

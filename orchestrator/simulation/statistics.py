@@ -24,6 +24,7 @@ LIMITS: Final[Mapping[str, frozenset[Wait]]] = {
     "failures": frozenset({Wait.FAILURES, Wait.PAUSE}),
     "provider rate": frozenset({Wait.PROVIDER}),
     "slots": frozenset({Wait.SLOTS}),
+    "fan-out limit": frozenset({Wait.FAN_OUT}),
     "budget": frozenset({Wait.BUDGET}),
 }
 MENTIONED_SHARE: Final = 0.05
@@ -32,6 +33,7 @@ LIMIT_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "failures": "attempts that fail, and the pauses after them",
     "provider rate": "waiting for the rate limit of a provider",
     "slots": "waiting for a slot to start a task",
+    "fan-out limit": "waiting for the limit of a fan-out",
     "budget": "waiting for what other calls have reserved of a budget",
 }
 

@@ -30,6 +30,8 @@ class Wait(enum.StrEnum):
     """A limiter: the rate of a provider."""
     SLOTS = "slots"
     """A slot: `Rules.live_tasks`, `live_children`."""
+    FAN_OUT = "fan_out"
+    """The limit of a fan-out: `map_each(limit=)`."""
     BUDGET = "budget"
     """What other calls have reserved of a budget."""
     OTHER = "other"

@@ -139,6 +139,28 @@ async def test_a_script_that_runs_out_says_so(
     assert isinstance(caught.value, ModelError)
 
 
+async def test_a_script_that_tasks_share_says_so_when_it_runs_out() -> None:
+    model = ScriptedModel(["a", "b"])
+    await ask(model, UserMessage("one"))
+    await ask(model, UserMessage("another"))
+
+    with pytest.raises(ScriptExhaustedError, match="3 tasks share it") as caught:
+        await ask(model, UserMessage("a third"))
+
+    assert caught.value.conversations == 3
+
+
+async def test_a_step_may_say_something_and_call_tools() -> None:
+    calls = [ToolCall("look", {"at": number}) for number in (1, 2)]
+    model = ScriptedModel([["I will look. ", *calls, "Both."]])
+
+    answer = await ask(model)
+
+    assert answer.text == "I will look. Both."
+    assert [call.arguments for call in answer.calls] == [{"at": 1}, {"at": 2}]
+    assert len({call.id for call in answer.calls}) == 2
+
+
 async def test_always_never_runs_out() -> None:
     model = ScriptedModel.always(lambda transcript: str(len(transcript)))
     user = UserMessage("a")

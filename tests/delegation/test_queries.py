@@ -240,6 +240,34 @@ def test_the_critical_path_follows_needs() -> None:
     assert tree.slack() == {"s": 0, "a": 0, "b": 0, "c": 1}
 
 
+@pytest.mark.parametrize("mode", [Mode.JOINED, Mode.DETACHED])
+@pytest.mark.parametrize("order", [("slow", "fast"), ("fast", "slow")])
+def test_the_critical_path_of_a_live_tree_leads_to_what_all_wait_for(
+    mode: Mode, order: tuple[str, str]
+) -> None:
+    """The last known moment is the end of the fast one; the slow one will end later."""
+    tree = planned(turns=[])
+    tree.begin_turn(0.0)
+    tree.mark(ROOT, status=Status.RUNNING)
+    for name in order:
+        tree.add(
+            TaskId(name),
+            parent=ROOT,
+            agent=name,
+            path=f"/editor/{name}[1]",
+            mode=mode,
+            at=1.0,
+        )
+        tree.mark(TaskId(name), status=Status.RUNNING, started=1.0)
+    if mode is Mode.DETACHED:
+        tree.end_turn(5.0, "")
+    tree.mark(TaskId("fast"), status=Ending.SUCCEEDED, ended=5.0)
+
+    assert tree.critical_path().tasks == ["s", "slow"]
+    assert tree.critical_path(now=7.0).tasks == ["s", "slow"]
+    assert tree.slack(now=7.0)[TaskId("fast")] == 2.0
+
+
 def test_of_several_needs_the_last_to_end_is_on_the_critical_path() -> None:
     tree = planned(
         ("a", "s", Mode.JOINED, 2, 2, 5),

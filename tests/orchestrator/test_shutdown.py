@@ -550,3 +550,47 @@ def wait_for_row(journal: Path, kind: str) -> None:
 def one(journal: Path, query: str) -> Any:
     with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as connection:
         return connection.execute(query).fetchone()[0]
+
+
+@pytest.mark.parametrize(
+    "imported", ["agents.messages", "orchestrator.journal.journal", "cyclopts.core"]
+)
+def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(
+    imported: str,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "orchestrator", "runs"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        # One line a module, as it is imported: so the moment is known without waiting.
+        assert any(line.split()[-1] == imported for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+
+    assert "Traceback" not in errors
+    assert process.returncode == -signal.SIGINT
+
+
+def test_an_interrupt_that_the_shell_ignores_stays_ignored(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", IGNORED],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("True\n")
+
+
+IGNORED = """
+import atexit, signal, sys
+from orchestrator.__main__ import main
+atexit.register(lambda: print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))
+sys.argv = ["orchestrator", "--version"]
+main()
+"""

@@ -331,6 +331,7 @@ def test_the_chain_goes_back_by_what_ended_last() -> None:
         Wait.PAUSE: 0.0,
         Wait.PROVIDER: 2.0,
         Wait.SLOTS: 7.0,
+        Wait.FAN_OUT: 0.0,
         Wait.BUDGET: 0.0,
         Wait.OTHER: 1.0,
     }

@@ -1,11 +1,14 @@
 """Pipelines are simulated as they are: their programs run, and only models pretend."""
 
+import math
+
 import attrs
+import pytest
 import trio
 
 from agents import Agent, agent
 from delegation import Rules
-from orchestrator import delegate
+from orchestrator import delegate, map_each
 from orchestrator.simulation import (
     SimulationSettings,
     estimate,
@@ -88,3 +91,23 @@ def test_nothing_bounds_how_often_a_program_asks() -> None:
 
     assert found.calls.p50 == 5
     assert found.worst.calls is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "limited_by"), [(2, "fan-out limit"), (None, "critical path")]
+)
+def test_the_limit_of_a_fan_out_is_named_where_it_limits(
+    limit: int | None, limited_by: str
+) -> None:
+    @agent
+    async def many(topic: str) -> int:
+        topics = [f"{topic} {number}" for number in range(20)]
+        return len(await delegate(map_each(researcher, limit=limit), topics))
+
+    report = simulate(many, "go", SimulationSettings(spread=0, seeds=2))
+
+    assert report.limited_by == limited_by, report.shares
+    assert math.fsum(report.shares.values()) == pytest.approx(1, abs=0.01)
+    # The last pair works for a tenth of the time; before, it is held back.
+    expected = 0.9 if limit else 0
+    assert report.shares["fan-out limit"] == pytest.approx(expected, abs=0.02)

@@ -1,6 +1,6 @@
 """A model that answers from a script: for tests, demonstrations and simulation."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -18,7 +18,7 @@ from agents.messages import (
 from agents.models.http.answer_builder import CUT_OFF
 from agents.models.model import ModelRequest, Price, TextDelta
 
-StepResult: TypeAlias = str | ToolCall | list[ToolCall] | Exception
+StepResult: TypeAlias = str | ToolCall | Sequence[str | ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
 
 # English text in the tokenizers of today's models.
@@ -29,8 +29,9 @@ FREE: Final = Price()
 class ScriptedModel:
     """Answers with the steps of a list, one for each request.
 
-    A step is a final answer (`str`), a `ToolCall`, a list of them (parallel calls), an
-    exception (the provider failed), or a function of the transcript that returns one of these.
+    A step is a final answer (`str`), a `ToolCall`, a list of texts and calls (what models say as
+    they call tools, in parallel), an exception (the provider failed), or a function of the
+    transcript that returns one of these.
     """
 
     name = "scripted"
@@ -47,6 +48,8 @@ class ScriptedModel:
         self.price = FREE if price is None else price
         self._repeats = False
         self._taken = 0
+        self._conversations = 0
+        """How many transcripts it was asked to begin."""
 
     @classmethod
     def always(
@@ -68,29 +71,32 @@ class ScriptedModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # The step is taken before the wait, so requests get steps in the order they came.
+        if not any(isinstance(it, AssistantMessage) for it in request.transcript):
+            self._conversations += 1
         step = self._next_step()
         await trio.sleep(self._seconds)
         result = step(request.transcript) if callable(step) else step
-        match result:
-            case Exception():
-                raise result
-            case str():
-                request.tell(TextDelta(_within(result, request.max_output)))
-                return self._message(request, result, ())
-            case ToolCall():
-                return self._message(request, "", (result,))
-            case list():
-                return self._message(request, "", tuple(result))
-        raise DefinitionError(
-            f"a step of a script came to {result!r}; it must be a text, a ToolCall, a list"
-            " of them or an exception"
-        )
+        if isinstance(result, Exception):
+            raise result
+        parts = (result,) if isinstance(result, str | ToolCall) else result
+        if not isinstance(parts, list | tuple) or not all(
+            isinstance(part, str | ToolCall) for part in parts
+        ):
+            raise DefinitionError(
+                f"a step of a script came to {result!r}; it must be a text, a ToolCall, a list"
+                " of them or an exception"
+            )
+        text = "".join(part for part in parts if isinstance(part, str))
+        if text:
+            request.tell(TextDelta(_within(text, request.max_output)))
+        calls = tuple(part for part in parts if isinstance(part, ToolCall))
+        return self._message(request, text, calls)
 
     def _next_step(self) -> ScriptStep:
         if self._repeats:
             return self._steps[0]
         if self._taken == len(self._steps):
-            raise ScriptExhaustedError(len(self._steps))
+            raise ScriptExhaustedError(len(self._steps), self._conversations)
         self._taken += 1
         return self._steps[self._taken - 1]
 
