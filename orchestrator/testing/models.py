@@ -33,9 +33,10 @@ from agents import (
     Usage,
 )
 from agents.models.http.provider_errors import status_error
-from agents.models.providers.scripted import ScriptStep, StepResult
 from agents.models.wrappers.wrapper import ModelWrapper
 
+StepResult: TypeAlias = str | ToolCall | Sequence[str | ToolCall] | Exception
+ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
 Script: TypeAlias = (
     Model | str | Callable[[Transcript], StepResult] | Iterable[ScriptStep]
 )
