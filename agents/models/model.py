@@ -5,8 +5,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
-from agents.errors import Failure
-from agents.messages import AssistantMessage, Transcript
+from agents.errors import Failure, ModelError
+from agents.messages import AssistantMessage, Transcript, Usage
 from agents.tools.tool import Tool
 
 
@@ -94,6 +94,38 @@ class ModelRequest:
     """How many tokens the answer may have at most; None leaves it to the model."""
     tell: Callable[[ModelEvent], None] = ignore_event
     """Emits an event while the answer is made. It returns at once: a subscriber slows no model."""
+    attempts: "Attempts | None" = None
+    """Pays for every further call of a provider; None if nothing limits them."""
+
+
+class Attempts(Protocol):
+    """Pays for the calls of providers that one answer takes.
+
+    Whoever hands a request to a model has paid for one call. A wrapper that makes another one says
+    how the last one ended, as soon as it has ended, and then begins the next.
+    """
+
+    def failed(self, error: ModelError) -> None:
+        """Book a call that failed, and after which another one is made."""
+        ...
+
+    def helped(self, usage: Usage) -> None:
+        """Book a call that succeeded and is not the answer, such as a summary."""
+        ...
+
+    async def begin(
+        self, request: ModelRequest, model: "Model | None" = None
+    ) -> ModelRequest:
+        """Wait until another call can be paid for, and return its request.
+
+        Its answer may have to be shorter than that of the first one. A call that was paid for and
+        not made is replaced by this one.
+
+        Args:
+            request: what is asked.
+            model: what is asked; by default the model that got the first request.
+        """
+        ...
 
 
 class Model(Protocol):
@@ -133,6 +165,17 @@ class Price:
         # Prices have few decimals: six places are the exact sum, without a float's noise.
         return round(round(cost, 6))
 
+    def applied_to(self, usage: Usage) -> Usage:
+        """Return what a call has used with its cost at this price."""
+        cost = self.cost_of(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+        )
+        if cost == usage.cost and not usage.unpriced:
+            return usage
+        return attrs.evolve(usage, cost=cost, unpriced=0)
+
 
 @runtime_checkable
 class HasPrice(Protocol):
@@ -153,9 +196,38 @@ class TokenCounter(Protocol):
         ...
 
 
-def known_price(model: Model) -> Price | None:
-    """Return the price of a model, if it knows one."""
+@runtime_checkable
+class HasPrices(Protocol):
+    """A model that stands for several, each with a price of its own."""
+
+    def price_for(self, name: str) -> Price | None:
+        """Return the price of the one that has this name; None if it is unknown."""
+        ...
+
+
+def known_price(model: Model, answered_by: str = "") -> Price | None:
+    """Return the price of a model, if it knows one.
+
+    Args:
+        model: the model that is asked.
+        answered_by: the one that answers, if the model stands for several.
+    """
+    if answered_by and isinstance(model, HasPrices):
+        return model.price_for(answered_by)
     return model.price if isinstance(model, HasPrice) else None
+
+
+def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
+    """Return what a call has used with its cost, by the price of the model.
+
+    A cost that is there already stands. Without a price, the cost is marked as unknown.
+    """
+    if usage.cost:
+        return usage
+    if (price := known_price(model, answered_by)) is None:
+        unpriced = usage.unpriced or max(1, usage.calls)
+        return attrs.evolve(usage, unpriced=unpriced)
+    return price.applied_to(usage)
 
 
 def known_count(model: Model, request: ModelRequest) -> int | None:

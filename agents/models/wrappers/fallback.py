@@ -9,8 +9,9 @@ from typing import Final
 import attrs
 
 from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Usage
+from agents.messages import AssistantMessage
 from agents.models.model import (
+    Attempts,
     Model,
     ModelRequest,
     Price,
@@ -18,7 +19,8 @@ from agents.models.model import (
     known_price,
 )
 from agents.models.usage_bound import max_input_tokens
-from agents.models.wrappers.retry import PartialAnswerTracker, with_failed_usage
+from agents.models.wrappers.attempts import with_attempts
+from agents.models.wrappers.retry import PartialAnswerTracker
 
 FALLBACK_FAILURES: Final = frozenset(Failure) - {
     Failure.BAD_REQUEST,
@@ -63,33 +65,38 @@ class _FallbackModel:
             ),
         )
 
+    def price_for(self, name: str) -> Price | None:
+        for model in self._models:
+            if name == model.name:
+                return known_price(model, name)
+        return self.price
+
     def count_tokens(self, request: ModelRequest) -> int:
         """Return the highest count of all, since any of them may answer."""
         return max(max_input_tokens(model, request) for model in self._models)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
+        return await with_attempts(request, self._ask)
+
+    async def _ask(self, request: ModelRequest, attempts: Attempts) -> AssistantMessage:
         notes: list[str] = []
-        lost = Usage()
         *earlier, last = self._models
         for model, following in zip(earlier, self._models[1:], strict=True):
             tracker = PartialAnswerTracker(request)
             try:
-                answer = _with_model_name(await model.answer(tracker.request), model)
-                return with_failed_usage(answer, lost)
+                return _with_model_name(await model.answer(tracker.request), model)
             except ModelError as exc:
-                exc.usage = lost = lost + (exc.usage or Usage(calls=1))
                 if exc.kind not in self._on:
                     _note(exc, notes)
                     raise
+                attempts.failed(exc)
                 notes.append(f"before that, {model.name} failed: {exc}")
                 failure = tracker.failure_text(exc)
                 request.tell(Switched(exc.kind, failure, following.name))
+            request = await attempts.begin(request)
         try:
-            return with_failed_usage(
-                _with_model_name(await last.answer(request), last), lost
-            )
+            return _with_model_name(await last.answer(request), last)
         except ModelError as exc:
-            exc.usage = lost + (exc.usage or Usage(calls=1))
             _note(exc, notes)
             raise
 

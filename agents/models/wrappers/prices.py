@@ -57,6 +57,10 @@ class _PricedModel(ModelWrapper):
         price = self._table.price_of(self.name)
         return super().price if price is None else price
 
+    def price_for(self, name: str) -> Price | None:
+        price = self._table.price_of(name)
+        return super().price_for(name) if price is None else price
+
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         try:
             answer = await self._model.answer(request)
@@ -71,9 +75,4 @@ class _PricedModel(ModelWrapper):
     def _paid(self, used: Usage, name: str) -> Usage:
         if (price := self._table.price_of(name)) is None:
             return used
-        cost = price.cost_of(
-            input_tokens=used.input_tokens,
-            output_tokens=used.output_tokens,
-            cached_tokens=used.cached_tokens,
-        )
-        return attrs.evolve(used, cost=cost, unpriced=0)
+        return price.applied_to(used)

@@ -1,9 +1,10 @@
 """Wrapper: repeats a request after a transient failure, with exponential backoff.
 
 A wait that would outlast the deadline around it is not begun: the failure is raised at once. Text
-that was streamed before a failure is void.
+that was streamed before a failure is void. Each repeat is paid for before it is sent.
 """
 
+import math
 import random
 from typing import Final
 
@@ -11,8 +12,9 @@ import attrs
 import trio
 
 from agents.errors import DefinitionError, ModelError
-from agents.messages import AssistantMessage, Usage
+from agents.messages import AssistantMessage
 from agents.models.model import (
+    Attempts,
     Compacted,
     Model,
     ModelEvent,
@@ -21,6 +23,7 @@ from agents.models.model import (
     Retrying,
     Switched,
 )
+from agents.models.wrappers.attempts import with_attempts
 from agents.models.wrappers.wrapper import ModelWrapper
 
 LONGEST_RETRY_AFTER: Final = 120
@@ -92,31 +95,25 @@ class _RetryingModel(ModelWrapper):
         self._jitter = jitter
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        lost = Usage()
+        return await with_attempts(request, self._ask)
+
+    async def _ask(self, request: ModelRequest, attempts: Attempts) -> AssistantMessage:
         for failures in range(self._attempts - 1):
             tracker = PartialAnswerTracker(request)
             try:
-                return with_failed_usage(
-                    await self._model.answer(tracker.request), lost
-                )
+                return await self._model.answer(tracker.request)
             except ModelError as exc:
-                exc.usage = lost = lost + (exc.usage or Usage(calls=1))
-                if not exc.kind.is_transient:
-                    raise
                 error = exc
-            # A task that is cancelled by now was not stopped by this failure.
-            await trio.lowlevel.checkpoint_if_cancelled()
             seconds = self._seconds(failures, error)
-            is_too_long = (error.retry_after or 0) > LONGEST_RETRY_AFTER
-            if is_too_long or seconds >= _seconds_left():
+            # A task that is cancelled by now was not stopped by this failure.
+            if not _is_cancelled() and not _is_worth_waiting(error, seconds):
                 raise error
+            attempts.failed(error)
+            await trio.lowlevel.checkpoint_if_cancelled()
             request.tell(Retrying(error.kind, tracker.failure_text(error), seconds))
             await trio.sleep(seconds)
-        try:
-            return with_failed_usage(await self._model.answer(request), lost)
-        except ModelError as exc:
-            exc.usage = lost + (exc.usage or Usage(calls=1))
-            raise
+            request = await attempts.begin(request)
+        return await self._model.answer(request)
 
     def _seconds(self, failures: int, error: ModelError) -> float:
         doubled = self._base_seconds * 2 ** min(failures, 32)
@@ -125,12 +122,14 @@ class _RetryingModel(ModelWrapper):
         return (error.retry_after or 0) + self._jitter.uniform(0, longest)
 
 
-def with_failed_usage(answer: AssistantMessage, lost: Usage) -> AssistantMessage:
-    """Return the answer with the usage of failed attempts added."""
-    if not lost.calls:
-        return answer
-    return attrs.evolve(answer, usage=answer.usage + lost)
+def _is_worth_waiting(error: ModelError, seconds: float) -> bool:
+    """Return whether the same request may succeed after a wait that may be waited."""
+    return (
+        error.kind.is_transient
+        and (error.retry_after or 0) <= LONGEST_RETRY_AFTER
+        and seconds < trio.current_effective_deadline() - trio.current_time()
+    )
 
 
-def _seconds_left() -> float:
-    return trio.current_effective_deadline() - trio.current_time()
+def _is_cancelled() -> bool:
+    return trio.current_effective_deadline() == -math.inf

@@ -17,6 +17,10 @@ class ModelWrapper(ABC):
     def price(self) -> Price | None:
         return known_price(self._model)
 
+    def price_for(self, name: str) -> Price | None:
+        """Return the price of the model that answered, if this one stands for several."""
+        return known_price(self._model, name)
+
     def count_tokens(self, request: ModelRequest) -> int | None:
         return known_count(self._model, request)
 

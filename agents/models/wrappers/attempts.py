@@ -1,0 +1,52 @@
+"""The calls of providers that one answer takes, where nothing limits them: they are added up."""
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from agents.errors import ModelError
+from agents.messages import AssistantMessage, Usage
+from agents.models.model import Attempts, Model, ModelRequest
+
+
+async def with_attempts(
+    request: ModelRequest,
+    ask: Callable[[ModelRequest, Attempts], Awaitable[AssistantMessage]],
+) -> AssistantMessage:
+    """Ask, and see that every attempt is paid for, or is at least part of the usage.
+
+    A request that brings its attempts is paid for call by call. Any other gets the usage of calls
+    that gave no answer added to that of its answer, or of its failure.
+    """
+    if request.attempts is not None:
+        return await ask(request, request.attempts)
+    attempts = _UnlimitedAttempts()
+    try:
+        answer = await ask(attrs.evolve(request, attempts=attempts), attempts)
+    except ModelError as exc:
+        exc.usage = attempts.used + (exc.usage or Usage(calls=1))
+        raise
+    if not attempts.used.calls:
+        return answer
+    return attrs.evolve(answer, usage=answer.usage + attempts.used)
+
+
+class _UnlimitedAttempts:
+    """Adds up what calls without an answer have used."""
+
+    def __init__(self) -> None:
+        self.used = Usage()
+
+    def failed(self, error: ModelError) -> None:
+        self.used += error.usage or Usage(calls=1)
+
+    def helped(self, usage: Usage) -> None:
+        self.used += usage
+
+    async def begin(
+        self, request: ModelRequest, model: Model | None = None
+    ) -> ModelRequest:
+        del model
+        await trio.lowlevel.checkpoint()
+        return request
