@@ -40,6 +40,14 @@ class Usage:
     """The part of the input that the provider had cached."""
     reasoning_tokens: int = 0
     """The part of the output that is reasoning."""
+    estimated: int = 0
+    """Calls that were broken off, so that no provider said what they used. With any of them the
+    tokens are estimates from the texts, and `cost` is a lower bound."""
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """`cost` is the part that is known, and more may have been spent."""
+        return bool(self.unpriced or self.estimated)
 
     @property
     def tokens(self) -> int:
@@ -54,6 +62,7 @@ class Usage:
             self.unpriced + other.unpriced,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.estimated + other.estimated,
         )
 
 
@@ -175,6 +184,8 @@ class AssistantMessage:
     usage: Usage = Usage()
     model: str = ""
     """The name of the model that answered."""
+    incomplete: bool = attrs.field(default=False, kw_only=True)
+    """The call ended in the middle of it: this is what was said by then."""
     id: MessageId = attrs.field(
         factory=new_message_id, kw_only=True, eq=False, repr=False
     )

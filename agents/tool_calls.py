@@ -211,6 +211,7 @@ def _is_whole(usage: Usage) -> bool:
         and type(usage.unpriced) is int
         and type(usage.cached_tokens) is int
         and type(usage.reasoning_tokens) is int
+        and type(usage.estimated) is int
     )
 
 

@@ -119,7 +119,11 @@ def _final_answer(history: Sequence[Message]) -> AssistantMessage | None:
         # Steering stands behind an answer that is to be repaired.
         if isinstance(message, UserMessage) and message.aside:
             continue
-        if isinstance(message, AssistantMessage) and not message.calls:
+        if (
+            isinstance(message, AssistantMessage)
+            and not message.calls
+            and not message.incomplete
+        ):
             return message
         return None
     return None

@@ -28,13 +28,9 @@ class OverBudgetError(DelegationError):
         account: "Account",
         ran_out: BudgetKind,
         problem: str,
-        *,
-        partial: str = "",
     ) -> None:
         super().__init__(f"{account.describe()} {problem}")
         self.account = account
-        self.partial = partial
-        """The text of the model until then."""
         self.ran_out = ran_out
         """The amount that is used up."""
 

@@ -109,7 +109,7 @@ def usd(usage: Usage) -> str:
     """Return the cost in dollars: a lower bound is marked, and "unknown" is not "free"."""
     if usage.unpriced and not usage.cost:
         return "price unknown"
-    return f"{'≥ ' if usage.unpriced else ''}{dollars(usage.cost)}"
+    return f"{'≥ ' if usage.is_lower_bound else ''}{dollars(usage.cost)}"
 
 
 def dollars(cost: int) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from agents.messages import AssistantMessage, Part, UserMessage
-from agents.models.model import ModelRequest
+from agents.messages import AssistantMessage, Part, Usage, UserMessage
+from agents.models.model import Model, ModelRequest, known_count, known_price
 
 CHARACTERS_PER_TOKEN: Final = 4
 OUTPUT_ALLOWANCE: Final = 1_000
@@ -17,9 +17,41 @@ FILE_BYTES_PER_TOKEN: Final = 20
 
 def estimated_tokens(request: ModelRequest) -> int:
     """Return about how many tokens a call will use, its answer included."""
+    return estimated_input(request) + OUTPUT_ALLOWANCE
+
+
+def estimated_input(request: ModelRequest) -> int:
+    """Return about how many tokens a model reads."""
     characters = sum(map(len, texts_of(request)))
     characters += sum(map(part_length, parts_of(request)))
-    return characters // CHARACTERS_PER_TOKEN + OUTPUT_ALLOWANCE
+    return characters // CHARACTERS_PER_TOKEN
+
+
+def estimated_usage(
+    model: Model, request: ModelRequest, *, attempts: int, written: int
+) -> Usage:
+    """Return what a call has used that was broken off: no provider says it.
+
+    Args:
+        model: the model that was called.
+        request: what it was asked.
+        attempts: how often it was asked.
+        written: how many characters of an answer it has sent.
+    """
+    counted = known_count(model, request)
+    read = attempts * (estimated_input(request) if counted is None else counted)
+    wrote = -(-written // CHARACTERS_PER_TOKEN)
+    price = known_price(model)
+    return Usage(
+        calls=attempts,
+        input_tokens=read,
+        output_tokens=wrote,
+        cost=0
+        if price is None
+        else price.cost_of(input_tokens=read, output_tokens=wrote),
+        unpriced=0 if price is not None else attempts,
+        estimated=attempts,
+    )
 
 
 def texts_of(request: ModelRequest) -> Iterator[str]:

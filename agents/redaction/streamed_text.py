@@ -75,6 +75,16 @@ _NAMED: Final = (
 )
 
 
+def without_unfinished_secret(text: str, redactor: Redactor) -> str:
+    """Return a text that was broken off, without an end that may be half a secret.
+
+    The rest is not redacted here: it is whole, and is redacted as such.
+    """
+    # Nothing further back is undecided in a stream either.
+    start = max(0, len(text) - MAX_HELD_BACK - CONTEXT)
+    return text[: start + StreamRedactor(redactor).decided_end(text[start:])]
+
+
 class StreamRedactor:
     """Redacts one text, piece by piece."""
 
@@ -96,7 +106,7 @@ class StreamRedactor:
             return ""
         begin = len(self._emitted)
         known = self._emitted + self._held_back + text
-        end = max(begin, self._decided_end(known))
+        end = max(begin, self.decided_end(known))
         if len(known) - end > MAX_HELD_BACK:
             # Searching so much again and again takes too long.
             self._is_stopped = True
@@ -105,7 +115,7 @@ class StreamRedactor:
         self._emitted = known[max(0, end - CONTEXT) : end]
         return emitted
 
-    def _decided_end(self, text: str) -> int:
+    def decided_end(self, text: str) -> int:
         """Return the end of the longest beginning of a text in which nothing is undecided."""
         end = len(text)
         for _ in range(MAX_ROUNDS):

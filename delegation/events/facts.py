@@ -230,6 +230,8 @@ class ModelFailed:
     error: str
     usage: Usage
     reason: ModelFailure = ModelFailure.FAILED
+    text: str = ""
+    """What the model had said by then: an incomplete message of the transcript."""
 
 
 @attrs.frozen

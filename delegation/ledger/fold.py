@@ -65,7 +65,7 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
         case TaskSettled():
             fold_tasks.task_settled(ledger, event, entry)
         case ModelFailed():
-            fold_tasks.model_failed(ledger, event)
+            fold_tasks.model_failed(ledger, event, entry.seq)
         case CancelRequested():
             fold_tasks.cancel_requested(ledger, event)
         case Steered():

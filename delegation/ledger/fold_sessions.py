@@ -199,6 +199,7 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
         session.mail |= session.consumed
         session.envelopes |= dict.fromkeys(session.consumed, Envelope(root.context, ()))
         session.consumed.clear()
+    root.drop_incomplete(turn.transcript_start)
     session.turn = attrs.evolve(turn, capability=event.capability)
     change_state(session, root, RUNNING)
     requeue_joined_children(ledger, root)

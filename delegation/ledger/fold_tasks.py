@@ -220,6 +220,7 @@ def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
         require(is_clear, event, "tasks of its first beginning have not ended", task)
         drop_questions(ledger, task)
         task.rewind(1)
+    task.drop_incomplete(1)
     if not has_slot:
         # The fact was written under other rules.
         session.slots.take(task)
@@ -238,8 +239,18 @@ def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
         book(ledger, task, event.message.usage)
 
 
-def model_failed(ledger: "Ledger", event: ModelFailed) -> None:
-    book(ledger, running_task(ledger, event), event.usage)
+def model_failed(ledger: "Ledger", event: ModelFailed, seq: int) -> None:
+    task = running_task(ledger, event)
+    if event.text:
+        task.transcript.append(
+            AssistantMessage(
+                event.text,
+                usage=event.usage,
+                incomplete=True,
+                id=MessageId(f"m_{seq}"),
+            )
+        )
+    book(ledger, task, event.usage)
 
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from agents import CallId, Message, MessageId, UserMessage
+from agents import AssistantMessage, CallId, Message, MessageId, UserMessage
 from delegation.budget import Account
 from delegation.events.approvals import ApprovalQuestion
 from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
@@ -179,6 +179,17 @@ class TaskRecord:
             # A call of the same name will be another call.
             by_call = self.children.by_call
             self.children.by_call = {f"{call}~": task for call, task in by_call.items()}
+
+    def drop_incomplete(self, start: int) -> None:
+        """Forget the text of a call that was interrupted, because the model is asked again.
+
+        Args:
+            start: the length that the transcript had when the turn began.
+        """
+        if len(self.transcript) > start:
+            last = self.transcript[-1]
+            if isinstance(last, AssistantMessage) and last.incomplete:
+                del self.transcript[-1]
 
     @property
     def is_copy(self) -> bool:

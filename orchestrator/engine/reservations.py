@@ -12,14 +12,17 @@ import trio
 
 from agents import (
     AssistantMessage,
+    DefinitionError,
     Failure,
     Model,
     ModelError,
     ModelRequest,
     Queued,
     Usage,
+    well_formed,
 )
 from agents.models.usage_bound import quote
+from agents.redaction.streamed_text import without_unfinished_secret
 from delegation import (
     Account,
     OverBudgetError,
@@ -29,6 +32,7 @@ from delegation import (
     fits_budget,
 )
 from delegation.events import ModelFailed, ModelFailure
+from orchestrator.engine.model_call import ModelCall
 from orchestrator.errors import error_text
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -36,13 +40,14 @@ LONGEST_ANSWER: Final = 16_384
 SHORTEST_ANSWER: Final = 256
 """A call that cannot pay for an answer of this many tokens is not made."""
 ONE_CALL: Final = Usage(calls=1)
+BROKEN_OFF: Final = "it was broken off"
 
 
 class Reservations:
     """What the calls under way hold on all accounts, and the calls that wait for it.
 
     A task has one call at a time. It is reserved, and held until the journal has what it really
-    used: that it is `booked`, or `broken_off`.
+    used: that it is `booked`, or has `failed`.
     """
 
     def __init__(self, book: Bookkeeper) -> None:
@@ -53,8 +58,8 @@ class Reservations:
         self._open: dict[TaskId, _Reservation] = {}
 
     def budgeted_model(self, task: TaskRecord, model: Model) -> Model:
-        """Return a model whose every call is paid for by the budgets of a task."""
-        return _BudgetedModel(model, task, self) if task.accounts else model
+        """Return a model whose every call is paid for by the budgets of a task, and booked."""
+        return _BookedModel(model, task, self)
 
     async def reserve(
         self, task: TaskRecord, model: Model, request: ModelRequest
@@ -87,12 +92,26 @@ class Reservations:
         if (reservation := self._open.pop(task, None)) is not None:
             self._release(reservation)
 
-    def broken_off(
-        self, task: TaskId, reason: ModelFailure, error: str, usage: Usage
+    def failed(
+        self,
+        task: TaskId,
+        reason: ModelFailure,
+        error: str,
+        usage: Usage,
+        text: str = "",
     ) -> None:
-        """Book a call that has no answer, or none that can be recorded."""
+        """Book a call that has no answer, or none that can be recorded.
+
+        Args:
+            task: whose call.
+            reason: why there is no answer.
+            error: the same, for people.
+            usage: what it has used by then.
+            text: what the model had said by then.
+        """
         if not self._book.closed:
-            self._book.post(ModelFailed(task, error, usage, reason))
+            said = without_unfinished_secret(well_formed(text), self._book.redactor)
+            self._book.post(ModelFailed(task, error, usage, reason, said))
         self.booked(task)
 
     def unbooked_usage(self, task: TaskId) -> Usage | None:
@@ -213,8 +232,8 @@ class _Reservation:
         return self._quotes[length]
 
 
-class _BudgetedModel:
-    """A model whose every call is reserved first."""
+class _BookedModel:
+    """A model whose every call is reserved first, and booked whatever becomes of it."""
 
     def __init__(
         self, model: Model, task: TaskRecord, reservations: Reservations
@@ -226,34 +245,51 @@ class _BudgetedModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         task, reservations = self._task, self._reservations
-        reservation = await reservations.reserve(task, self._model, request)
-        if cap := reservation.max_output:
-            request = attrs.evolve(request, max_output=cap)
+        reservation = None
+        if task.accounts:
+            reservation = await reservations.reserve(task, self._model, request)
+            if cap := reservation.max_output:
+                request = attrs.evolve(request, max_output=cap)
+        call = ModelCall(self._model, request)
         try:
-            answer = await self._model.answer(request)
+            answer = await self._model.answer(call.request)
+        except DefinitionError:
+            reservations.booked(task.id)  # it could not be called
+            raise
         except ModelError as exc:
-            if exc.kind is not Failure.CUT_OFF or reservation.capped_by is None:
-                raise  # the task fails with it, and its runner books that
-            reservations.broken_off(
-                task.id, ModelFailure.CUT_OFF, error_text(exc), exc.usage or ONE_CALL
-            )
-            raise _cut_off(reservation.capped_by, cap, exc) from exc
-        except BaseException:
-            # No provider says what such a call has used: at most all that it was sent.
-            used = reservation.quote(0) if cap else ONE_CALL
-            reservations.broken_off(
-                task.id, ModelFailure.BROKEN_OFF, "it was broken off", used
+            usage = call.usage_of_failure(exc.usage)
+            text, error = exc.partial or call.text, error_text(exc)
+            if (
+                exc.kind is not Failure.CUT_OFF
+                or reservation is None
+                or reservation.capped_by is None
+            ):
+                reservations.failed(task.id, ModelFailure.FAILED, error, usage, text)
+                raise
+            reservations.failed(task.id, ModelFailure.CUT_OFF, error, usage, text)
+            raise _cut_off(reservation.capped_by, reservation.max_output) from exc
+        except Exception as exc:
+            usage = call.usage_of_failure(None)
+            reservations.failed(
+                task.id, ModelFailure.FAILED, error_text(exc), usage, call.text
             )
             raise
-        # A model of the user may answer anything; the turn refuses it, and it is booked so.
-        usage = getattr(answer, "usage", None)
-        reservation.used = usage if isinstance(usage, Usage) else ONE_CALL
+        except BaseException:
+            if (usage := call.usage()).calls:
+                reservations.failed(
+                    task.id, ModelFailure.BROKEN_OFF, BROKEN_OFF, usage, call.text
+                )
+            else:
+                reservations.booked(task.id)  # it was never sent
+            raise
+        if reservation is not None:
+            # A model of the user may answer anything; the turn refuses it, and it is booked so.
+            used = getattr(answer, "usage", None)
+            reservation.used = used if isinstance(used, Usage) else ONE_CALL
         return answer
 
 
-def _cut_off(tightest: OverBudgetError, cap: int, exc: ModelError) -> OverBudgetError:
+def _cut_off(tightest: OverBudgetError, cap: int) -> OverBudgetError:
     """Return why an answer is cut off: a longer one could not be paid for."""
     problem = f"is used up: it paid for {cap} tokens of an answer that is longer"
-    return OverBudgetError(
-        tightest.account, tightest.ran_out, problem, partial=exc.partial
-    )
+    return OverBudgetError(tightest.account, tightest.ran_out, problem)

@@ -13,20 +13,23 @@ from agents import (
     AssistantMessage,
     CallId,
     Model,
+    ModelError,
     ModelEvent,
     Pipeline,
     Step,
     Tool,
     ToolCall,
+    Usage,
     UserMessage,
 )
 from delegation import Cause, Ending, Mode, control_tool, delegate_tool
-from delegation.events import ModelAnswered, SteeringSeen, ToolAnswered
+from delegation.events import ModelAnswered, ModelFailure, SteeringSeen, ToolAnswered
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
 from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.watchdog import TaskActivity
+from orchestrator.errors import error_text
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import WorkOrder
 from orchestrator.execution.outcomes import unfinished_outcome
@@ -111,10 +114,22 @@ class LocalTaskHost:
             self._registry,
             self._delegator,
         )
-        return await run.run(pipeline)
+        try:
+            return await run.run(pipeline)
+        except ModelError as exc:
+            # Of a model that the program has called by itself.
+            usage = exc.usage or Usage(calls=1)
+            self._reservations.failed(
+                self._record.id,
+                ModelFailure.FAILED,
+                error_text(exc),
+                usage,
+                exc.partial,
+            )
+            raise
 
     def budgeted_model(self, model: Model) -> Model:
-        """Return a model whose every call is paid for by the budgets of the task."""
+        """Return a model whose every call is paid for by the budgets of the task, and booked."""
         return self._reservations.budgeted_model(self._record, model)
 
     def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 import trio
 from msgspec.structs import replace
 
-from agents import Agent, ModelError, Usage
+from agents import Agent
 from delegation import Cause, Delegator, Ending, Origin, Outcome, TaskId, TaskRecord
-from delegation.events import ModelFailed, ModelFailure
+from delegation.events import ModelFailure
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
 from orchestrator.engine.settlement import Settlement
 from orchestrator.engine.task_host import LocalTaskHost
 from orchestrator.engine.watchdog import Watchdog
-from orchestrator.errors import ClosedError, JournalError, error_text
+from orchestrator.errors import ClosedError, JournalError
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import Executor, WorkOrder
 from orchestrator.execution.outcomes import (
@@ -157,12 +157,8 @@ class TaskRunner:
         return replace(outcome, kind=kind, account=account)  # noqa: ASYNC910
 
     def _expected_outcome(self, record: TaskRecord, exc: Exception) -> Outcome:
-        """Book what failed, and return the outcome of a task that ends by a known error."""
+        """Return the outcome of a task that ends by a known error."""
         self._book_lost_answer(record.id)
-        if isinstance(exc, ModelError):
-            usage = exc.usage or Usage(calls=1)
-            failed = ModelFailed(record.id, error_text(exc), usage, ModelFailure.FAILED)
-            self._book.post(failed)
         outcome = outcome_of(exc, record)
         if not self._book.ledger.is_cancelled(record.id):
             return outcome
@@ -177,7 +173,7 @@ class TaskRunner:
         """Book the answer of a model that could not be recorded, if there is one."""
         if (usage := self._reservations.unbooked_usage(task)) is not None:
             error = "its answer cannot be recorded"
-            self._reservations.broken_off(task, ModelFailure.UNRECORDABLE, error, usage)
+            self._reservations.failed(task, ModelFailure.UNRECORDABLE, error, usage)
 
     async def _answer(
         self, order: WorkOrder, scope: trio.CancelScope, delegator: TaskDelegator

@@ -25,7 +25,7 @@ class TaskHost(TurnHost, Protocol):
     """What a running task needs of the process that has the journal."""
 
     def budgeted_model(self, model: Model) -> Model:
-        """Return a model whose every call the budgets of the task pay for."""
+        """Return a model whose every call the budgets of the task pay for, and is booked."""
         ...
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:

@@ -18,7 +18,6 @@ from agents import (
     LimitExceededError,
     ModelError,
     OutputError,
-    well_formed,
 )
 from delegation import (
     Cause,
@@ -51,16 +50,12 @@ def outcome_of(exc: Exception, record: TaskRecord) -> Outcome:
     match exc:
         case ModelError():
             ended = unfinished_outcome(
-                record, Ending.FAILED, Cause.MODEL, error_text(exc), partial=exc.partial
+                record, Ending.FAILED, Cause.MODEL, error_text(exc)
             )
             return replace(ended, kind=exc.kind.value, retry_after=exc.retry_after)
         case OverBudgetError():
             ended = unfinished_outcome(
-                record,
-                Ending.OVER_BUDGET,
-                Cause.BUDGET,
-                error_text(exc),
-                partial=exc.partial,
+                record, Ending.OVER_BUDGET, Cause.BUDGET, error_text(exc)
             )
             return replace(ended, kind=exc.ran_out.value, account=exc.account.id)
         case LimitExceededError():
@@ -98,16 +93,18 @@ def _shared_account(exc: TaskFailedError, record: TaskRecord) -> str:
 
 
 def unfinished_outcome(
-    record: TaskRecord, ending: Ending, cause: Cause, error: str, *, partial: str = ""
+    record: TaskRecord, ending: Ending, cause: Cause, error: str
 ) -> Outcome:
-    """Return the outcome of a task without a final answer, with the last text of its model."""
+    """Return the outcome of a task without a final answer, with the last text of its model.
+
+    That is what it was saying, if it was broken off: the transcript has it.
+    """
     texts = (
         message.text
         for message in reversed(record.transcript)
         if isinstance(message, AssistantMessage) and message.text
     )
-    output = well_formed(partial or next(texts, ""))
-    return Outcome(ending, output, error, cause=cause)
+    return Outcome(ending, next(texts, ""), error, cause=cause)
 
 
 def cancel_cause(record: TaskRecord) -> Cause:

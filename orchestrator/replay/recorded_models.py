@@ -152,11 +152,13 @@ class _RecordedModel(ModelWrapper):
         match entry and entry.event:
             case ModelAnswered(_, message):
                 return message
-            case ModelFailed(_, error, usage):
+            case ModelFailed(_, error, usage, _, text):
                 outcome = answers.outcome
                 is_cut = outcome.cause is Cause.BUDGET
                 kind = Failure.CUT_OFF if is_cut else Failure(outcome.kind or "other")
-                raise ModelError(error, kind=kind, partial=outcome.output, usage=usage)
+                # Older facts have the text in the outcome only.
+                partial = text or outcome.output
+                raise ModelError(error, kind=kind, partial=partial, usage=usage)
             case _:
                 raise AssertionError("answers of models are these two facts")
 

@@ -84,6 +84,8 @@ class AgentMessage:
 
     id: str
     text: str
+    incomplete: bool = False
+    """Its turn ended in the middle of it."""
 
 
 def agent_messages(session: SessionRecord) -> list[AgentMessage]:
@@ -91,11 +93,15 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
 
     The last one is its answer once it has succeeded; those before it are commentary.
     """
+    # What was broken off by a shutdown is said again when the turn is resumed.
+    is_open = session.turn is not None
     every = [
-        AgentMessage(message.id, message.text)
+        AgentMessage(message.id, message.text, message.incomplete)
         for message in session.root.transcript
         if isinstance(message, AssistantMessage) and message.text
     ]
+    if is_open and every and every[-1].incomplete:
+        every.pop()
     own = [it for it in every if not it.id.startswith("h_")]
     outcome = session.last_outcome
     is_ended = is_over(session) and session.turn is None
@@ -103,7 +109,8 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
         # The output of a failed turn is the last text of the conversation, also of an earlier turn.
         known = own if outcome.succeeded else every
         if not known or outcome.output != known[-1].text:
-            # The output of a pipeline, or of a model that failed while it answered.
+            # The output of a pipeline. Older journals have what a model said before it failed
+            # in the outcome only.
             own.append(AgentMessage(f"m_{session.id}", outcome.output))
     return own
 

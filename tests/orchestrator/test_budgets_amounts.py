@@ -269,7 +269,7 @@ async def test_an_answer_that_needs_more_than_the_cap_is_kept_so_far_and_paid_fo
     None
 ):
     meter = Meter()
-    agent = Agent("top", model=meter.on(ScriptedModel(["x" * 100_000])))
+    agent = Agent("top", model=meter.on(ScriptedModel(["so " * 40_000])))
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(tokens=1_000):
             run = await orchestrator.run(agent, "go")
@@ -279,7 +279,7 @@ async def test_an_answer_that_needs_more_than_the_cap_is_kept_so_far_and_paid_fo
     assert "the budget (tokens=1000) of /top" in run.outcome.error
     assert run.usage.tokens == meter.used.tokens == 512 + 1
     assert run.usage.calls == 1
-    assert run.outcome.output == "x" * 512 * 4
+    assert run.outcome.output == ("so " * 40_000)[: 512 * 4]
 
 
 @pytest.mark.parametrize(

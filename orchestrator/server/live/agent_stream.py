@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from delegation import Encoded, SessionRecord
-from delegation.events import Entry, ModelAnswered, TurnStarted
+from delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
 from orchestrator.doors.http import is_over
 from orchestrator.server.session_status import AgentMessage, agent_messages
 from orchestrator.server.state import ServerState
@@ -117,6 +117,9 @@ class AgentStream:
             case TurnStarted():
                 # The model does not go on with what it wrote in the turn before.
                 self._model_length = 0
+            case TurnEnded():
+                self._put_new()  # a message that was broken off
+                self._model_length = self._queued_length = 0
             case _:
                 pass
         if is_over(self._session) and not self._is_over:
@@ -128,8 +131,8 @@ class AgentStream:
         for item in range(self._items, len(every)):
             self._put(FullText(item, every[item]))
         self._items = max(self._items, len(every))
-        self._is_over = is_over(self._session)
-        if self._is_over:
+        if is_over(self._session) and not self._is_over:
+            self._is_over = True
             self._put(_EndOfText())
 
     def _put_partial(self, text: str) -> None:

@@ -134,7 +134,7 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
             MessageItem(
                 id=item_id(id_suffix(session), number),
                 content=[OutputText(text)],
-                status="completed",
+                status="incomplete" if message.incomplete else "completed",
                 phase="final_answer" if is_last and is_answered else "commentary",
             )
         )

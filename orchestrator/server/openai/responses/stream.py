@@ -39,6 +39,7 @@ from orchestrator.server.openai.responses.response import (
     initial_body,
     item_id,
 )
+from orchestrator.server.session_status import AgentMessage
 from orchestrator.server.state import ServerState
 from orchestrator.server.transport.errors import HttpError
 from orchestrator.server.transport.sse import EventWriter
@@ -71,8 +72,8 @@ class ResponseEvents:
         """The text of the present item, as far as it was sent."""
         self._length = 0
         """The length of that text."""
-        self._full_text: str | None = None
-        """The text of the present item, once it is durable."""
+        self._full: AgentMessage | None = None
+        """The message of the present item, once it is durable."""
 
     def take(self) -> list[tuple[str, bytes]]:
         """Return the events that are due, by name."""
@@ -92,8 +93,8 @@ class ResponseEvents:
     def add_full(self, full: FullText) -> None:
         """Add the rest of a message, now that it is durable."""
         self._go_to(full.item)
-        self._full_text = full.message.text
-        self._add(self._full_text[self._length :])
+        self._full = full.message
+        self._add(self._full.text[self._length :])
 
     def end(self, response: ResponseBody) -> None:
         """Add all events of a response that were not sent, and its end."""
@@ -101,7 +102,7 @@ class ResponseEvents:
             if number >= self._item:
                 self._finish(number, item)
         if self._is_open:
-            # The response was cancelled within this message, which is not in the journal.
+            # The model had begun anew, and said nothing more: the journal has no such message.
             partial = self._message("".join(self._texts), "incomplete")
             self._close(partial)
             response.output.append(partial)
@@ -127,8 +128,10 @@ class ResponseEvents:
     def _go_to(self, item: int) -> None:
         """Finish the items before this one, and open it."""
         while self._item < item:
-            text = "".join(self._texts) if self._full_text is None else self._full_text
-            self._finish(self._item, self._message(f"{text}{BLANK_LINE}", "completed"))
+            text = "".join(self._texts) if self._full is None else self._full.text
+            is_broken_off = self._full is not None and self._full.incomplete
+            status: Progress = "incomplete" if is_broken_off else "completed"
+            self._finish(self._item, self._message(f"{text}{BLANK_LINE}", status))
         if not self._is_open:
             self._open(self._message("", "in_progress"))
 
@@ -154,7 +157,7 @@ class ResponseEvents:
     def _open(self, item: MessageItem) -> None:
         self._is_open = True
         self._texts, self._length = [], 0
-        self._full_text = None
+        self._full = None
         content, item.content = item.content, []
         self._append(
             self._start,
