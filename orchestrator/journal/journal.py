@@ -34,6 +34,8 @@ class JournalContents:
     one."""
     pruned: Sequence[str] = ()
     """What pruned sessions had used of shared budgets."""
+    damaged: Mapping[SessionId, str] = {}
+    """What is wrong with active sessions that cannot be read; their entries are not among these."""
 
 
 class Journal(Protocol):

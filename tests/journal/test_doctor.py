@@ -1,7 +1,6 @@
 """`orchestrator doctor`: what it finds, and how it ends."""
 
 import os
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +15,13 @@ from orchestrator.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.journal.sqlite.lock import lock_path
 from orchestrator.journal.sqlite.long_strings import digest
 from orchestrator.journal.sqlite.schema import VERSION
+from tests.journal.kit import change, rewrite
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime
+
+NEW_TABLES = ("sessions", "pruned", "payloads", "last_entries")
+"""The tables that a file of the first version does not have."""
 
 
 @pytest.fixture
@@ -38,13 +41,6 @@ def journal(tmp_path: Path) -> Path:
 
     trio.run(write)
     return path
-
-
-def change(path: Path, *statements: str) -> None:
-    with sqlite3.connect(path) as connection:
-        for statement in statements:
-            connection.execute(statement)
-    connection.close()
 
 
 def examined(path: Path, capsys: pytest.CaptureFixture[str], *, code: int) -> str:
@@ -110,14 +106,14 @@ def test_a_healthy_journal_is_called_so(
         ("DROP TABLE pruned", "holes cannot be read: no such table: pruned"),
         (
             "UPDATE entries SET body = CAST(x'ff' AS TEXT) WHERE seq = 4",
-            "cannot be read",
+            "entry 4 is a damaged",
         ),
     ],
 )
 def test_what_is_wrong_is_a_line_and_a_code(
     journal: Path, capsys: pytest.CaptureFixture[str], statement: str, says: str
 ) -> None:
-    change(journal, statement)
+    (change if "DROP" in statement else rewrite)(journal, statement)
     out = examined(journal, capsys, code=1)
 
     assert any("✗" in line and says in line for line in out.splitlines()), out
@@ -127,7 +123,7 @@ def test_what_is_wrong_is_a_line_and_a_code(
 def test_of_many_alike_only_some_are_told(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(journal, "UPDATE entries SET body = '{' WHERE session != ''")
+    rewrite(journal, "UPDATE entries SET body = '{' WHERE session != ''")
     out = examined(journal, capsys, code=1)
 
     assert out.count("is a damaged") == 3
@@ -137,7 +133,7 @@ def test_of_many_alike_only_some_are_told(
 def test_what_costs_only_time_is_a_note(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(journal, "UPDATE sessions SET used = NULL")
+    rewrite(journal, "UPDATE sessions SET used = NULL")
     lock_path(journal).write_text("4194305")
     out = examined(journal, capsys, code=0)
 
@@ -148,7 +144,7 @@ def test_what_costs_only_time_is_a_note(
 def test_a_string_that_nobody_says_is_a_note(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(journal, f"INSERT INTO payloads VALUES ('{digest('x')}', 'x')")
+    change(journal, f"INSERT INTO payloads VALUES ('{digest(b'x')}', 'x')")
 
     assert "· 1 of its long strings are used by no fact" in examined(
         journal, capsys, code=0
@@ -169,7 +165,9 @@ def test_a_file_of_the_first_version_is_healthy(
     change(
         journal,
         "DELETE FROM entries WHERE seq > 1",
-        *(f"DROP TABLE {table}" for table in ("sessions", "pruned", "payloads")),
+        *(f"DROP TABLE {table}" for table in NEW_TABLES),
+        "ALTER TABLE entries DROP COLUMN previous",
+        "ALTER TABLE entries DROP COLUMN checksum",
         "DROP INDEX newer_than_3",
         "PRAGMA user_version = 0",
     )

@@ -17,6 +17,7 @@ from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
 from orchestrator.journal.sqlite.prune import prune_sqlite_journal
 from orchestrator.journal.store import Level
+from tests.journal.kit import rewrite
 from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime
@@ -43,7 +44,9 @@ def ask(path: Path, question: str) -> list[tuple[object, ...]]:
 
 def make_old(path: Path, *runs: str, days: int) -> None:
     for run in runs:
-        ask(path, f"UPDATE entries SET at = at - {days * DAY} WHERE session = '{run}'")
+        rewrite(
+            path, f"UPDATE entries SET at = at - {days * DAY} WHERE session = '{run}'"
+        )
 
 
 def command(

@@ -29,6 +29,7 @@ from orchestrator.journal.sqlite.long_strings import (
 )
 from orchestrator.journal.sqlite.schema import MIGRATIONS, VERSION
 from orchestrator.runtime import default_journal
+from tests.journal.kit import change, rewrite
 from tests.kit import facts, hand_on, worker
 
 # Threads and processes take real time, which a jumping clock would skip.
@@ -117,7 +118,9 @@ async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     async with open_orchestrator(path):
         pass
     with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO entries VALUES (2, 0, '', 'Unheard', 7, '{}')")
+        connection.execute(
+            "INSERT INTO entries VALUES (2, 0, '', 'Unheard', 7, '{}', 1, 0)"
+        )
     connection.close()
 
     with pytest.raises(JournalError, match="entry 2 is 'Unheard' in version 7"):
@@ -177,6 +180,13 @@ CREATE TABLE IF NOT EXISTS sessions (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS pruned (entries INTEGER NOT NULL) STRICT;
 """
+PAYLOADS = """
+CREATE TABLE payloads (digest TEXT PRIMARY KEY, string TEXT NOT NULL) STRICT;
+ALTER TABLE pruned ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE pruned ADD COLUMN used TEXT NOT NULL DEFAULT '[]';
+PRAGMA user_version = 3;
+"""
+SCHEMAS = {1: ENTRIES, 2: ENTRIES + SESSIONS, 3: ENTRIES + SESSIONS + PAYLOADS}
 
 
 def write_version(
@@ -186,7 +196,7 @@ def write_version(
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA application_id = 1145392199")
-    connection.executescript(ENTRIES if version == 1 else ENTRIES + SESSIONS)
+    connection.executescript(SCHEMAS[version])
     with connection:
         for entry in entries:
             fact = encode(entry.event)
@@ -201,7 +211,7 @@ def write_version(
                     fact.body.decode(),
                 ),
             )
-        if version == 2:
+        if version > 1:
             connection.execute("INSERT INTO sessions VALUES (?, 2, '')", (session,))
     connection.close()
 
@@ -217,7 +227,7 @@ async def test_a_file_of_each_earlier_version_is_read_and_gone_on_with(
     write_version(path, version, entries, run.id)
 
     assert await read_sqlite_journal(path) == entries
-    assert ask(path, "PRAGMA user_version") == [(0,)]
+    assert ask(path, "PRAGMA user_version") == [(3 if version == 3 else 0,)]
     async with open_orchestrator(path) as orchestrator:
         assert orchestrator.runs == [run.id]
         assert (await orchestrator.read_tree(run.id)).to_text() == run.tree.to_text()
@@ -241,7 +251,7 @@ async def test_opening_a_file_of_the_first_version_lists_its_idle_runs(
 
 
 def test_there_is_a_migration_to_each_version_and_a_file_to_test_it_with() -> None:
-    assert len(MIGRATIONS) == VERSION == 3
+    assert len(MIGRATIONS) == VERSION == len(SCHEMAS) + 1
 
 
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(
@@ -325,7 +335,10 @@ def test_long_strings_are_restored_to_the_letter(text: str) -> None:
     payloads: dict[str, str] = {}
     left = extract_long_strings(text, payloads)
 
-    assert restore_long_strings(left, payloads.__getitem__) == text
+    assert (
+        restore_long_strings(left.encode(), lambda name: payloads[name].encode())
+        == text.encode()
+    )
     assert all(len(string) > MAX_INLINE_CHARACTERS for string in payloads.values())
     assert bool(payloads) == (left != text)
 
@@ -349,7 +362,7 @@ async def test_a_damaged_list_of_what_was_used_is_one_clear_error(
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(editor(), "go")
-    change(path, "UPDATE sessions SET used = '[nonsense'")
+    rewrite(path, "UPDATE sessions SET used = '[nonsense'")
 
     with pytest.raises(JournalError, match="what session r_"):
         async with open_orchestrator(path):
@@ -362,12 +375,6 @@ def ask(path: Path, question: str) -> list[tuple[object, ...]]:
         return connection.execute(question).fetchall()
     finally:
         connection.close()
-
-
-def change(path: Path, statement: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(statement)
-    connection.close()
 
 
 async def test_reading_a_journal_that_is_not_there_creates_none(tmp_path: Path) -> None:
@@ -464,6 +471,7 @@ CHILD = """
 import sys, trio
 from agents import Agent, ScriptedModel, ToolMessage
 from orchestrator import open_orchestrator
+from tests.journal.kit import change, rewrite
 from tests.kit import hand_on, worker
 
 def say(transcript):

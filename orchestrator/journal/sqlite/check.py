@@ -21,13 +21,23 @@ from delegation import (
 from delegation.events import Entry
 from orchestrator.errors import JournalError
 from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.sqlite.entries import from_row
+from orchestrator.journal.sqlite.checksums import row_checksum
+from orchestrator.journal.sqlite.entries import (
+    RESTORE,
+    WHAT_TO_DO,
+    Row,
+    columns,
+    from_row,
+    require_whole,
+)
 from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
 from orchestrator.journal.sqlite.long_strings import digest, references
 from orchestrator.journal.sqlite.reader import SQLiteReader, open_file_read_only
 from orchestrator.journal.sqlite.schema import (
     FACTS_VERSION,
     VERSION,
+    describe_failure,
+    has_checksums,
     has_table,
     missing_entries,
     require_journal_file,
@@ -40,6 +50,13 @@ from orchestrator.journal.store import Finding, Level
 EXAMPLES: Final = 3
 """How many problems of one kind are listed one by one."""
 
+
+LISTS: Final = {
+    "sessions": "session, first, used",
+    "last_entries": "session, seq",
+    "pruned": "entries, last, used",
+}
+"""The columns of the tables beside the entries that have checksums."""
 
 Check: TypeAlias = Callable[[Path, sqlite3.Connection], Iterator[Finding]]
 
@@ -59,21 +76,33 @@ def check_journal(path: Path) -> Iterator[Finding]:
         except JournalError as exc:
             yield Finding(Level.WRONG, exc.problem)
             return
-        except sqlite3.Error as exc:
-            yield Finding(Level.WRONG, f"it cannot be read: {exc}")
+        except (sqlite3.Error, UnicodeDecodeError) as exc:
+            yield Finding(Level.WRONG, f"it cannot be read: {describe_failure(exc)}")
             return
         if not version:
             yield Finding(Level.NOTE, "it is empty: nothing was ever written")
             return
         yield _about_version(version)
-        for check in (_integrity, _facts, _holes, _payloads, _table, _sessions):
+        checks = (
+            _integrity,
+            _facts,
+            _holes,
+            _checksums,
+            _lists,
+            _payloads,
+            _table,
+            _sessions,
+        )
+        for check in checks:
             try:
                 yield from check(path, connection)
             except JournalError as exc:
                 yield Finding(Level.WRONG, exc.problem)
             except (sqlite3.Error, ValueError) as exc:
                 what = check.__name__.strip("_")
-                yield Finding(Level.WRONG, f"its {what} cannot be read: {exc}")
+                yield Finding(
+                    Level.WRONG, f"its {what} cannot be read: {describe_failure(exc)}"
+                )
 
 
 def _files(path: Path) -> Iterator[Finding]:
@@ -149,18 +178,103 @@ def _holes(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(Level.FINE, f"none of its {count:,} entries is missing")
 
 
+@attrs.define
+class _Damage:
+    """The entries of one session, or of none, that are damaged or missing."""
+
+    entries: list[int] = attrs.Factory(list[int])
+    last: int = 0
+    """The last entry that was seen."""
+    is_checked: bool = False
+    """That one has a checksum: so have all later ones."""
+
+    def text(self, session: str) -> str:
+        shown = ", ".join(map(str, self.entries[:EXAMPLES]))
+        if (more := len(self.entries) - EXAMPLES) > 0:
+            shown += f" and {more} more"
+        if not session:
+            return f"entries of no run are damaged or missing: {shown}; {RESTORE}"
+        return f"run {session!r}: entries are damaged or missing: {shown}; {WHAT_TO_DO}"
+
+
+def _checksums(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Compare every entry with its checksum, and look for the one before it."""
+    if not has_checksums(connection):
+        yield Finding(Level.NOTE, "its entries have no checksums")
+        return
+    sessions: dict[str, _Damage] = {}
+    unchecked = 0
+    rows = connection.execute(
+        f"SELECT {columns(connection)} FROM entries ORDER BY seq"  # noqa: S608
+    )
+    problem = ""
+    try:
+        for row in rows:
+            unchecked += _compare_entry(row, sessions.setdefault(row[2], _Damage()))
+    except sqlite3.Error as exc:
+        problem = f"not all entries can be read: {describe_failure(exc)}"
+    for session, last in connection.execute("SELECT session, seq FROM last_entries"):
+        damage = sessions.setdefault(session, _Damage())
+        if damage.last != last:
+            damage.entries.append(last)
+    damaged = {it: found for it, found in sessions.items() if found.entries}
+    for session, found in damaged.items():
+        yield Finding(Level.WRONG, found.text(session))
+    if problem:
+        yield Finding(Level.WRONG, problem)
+    elif not damaged:
+        yield Finding(Level.FINE, "its entries are as they were written")
+    if unchecked:
+        text = f"{unchecked:,} of its entries are from before there were checksums"
+        yield Finding(Level.FINE, text)
+
+
+def _compare_entry(row: Row, damage: _Damage) -> bool:
+    """Note an entry, and return whether it is from before there were checksums."""
+    seq, previous = row[0], row[6]
+    try:
+        require_whole(row)
+    except UnreadableFactError:
+        damage.entries.append(seq)
+    else:
+        if previous is None and damage.is_checked:
+            damage.entries.append(seq)
+        elif previous is not None and previous != damage.last:
+            damage.entries.append(previous)
+        damage.is_checked |= previous is not None
+    damage.last = seq
+    return previous is None
+
+
+def _lists(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Compare the rows of the other tables with their checksums."""
+    if not has_table(connection, "last_entries"):
+        return
+    problems = [
+        f"one of {table} is not what was written: {row[0]!r}; {RESTORE}"
+        for table, names in LISTS.items()
+        for *row, checksum in connection.execute(
+            f"SELECT {names}, checksum FROM {table}"  # noqa: S608 (ours)
+        )
+        if row_checksum(*row) != checksum
+    ]
+    yield from _report("of its lists,", problems, "its lists are as they were written")
+
+
 def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     if not has_table(connection, "payloads"):
         return
     referenced = {
         name
         for (body,) in connection.execute(
-            "SELECT body FROM entries WHERE instr(body, char(26))"
+            "SELECT CAST(body AS BLOB) FROM entries WHERE instr(body, char(26))"
         )
         for name in references(body)
     }
     stored = dict[str, bool]()
-    for name, string in connection.execute("SELECT digest, string FROM payloads"):
+    for name, string in connection.execute(
+        "SELECT digest, CAST(string AS BLOB) FROM payloads"
+    ):
         stored[name] = digest(string) == name
     problems = [
         f"string {name} is missing" for name in sorted(referenced - stored.keys())
@@ -216,13 +330,17 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     totals = _Totals()
     for session in SQLiteReader(connection).sessions():
         totals.runs += 1
-        entries = _entries(connection, session, totals)
-        if entries is None:
-            continue
         try:
+            entries = _entries(connection, session, totals)
+            if entries is None:
+                continue
             record = fold_entries(entries, path).sessions[session]
         except JournalError as exc:
             totals.problems.append(f"run {session}: {exc.problem}")
+        except sqlite3.Error as exc:
+            totals.problems.append(
+                f"run {session!r} cannot be read: {describe_failure(exc)}"
+            )
         except KeyError:
             totals.problems.append(f"run {session} was never opened")
         else:
@@ -244,6 +362,10 @@ def _entries(
     count = len(totals.problems)
     for row in SQLiteReader(connection).rows(session):
         try:
+            require_whole(row)
+        except UnreadableFactError:
+            return None  # which the comparison with the checksums reports
+        try:
             entries.append(from_row(connection, row))
         except UnreadableFactError as exc:
             totals.problems.append(str(exc))
@@ -257,7 +379,7 @@ def _compare(
     totals.undelivered += len(record.undelivered)
     if listed is None:
         return
-    used = listed[record.id]
+    used = listed.get(record.id)
     if used is None:
         totals.listed_active += record.is_idle
     elif not record.is_idle:

@@ -1,93 +1,262 @@
-"""Entries as rows of a SQLite file: written by the journal, decoded for every reader."""
+"""Entries as rows of a SQLite file: written by the journal, verified and decoded for every reader.
+
+An entry that is damaged or missing is an error that names it. The session of it cannot be read; the
+others can.
+"""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from delegation import Encoded, SessionId, UnreadableFactError, decode
 from delegation.events import Entry
 from orchestrator.journal.journal import JournalContents
+from orchestrator.journal.sqlite.checksums import entry_checksum, row_checksum
 from orchestrator.journal.sqlite.long_strings import (
+    MARK_BYTES,
+    digest,
     extract_long_strings,
     restore_long_strings,
 )
-from orchestrator.journal.sqlite.schema import last_seq
+from orchestrator.journal.sqlite.schema import has_checksums, last_seq
 
 IdleChanges: TypeAlias = Mapping[SessionId, str | None]
-Row: TypeAlias = tuple[int, float, str, str, int, str]
+Row: TypeAlias = tuple[int, float, str, str, int, bytes, int | None, int | None]
 
-COLUMNS: Final = "seq, at, session, kind, version, body"
-SELECT_ACTIVE_SESSIONS: Final = f"""
-SELECT {COLUMNS} FROM entries
-WHERE session IN (SELECT session FROM sessions WHERE used IS NULL)
-UNION ALL
-SELECT {COLUMNS} FROM entries
-WHERE session = '' AND seq >= (SELECT min(first) FROM sessions WHERE used IS NULL)
-ORDER BY seq
-"""  # noqa: S608
+NO_SESSION: Final = SessionId("")
+RESTORE: Final = "restore a copy of the journal"
+WHAT_TO_DO: Final = f"delete the run (orchestrator runs --delete RUN), or {RESTORE}"
+
+
+def columns(connection: sqlite3.Connection) -> str:
+    """Return the columns of a `Row`: the body as bytes, since damaged text may be no text."""
+    stored = "previous, checksum" if has_checksums(connection) else "NULL, NULL"
+    return f"seq, at, session, kind, version, CAST(body AS BLOB), {stored}"
 
 
 def write_entries(
     connection: sqlite3.Connection, batch: Iterable[tuple[Entry, Encoded, IdleChanges]]
 ) -> None:
     """Write entries, their long strings, and the sessions that they make idle or active."""
-    rows: list[Row] = []
+    rows: list[tuple[int, float, str, str, int, str, int, int]] = []
     payloads: dict[str, str] = {}
     sessions: dict[SessionId, tuple[int, str | None]] = {}
+    last: dict[SessionId, int] = {}
     for entry, fact, changed in batch:
+        seq, at, session = entry.seq, entry.at, entry.session
         body = extract_long_strings(fact.body.decode(), payloads)
-        rows.append((entry.seq, entry.at, entry.session, fact.kind, fact.version, body))
-        for session, used in changed.items():
-            first, _ = sessions.get(session, (entry.seq, None))
-            sessions[session] = (first, used)
-    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", rows)
+        stored = fact.body if len(fact.body) == len(body) else body.encode()
+        if session not in last:
+            last[session] = last_entry(connection, session)
+        fields = (seq, at, session, fact.kind, fact.version)
+        checksum = entry_checksum(*fields, stored, last[session])
+        rows.append((*fields, body, last[session], checksum))
+        last[session] = seq
+        for listed, used in changed.items():
+            first, _ = sessions.get(listed, (seq, None))
+            sessions[listed] = (first, used)
+    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     if payloads:
         connection.executemany(
             "INSERT OR IGNORE INTO payloads VALUES (?, ?)", payloads.items()
         )
     connection.executemany(
-        "INSERT INTO sessions VALUES (?, ?, ?)"
-        " ON CONFLICT (session) DO UPDATE SET used = excluded.used",
+        "INSERT INTO sessions VALUES (?1, ?2, ?3, row_checksum(?1, ?2, ?3))"
+        " ON CONFLICT (session) DO UPDATE SET used = excluded.used,"
+        " checksum = row_checksum(session, first, excluded.used)",
         [(session, *state) for session, state in sessions.items()],
     )
+    connection.executemany(
+        "INSERT INTO last_entries VALUES (?, ?, ?) ON CONFLICT (session)"
+        " DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum",
+        [(session, seq, row_checksum(session, seq)) for session, seq in last.items()],
+    )
+
+
+def last_entry(connection: sqlite3.Connection, session: SessionId) -> int:
+    """Return the number of the last entry of a session, or of no session; 0 if it has none."""
+    found = connection.execute(
+        "SELECT seq, checksum FROM last_entries WHERE session = ?", (session,)
+    ).fetchone()
+    if found is None:
+        return 0
+    seq, checksum = found
+    if checksum != row_checksum(session, seq):
+        raise UnreadableFactError(
+            f"the number of the last entry of run {session!r} is damaged; {WHAT_TO_DO}"
+        )
+    return int(seq)
 
 
 def read_contents(connection: sqlite3.Connection) -> JournalContents:
     """Return what a writer must know: the entries of active sessions, the usage of idle ones."""
-    sessions = connection.execute("SELECT session, used FROM sessions ORDER BY first")
-    pruned = connection.execute("SELECT used FROM pruned")
+    sessions = _read_sessions(connection)
+    rows: list[Row] = connection.execute(
+        f"""
+        SELECT {columns(connection)} FROM entries
+        WHERE session IN (SELECT session FROM sessions WHERE used IS NULL)
+        UNION ALL
+        SELECT {columns(connection)} FROM entries
+        WHERE session = '' AND seq >= (SELECT min(first) FROM sessions WHERE used IS NULL)
+        ORDER BY seq
+        """  # noqa: S608 (the names of columns are ours)
+    ).fetchall()
+    active = {
+        session: first for session, (first, used) in sessions.items() if used is None
+    }
+    entries, damaged = _verify_active(connection, rows, active)
     return JournalContents(
-        sessions=dict(sessions.fetchall()),
-        pruned=[used for (used,) in pruned],
-        entries=list(
-            decode_rows(connection, connection.execute(SELECT_ACTIVE_SESSIONS))
-        ),
+        sessions={session: used for session, (_, used) in sessions.items()},
+        pruned=_read_pruned(connection),
+        entries=entries,
         last_seq=last_seq(connection),
+        damaged=damaged,
     )
+
+
+def _verify_active(
+    connection: sqlite3.Connection, rows: Iterable[Row], active: Mapping[SessionId, int]
+) -> tuple[list[Entry], dict[SessionId, str]]:
+    """Return the entries of the sessions that are whole, and what is wrong with the others.
+
+    Args:
+        connection: the file.
+        rows: the entries of active sessions, and of none, in order.
+        active: the number of the first entry of each active session.
+    """
+    entries: list[Entry] = []
+    damaged: dict[SessionId, str] = {}
+    chains: dict[str, list[Row]] = {session: [] for session in active}
+    chains[NO_SESSION] = []
+
+    def report(session: str, problem: UnreadableFactError, seq: int) -> None:
+        concerned = [SessionId(session)]
+        if not session:
+            # That all processes ended is news for all sessions that had begun.
+            concerned = [it for it, first in active.items() if first <= seq]
+        for it in concerned:
+            damaged.setdefault(it, str(problem))
+
+    for row in rows:
+        if row[2] not in chains:
+            raise UnreadableFactError(f"entry {row[0]} is damaged; {RESTORE}")
+        chains[row[2]].append(row)
+        try:
+            entries.append(from_row(connection, row))
+        except UnreadableFactError as exc:
+            report(row[2], exc, row[0])
+    for session, chain in chains.items():
+        after = 0 if session else min(active.values(), default=last_seq(connection))
+        try:
+            require_chain(chain, after, last_entry(connection, SessionId(session)))
+        except UnreadableFactError as exc:
+            report(session, exc, last_seq(connection))
+    if damaged:
+        entries = [entry for entry in entries if entry.session not in damaged]
+    return entries, damaged
+
+
+def _read_sessions(
+    connection: sqlite3.Connection,
+) -> dict[SessionId, tuple[int, str | None]]:
+    """Return the first entry of each session, and what an idle one has used, oldest first."""
+    sessions: dict[SessionId, tuple[int, str | None]] = {}
+    rows = connection.execute(
+        "SELECT session, first, used, checksum FROM sessions ORDER BY first"
+    )
+    for session, first, used, checksum in rows:
+        if checksum != row_checksum(session, first, used):
+            raise UnreadableFactError(
+                f"the list of runs is damaged at run {session!r}; {RESTORE}"
+            )
+        sessions[session] = (first, used)
+    (count,) = connection.execute(
+        "SELECT count(*) FROM last_entries WHERE session != ''"
+    ).fetchone()
+    if len(sessions) != count:
+        raise UnreadableFactError(
+            f"the list of runs is damaged: it has {len(sessions)} of {count} runs;"
+            f" {RESTORE}"
+        )
+    return sessions
+
+
+def _read_pruned(connection: sqlite3.Connection) -> list[str]:
+    """Return what pruned sessions had used of shared budgets."""
+    pruned: list[str] = []
+    rows = connection.execute("SELECT entries, last, used, checksum FROM pruned")
+    for entries, last, used, checksum in rows:
+        if checksum != row_checksum(entries, last, used):
+            raise UnreadableFactError(f"the list of pruned runs is damaged; {RESTORE}")
+        pruned.append(used)
+    return pruned
 
 
 def from_row(connection: sqlite3.Connection, row: Row) -> Entry:
     """Return the entry of a row."""
-    seq, at, session, kind, version, body = row
-
-    def find(digest: str) -> str:
-        found = connection.execute(
-            "SELECT string FROM payloads WHERE digest = ?", (digest,)
-        ).fetchone()
-        if found is None:
-            raise UnreadableFactError(
-                f"a damaged {kind!r}: its string {digest} is missing"
-            )
-        return str(found[0])
-
+    require_whole(row)
+    seq, at, session, kind, version, body, _, _ = row
     try:
-        event = decode(
-            Encoded(kind, version, restore_long_strings(body, find).encode())
-        )
+        if MARK_BYTES in body:
+            body = restore_long_strings(body, partial(_find_string, connection, kind))
+        event = decode(Encoded(kind, version, body))
     except UnreadableFactError as exc:
-        raise UnreadableFactError(f"entry {seq} is {exc}") from exc
+        raise UnreadableFactError(f"entry {seq} is {exc}; {WHAT_TO_DO}") from exc
     return Entry(seq, at, SessionId(session), event)
 
 
-def decode_rows(connection: sqlite3.Connection, rows: Iterable[Row]) -> Iterator[Entry]:
-    return (from_row(connection, row) for row in rows)
+def _find_string(connection: sqlite3.Connection, kind: str, name: str) -> bytes:
+    found = connection.execute(
+        "SELECT CAST(string AS BLOB) FROM payloads WHERE digest = ?", (name,)
+    ).fetchone()
+    if found is None:
+        raise UnreadableFactError(f"a damaged {kind!r}: its string {name} is missing")
+    string = bytes(found[0])
+    if digest(string) != name:
+        raise UnreadableFactError(
+            f"a damaged {kind!r}: its string {name} is not what was written"
+        )
+    return string
+
+
+def require_whole(row: Row) -> None:
+    """Refuse a row that is not what was written."""
+    seq, at, session, kind, version, body, previous, checksum = row
+    if None in row[:6] or (previous is None) != (checksum is None):
+        is_whole = False
+    else:
+        # Entries from before there were checksums have none.
+        is_whole = previous is None or checksum == entry_checksum(
+            seq, at, session, kind, version, body, previous
+        )
+    if not is_whole:
+        raise UnreadableFactError(
+            f"entry {seq} is damaged: it is not what was written; {WHAT_TO_DO}"
+        )
+
+
+def require_chain(rows: Sequence[Row], after: int, last: int) -> None:
+    """Refuse the entries of one session, or of none, if one is missing among them.
+
+    Args:
+        rows: those of them after a number, in order.
+        after: that number.
+        last: the number of the last entry that there is.
+    """
+    seq = after
+    for row in rows:
+        previous = row[6]
+        if previous is not None and (
+            previous > seq if seq == after else previous != seq
+        ):
+            raise UnreadableFactError(
+                f"entry {previous}, before entry {row[0]}, is missing; {WHAT_TO_DO}"
+            )
+        seq = row[0]
+    if seq < last:
+        raise UnreadableFactError(f"entry {last} is missing; {WHAT_TO_DO}")
+
+
+def decode_rows(connection: sqlite3.Connection, rows: Iterable[Row]) -> list[Entry]:
+    return [from_row(connection, row) for row in rows]

@@ -27,6 +27,7 @@ from orchestrator.journal.sqlite.reader import (
     open_journal_read_only,
 )
 from orchestrator.journal.sqlite.schema import (
+    AS_STORED,
     migrate,
     require_complete,
     require_journal_file,
@@ -169,6 +170,7 @@ def connect(path: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(path, check_same_thread=False)
         undo.callback(connection.close)
+        connection.text_factory = AS_STORED
         require_journal_file(path, connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

@@ -12,14 +12,15 @@ from typing import Final
 MAX_INLINE_CHARACTERS: Final = 2_000
 """How long a string may be that stays in the body of its fact."""
 MARK: Final = "\x1a"
+MARK_BYTES: Final = MARK.encode()
 
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
-_REFERENCE: Final = re.compile(f"{MARK}([0-9a-f]{{64}})")
+_REFERENCE: Final = re.compile(MARK_BYTES + rb"([0-9a-f]{64})")
 
 
-def digest(payload: str) -> str:
+def digest(payload: bytes) -> str:
     """Return the name under which a string is stored."""
-    return sha256(payload.encode()).hexdigest()
+    return sha256(payload).hexdigest()
 
 
 def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
@@ -36,25 +37,23 @@ def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
         string = found[0]
         if len(string) <= MAX_INLINE_CHARACTERS:
             return string
-        name = digest(string)
+        name = digest(string.encode())
         payloads[name] = string
         return f"{MARK}{name}"
 
     return _STRING.sub(reference, body)
 
 
-def restore_long_strings(body: str, find: Callable[[str], str]) -> str:
+def restore_long_strings(body: bytes, find: Callable[[str], bytes]) -> bytes:
     """Return the JSON of a fact with its long strings back in place.
 
     Args:
         body: the JSON with references.
         find: returns the string of a digest.
     """
-    if MARK not in body:
-        return body
-    return _REFERENCE.sub(lambda found: find(found[1]), body)
+    return _REFERENCE.sub(lambda found: find(found[1].decode()), body)
 
 
-def references(body: str) -> list[str]:
+def references(body: bytes) -> list[str]:
     """Return the digests that the JSON of a fact refers to."""
-    return _REFERENCE.findall(body) if MARK in body else []
+    return [name.decode() for name in _REFERENCE.findall(body)]

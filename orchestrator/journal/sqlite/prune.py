@@ -95,9 +95,12 @@ def _delete(connection: sqlite3.Connection, before: float) -> Pruned:
     runs = connection.execute(
         "DELETE FROM sessions WHERE session IN (SELECT session FROM expired)"
     ).rowcount
+    connection.execute(
+        "DELETE FROM last_entries WHERE session IN (SELECT session FROM expired)"
+    )
     if runs:
         connection.execute(
-            "INSERT INTO pruned (entries, last, used) VALUES (?, ?, ?)",
+            "INSERT INTO pruned VALUES (?1, ?2, ?3, row_checksum(?1, ?2, ?3))",
             (entries, last, json.dumps(used)),
         )
         _delete_payloads(connection)
@@ -108,7 +111,7 @@ def _delete_payloads(connection: sqlite3.Connection) -> None:
     """Delete the long strings that no fact refers to any more."""
     connection.execute("CREATE TEMP TABLE referenced (digest TEXT PRIMARY KEY) STRICT")
     for (body,) in connection.execute(
-        "SELECT body FROM entries WHERE instr(body, ?)", (MARK,)
+        "SELECT CAST(body AS BLOB) FROM entries WHERE instr(body, ?)", (MARK,)
     ):
         connection.executemany(
             "INSERT OR IGNORE INTO referenced VALUES (?)",

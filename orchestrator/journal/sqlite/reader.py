@@ -13,8 +13,16 @@ from typing import Final
 from delegation import SessionId
 from delegation.events import Entry
 from orchestrator.errors import JournalError
-from orchestrator.journal.sqlite.entries import COLUMNS, Row, decode_rows
+from orchestrator.journal.sqlite.entries import (
+    NO_SESSION,
+    Row,
+    columns,
+    decode_rows,
+    last_entry,
+    require_chain,
+)
 from orchestrator.journal.sqlite.schema import (
+    AS_STORED,
     has_table,
     require_complete,
     require_journal_file,
@@ -26,10 +34,10 @@ from orchestrator.journal.sqlite.schema import (
 
 # An entry of no session says that all processes have ended: after the last entry of a session, one
 # of them is as good as all.
-SELECT_SESSION: Final = f"""
-SELECT {COLUMNS} FROM entries WHERE session = ?1 AND seq > ?2
+SELECT_SESSION: Final = """
+SELECT {columns} FROM entries WHERE session = ?1 AND seq > ?2
 UNION ALL
-SELECT {COLUMNS} FROM entries WHERE session = '' AND seq > ?2 AND seq BETWEEN
+SELECT {columns} FROM entries WHERE session = '' AND seq > ?2 AND seq BETWEEN
     (SELECT min(seq) FROM entries WHERE session = ?1) AND
     coalesce(
         (SELECT min(seq) FROM entries WHERE session = '' AND seq >
@@ -37,7 +45,7 @@ SELECT {COLUMNS} FROM entries WHERE session = '' AND seq > ?2 AND seq BETWEEN
         (SELECT max(seq) FROM entries WHERE session = ?1)
     )
 ORDER BY seq
-"""  # noqa: S608 (the names of columns are ours)
+"""
 
 
 class SQLiteReader:
@@ -45,6 +53,7 @@ class SQLiteReader:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._columns = columns(connection)
 
     def sessions(
         self, *, prefix: str = "", newest: int | None = None
@@ -75,11 +84,31 @@ class SQLiteReader:
         return int(count)
 
     def entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
-        return list(decode_rows(self._connection, self.rows(session, after=after)))
+        rows = self.rows(session, after=after)
+        self._require_chains(session, rows, after)
+        return decode_rows(self._connection, rows)
 
     def rows(self, session: SessionId, *, after: int = 0) -> list[Row]:
         """Return the same entries as they are stored."""
-        return self._connection.execute(SELECT_SESSION, (session, after)).fetchall()
+        select = SELECT_SESSION.format(columns=self._columns)
+        return self._connection.execute(select, (session, after)).fetchall()
+
+    def _require_chains(
+        self, session: SessionId, rows: Sequence[Row], after: int
+    ) -> None:
+        """Refuse a session with an entry that is missing or cannot be found."""
+        if not has_table(self._connection, "last_entries"):
+            return
+        own = [row for row in rows if row[2] == session]
+        none = [row for row in rows if not row[2]]
+        last = last_entry(self._connection, session)
+        require_chain(own, after, last)
+        begin = max(after, own[0][0] if own else 0)
+        last_of_none = last_entry(self._connection, NO_SESSION)
+        if none and none[-1][0] > last:
+            last_of_none = none[-1][0]
+        if own:
+            require_chain(none, begin, last_of_none)
 
     def naming(
         self, id_: str, *, session: SessionId | None = None, kind: str = ""
@@ -91,11 +120,11 @@ class SQLiteReader:
         if kind:
             conditions, values = f"{conditions}kind = ? AND ", [*values, kind]
         rows = self._connection.execute(
-            f"SELECT {COLUMNS} FROM entries"  # noqa: S608
+            f"SELECT {self._columns} FROM entries"  # noqa: S608
             f" WHERE {conditions}instr(body, ?) ORDER BY seq",
             (*values, f'"{id_}"'),
         )
-        return list(decode_rows(self._connection, rows))
+        return decode_rows(self._connection, rows)
 
     def sessions_with_task(self, prefix: str) -> Sequence[SessionId]:
         rows = self._connection.execute(
@@ -107,8 +136,10 @@ class SQLiteReader:
 
     def all_entries(self) -> list[Entry]:
         """Return the entries of all sessions."""
-        rows = self._connection.execute(f"SELECT {COLUMNS} FROM entries ORDER BY seq")  # noqa: S608
-        return list(decode_rows(self._connection, rows))
+        rows = self._connection.execute(
+            f"SELECT {self._columns} FROM entries ORDER BY seq"  # noqa: S608
+        )
+        return decode_rows(self._connection, rows)
 
 
 @contextmanager
@@ -141,6 +172,7 @@ def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
         address += "&immutable=1"
     with translate_errors(path):
         connection = sqlite3.connect(address, uri=True, isolation_level=None)
+        connection.text_factory = AS_STORED
     with closing(connection):
         with translate_errors(path):
             connection.execute("BEGIN")

@@ -6,18 +6,22 @@ A file of a later version is refused, never guessed at.
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from delegation import UnreadableFactError, encode
 from delegation.events import JournalOpened
 from orchestrator.errors import JournalError
+from orchestrator.journal.sqlite.checksums import row_checksum
 
 # Marks a file as ours: another application's database is not to be written into.
 APPLICATION_ID: Final = 0x44_45_4C_47
 FACTS_VERSION: Final = encode(JournalOpened("")).version
 """The version of the facts that this orchestrator writes."""
 NEWER: Final = "it was written by a newer orchestrator; use that one, or a new journal"
+AS_STORED: Final = partial(str, encoding="utf-8", errors="surrogateescape")
+"""Makes text of what the disk changed, too: its checksum says that it is damaged."""
 
 
 def _create_entries(connection: sqlite3.Connection) -> None:
@@ -66,10 +70,40 @@ def _store_long_strings_once(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE pruned ADD COLUMN used TEXT NOT NULL DEFAULT '[]'")
 
 
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Add checksums; the entries from before have none, and stay as they are.
+
+    The last entry of each session, and of none (''), is listed: the entries before it are found
+    missing by the numbers that each has of the one before.
+    """
+    connection.execute("ALTER TABLE entries ADD COLUMN previous INTEGER")
+    connection.execute("ALTER TABLE entries ADD COLUMN checksum INTEGER")
+    connection.execute(
+        """
+        CREATE TABLE last_entries (
+            session  TEXT    PRIMARY KEY,
+            seq      INTEGER NOT NULL,
+            checksum INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID
+        """
+    )
+    connection.execute(
+        "INSERT INTO last_entries SELECT session, max(seq), row_checksum(session, max(seq))"
+        " FROM entries GROUP BY session"
+    )
+    connection.execute("ALTER TABLE sessions ADD COLUMN checksum INTEGER")
+    connection.execute(
+        "UPDATE sessions SET checksum = row_checksum(session, first, used)"
+    )
+    connection.execute("ALTER TABLE pruned ADD COLUMN checksum INTEGER")
+    connection.execute("UPDATE pruned SET checksum = row_checksum(entries, last, used)")
+
+
 MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (
     _create_entries,
     _list_sessions,
     _store_long_strings_once,
+    _add_checksums,
 )
 """The steps from each version to the next; a new file takes all of them."""
 VERSION: Final = len(MIGRATIONS)
@@ -78,6 +112,7 @@ VERSION: Final = len(MIGRATIONS)
 def migrate(path: Path, connection: sqlite3.Connection) -> None:
     """Migrate a file to this version, all or nothing."""
     require_known_schema(path, connection)
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         for migration in MIGRATIONS[version_of(connection) :]:
@@ -113,6 +148,12 @@ def version_of(connection: sqlite3.Connection) -> int:
     if has_table(connection, "sessions"):
         return 2
     return 1 if has_table(connection, "entries") else 0
+
+
+def has_checksums(connection: sqlite3.Connection) -> bool:
+    """Return whether the entries of a file may have checksums, whatever its version says."""
+    columns = connection.execute("SELECT name FROM pragma_table_info('entries')")
+    return ("checksum",) in columns.fetchall()
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
@@ -171,10 +212,12 @@ def missing_entries(connection: sqlite3.Connection) -> int:
 def last_seq(connection: sqlite3.Connection) -> int:
     """Return the number of the last entry, also if that was pruned."""
     (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
-    pruned = 0
+    pruned = listed = 0
     if version_of(connection) >= 3:
         (pruned,) = connection.execute("SELECT max(last) FROM pruned").fetchone()
-    return max(last or 0, pruned or 0)
+    if has_table(connection, "last_entries"):
+        (listed,) = connection.execute("SELECT max(seq) FROM last_entries").fetchone()
+    return max(last or 0, pruned or 0, listed or 0)
 
 
 @contextmanager
@@ -186,5 +229,14 @@ def translate_errors(path: Path) -> Generator[None]:
         raise JournalError(
             path, f"another process has written it, too ({exc}); stop that one"
         ) from exc
-    except (sqlite3.Error, OSError, UnreadableFactError) as exc:
-        raise JournalError(path, str(exc)) from exc
+    except (sqlite3.Error, OSError, UnicodeDecodeError, UnreadableFactError) as exc:
+        raise JournalError(path, describe_failure(exc)) from exc
+
+
+def describe_failure(exc: Exception) -> str:
+    """Return what is wrong with a file, and what to do if it is damaged."""
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    # SQLite quotes the damage in its sentence, which then is no text.
+    if code == sqlite3.SQLITE_CORRUPT or isinstance(exc, UnicodeDecodeError):
+        return f"it is damaged ({exc}): `orchestrator doctor` says where; restore a copy of it"
+    return str(exc)
