@@ -110,9 +110,8 @@ class TurnSteps:
         consumes: Sequence[int] = ()
         try:
             tool = self._tool(call)
-            # The journal has to know of a call that must not run twice before it may run.
-            durable = tool.takes_call_key or not tool.idempotent
-            await self._host.before_tool(call, durable=durable)
+            # Nothing is done for an answer that a crash could still undo.
+            await self._host.before_tool(call, durable=tool.acts_outside)
             # Never reset: the next call sets its own.
             CURRENT_CALL_KEY.set(CallKey(f"{self._task}/{call.id}"))
             result = await tool.run(call)

@@ -40,7 +40,7 @@ class TurnHost(Protocol):
         ...
 
     async def before_tool(self, call: ToolCall, *, durable: bool) -> None:
-        """Wait until a call is approved and, where it must not run twice, durable.
+        """Wait until a call is approved and, where it acts outside the journal, durable.
 
         Raises:
             ToolError: it may not be run; the model reads why.

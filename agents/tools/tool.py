@@ -70,7 +70,9 @@ class Tool:
     idempotent: bool = False
     """Safe to run again when a crash leaves it unknown whether it ran."""
     takes_call_key: bool = False
-    """It gets the key of its call, and runs only when the call is durable."""
+    """It gets the key of its call."""
+    acts_outside: bool = True
+    """It reads or changes something outside the journal, so it runs when the call is durable."""
     runs_at_caller: bool = False
     """The client of the session runs it: a call ends the turn, and the client sends the answer."""
 

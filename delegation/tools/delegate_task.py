@@ -100,6 +100,8 @@ def delegate_tool(
         run=run,
         # A call that a crash interrupted finds the tasks that it requested, and waits for them.
         idempotent=True,
+        # It posts facts, and what these begin waits until they are durable.
+        acts_outside=False,
     )
 
 

@@ -163,7 +163,7 @@ class LocalTaskHost:
         await self._book.wait_durable()
         return steering
 
-    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:  # noqa: ASYNC910 (an idempotent tool without rules waits for nothing)
+    async def before_tool(self, call: ToolCall, *, durable: bool) -> None:  # noqa: ASYNC910 (a delegation without rules waits for nothing)
         if self._approvals is not None:
             await self._approvals.wait_approved(call)
         if durable:

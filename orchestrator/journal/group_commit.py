@@ -1,8 +1,8 @@
 """Group commit: one flush to the disk for many rows.
 
 While one commit is under way, appended rows wait for the next one: thousands of tasks share the
-price of a flush. A commit begins when a task waits for it: what one task appends in a row shares a
-flush, too.
+price of a flush. A commit begins when a task waits for it, or when a row is urgent: what one task
+appends in a row shares a flush, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import trio
 RowT = TypeVar("RowT")
 
 MAX_DELAY_SECONDS: Final = 0.05
-"""How long rows stay in memory that no task waits for."""
+"""How long rows stay in memory that no task waits for, and that are not urgent."""
 
 
 class GroupCommit(Generic[RowT]):
@@ -33,10 +33,19 @@ class GroupCommit(Generic[RowT]):
         self._wanted = trio.Event()
         self._committed = trio.lowlevel.ParkingLot()
 
-    def append(self, seq: int, row: RowT) -> None:
+    def append(self, seq: int, row: RowT, *, urgent: bool = False) -> None:
+        """Take the next row.
+
+        Args:
+            seq: its number.
+            row: handed to the next commit.
+            urgent: that commit begins as soon as it can, whether a task waits for it or not.
+        """
         self._pending.append(row)
         self._appended_seq = seq
         self._appended.set()
+        if urgent:
+            self._wanted.set()
 
     async def wait_durable(self, seq: int) -> None:
         if self._durable_seq >= seq:

@@ -307,16 +307,20 @@ async def test_the_agent_acts_when_all_that_was_recorded_is_safe() -> None:
     assert log == [*asked, *acted, "kept ToolMessage", *asked]
 
 
-async def test_a_tool_that_may_run_twice_need_not_wait() -> None:
+@pytest.mark.parametrize(("acts_outside", "waits"), [(True, 3), (False, 2)])
+async def test_a_tool_that_may_run_twice_waits_if_it_acts_outside(
+    acts_outside: bool, waits: int
+) -> None:
     async def wait_safe() -> None:
         await trio.sleep(100)
 
     model = ScriptedModel([ToolCall("double", {"number": 1}), "2"])
+    changed = attrs.evolve(double, acts_outside=acts_outside)
 
-    await Turn(model, double, ready=wait_safe).take()
+    await Turn(model, changed, ready=wait_safe).take()
 
-    # Safe before each of two answers, and one second for the tool.
-    assert trio.current_time() == 201
+    # Before each of two model calls and before the tool, which takes a second.
+    assert trio.current_time() == waits * 100 + 1
 
 
 async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() -> None:

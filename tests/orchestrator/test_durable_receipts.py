@@ -28,34 +28,7 @@ from orchestrator.control.client import connect_control
 from orchestrator.control.server import Steer, open_control
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from tests.kit import facts, worker
-
-
-class HeldJournal(MemoryJournal):
-    """Appends as always; from `hold` to `release` no entry becomes durable."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._durable: int | None = None
-        self._released = trio.Event()
-
-    def hold(self) -> None:
-        self._durable = len(self.entries)
-
-    def release(self) -> None:
-        self._durable = None
-        self._released.set()
-
-    async def wait_durable(self, seq: int) -> None:
-        if self._durable is not None and seq > self._durable:
-            await self._released.wait()
-        await trio.lowlevel.checkpoint()
-
-
-@tool(idempotent=True)
-async def look() -> str:
-    """Look at it."""
-    await trio.lowlevel.checkpoint()
-    return "seen"
+from tests.orchestrator.held_journal import HeldJournal
 
 
 def team(ran: list[str] | None = None) -> Agent:
@@ -170,6 +143,14 @@ async def test_it_is_acknowledged_when_it_is_durable(
 
 async def test_that_a_message_was_seen_is_acknowledged_when_it_is_durable() -> None:
     journal = HeldJournal()
+
+    @tool(idempotent=True)
+    async def look() -> str:
+        """Look at it."""
+        journal.hold()
+        await trio.lowlevel.checkpoint()
+        return "seen"
+
     model = ScriptedModel([ToolCall("look"), "done"], 10)
     child = Agent("child", model=model, tools=[look])
     task = {"goal": "a", "agent": "child", "background": True}
@@ -191,8 +172,6 @@ async def test_that_a_message_was_seen_is_acknowledged_when_it_is_durable() -> N
                 receipts.append(receipt.state)
 
             it.start_soon(send)
-            await trio.testing.wait_all_tasks_blocked()
-            journal.hold()
             await trio.sleep(20)
             was_seen = bool(facts(journal.entries, SteeringSeen))
             early = list(receipts)

@@ -22,8 +22,9 @@ from agents.models.http.wire_transcript import as_json
 
 SILENCE_SECONDS: Final = 600.0
 """How long a connection may be silent: a model may think for minutes before its first byte."""
-STREAM_END_SECONDS: Final = 1.0
-"""How long to wait for the end of a stream after its last event: some servers never close it."""
+STREAM_END_SECONDS: Final = 0.1
+"""How long to wait for the end of a stream after its last event, so that the connection can be used
+again. Some servers never close it, and an answer that waits here is lost if the process dies."""
 LONGEST_ANSWER: Final = 64 * 2**20
 LONGEST_ERROR: Final = 64 * 2**10
 SHOWN_OF_AN_ANSWER: Final = 500

@@ -11,7 +11,7 @@ import trio
 
 from agents import raising_one_error
 from delegation import Encoded, SessionId
-from delegation.events import Entry
+from delegation.events import Entry, ModelAnswered, ModelFailed
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.group_commit import GroupCommit
 from orchestrator.journal.journal import JournalContents
@@ -43,6 +43,8 @@ __all__ = [
     "writer_of",
 ]
 
+PAID: Final = (ModelAnswered, ModelFailed)
+"""The facts that cost money: until they are durable, a crash makes them cost it again."""
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
 
@@ -63,7 +65,8 @@ class SQLiteJournal:
         self.wait_durable = self.group.wait_durable
 
     def append(self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges) -> None:
-        self.group.append(entry.seq, (entry, encoded, idle_changes))
+        row = (entry, encoded, idle_changes)
+        self.group.append(entry.seq, row, urgent=isinstance(entry.event, PAID))
 
     async def read(self) -> JournalContents:
         return await trio.to_thread.run_sync(self._read)
