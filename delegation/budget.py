@@ -77,6 +77,10 @@ class Account:
         """Book one model call, with all its attempts."""
         self.used += _amounts_of(usage, max(1, usage.calls))
 
+    def charge(self, usage: Usage) -> None:
+        """Book the most that a call may have used, which may be no call at all."""
+        self.used += _amounts_of(usage, usage.calls)
+
     def without_use(self) -> "Account":
         """Return an empty account of the same budget."""
         grant = Grant(self.id, self.budget)

@@ -202,6 +202,17 @@ class TaskStarted(msgspec.Struct, frozen=True, gc=False):
     """It starts from the beginning: its steps before the crash are forgotten."""
 
 
+class ModelCalled(msgspec.Struct, frozen=True, gc=False):
+    """A model is called for a task under a budget: one call of a provider, or a retry of one.
+
+    It is durable before the call is made: a process that dies meanwhile may have paid for it.
+    """
+
+    task: TaskId
+    reserved: Usage
+    """The most that the call may use."""
+
+
 class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
     message: AssistantMessage
@@ -220,6 +231,10 @@ class ModelFailure(enum.StrEnum):
     """The call was cancelled."""
     UNRECORDABLE = "unrecordable"
     """The model answered, and the answer cannot be recorded."""
+    ATTEMPT = "attempt"
+    """The provider failed, and was to be called again, or another one."""
+    SUMMARY = "summary"
+    """The model wrote a summary, since the request did not fit its window."""
 
 
 @attrs.frozen
@@ -232,6 +247,8 @@ class ModelFailed:
     reason: ModelFailure = ModelFailure.FAILED
     text: str = ""
     """What the model had said by then: an incomplete message of the transcript."""
+    charged: Usage | None = None
+    """What budgets are charged with, if that is more: the most that the call may have used."""
 
 
 @attrs.frozen
@@ -374,6 +391,7 @@ TaskEvent: TypeAlias = (
     | TaskStarted
     | TaskSettled
     | ModelFailed
+    | ModelCalled
     | CancelRequested
     | Steered
     | SteeringSeen

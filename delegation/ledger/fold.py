@@ -18,6 +18,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -64,6 +65,8 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
             fold_tasks.task_started(ledger, event, entry.at)
         case TaskSettled():
             fold_tasks.task_settled(ledger, event, entry)
+        case ModelCalled():
+            fold_tasks.model_called(ledger, event)
         case ModelFailed():
             fold_tasks.model_failed(ledger, event, entry.seq)
         case CancelRequested():

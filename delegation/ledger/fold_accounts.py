@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from agents import Usage
 from delegation.amounts import ONE_TASK
 from delegation.budget import Account
-from delegation.ledger.records import TaskRecord
+from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.task import Grant, TaskRequest
 
 if TYPE_CHECKING:
@@ -48,10 +48,34 @@ def accounts_under(
     return accounts
 
 
-def book(ledger: "Ledger", record: TaskRecord, usage: Usage) -> None:
-    """Book what a task has used on all its accounts."""
+def book(
+    ledger: "Ledger", record: TaskRecord, usage: Usage, charged: Usage | None = None
+) -> None:
+    """Book what a task has used, on all its accounts.
+
+    Args:
+        ledger: has the session of the task.
+        record: the task.
+        usage: what its tree shows.
+        charged: what its accounts are charged with, if more may have been used than is known.
+    """
     session = ledger.sessions[record.session]
     session.tree.add_usage(record.id, usage)
     for account in record.accounts:
-        account.book(usage)
-        session.own_account(account).book(usage)
+        for booked in (account, session.own_account(account)):
+            if charged is None:
+                booked.book(usage)
+            else:
+                booked.charge(charged)
+
+
+def charge_open_call(session: SessionRecord, record: TaskRecord) -> None:
+    """Charge the accounts of a task for a call that has no end: it may have used all it could.
+
+    The tree does not show it, since what it really used is not known.
+    """
+    assert record.reserved is not None, "a call is under way"
+    for account in record.accounts:
+        account.charge(record.reserved)
+        session.own_account(account).charge(record.reserved)
+    record.reserved = None

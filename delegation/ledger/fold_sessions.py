@@ -20,7 +20,7 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.ledger.fold_accounts import accounts_under
+from delegation.ledger.fold_accounts import accounts_under, charge_open_call
 from delegation.ledger.fold_approvals import assume_answers_received, drop_questions
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.fold_tasks import (
@@ -221,6 +221,8 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
             for id_, message in root.steering.items()
         }
     root.cancel_requested = False
+    if root.reserved is not None:
+        charge_open_call(session, root)
     root.accounts = session.accounts
     root.instructions = ""
     root.approved = NOTHING_APPROVED
@@ -279,6 +281,8 @@ def _interrupt(session: SessionRecord, task: TaskRecord) -> None:
         # A task that was not running has run nothing that was approved meanwhile.
         if isinstance(state, Running):
             assume_answers_received(task)
+            if task.reserved is not None:
+                charge_open_call(session, task)
         change_state(session, task, INTERRUPTED)
 
 

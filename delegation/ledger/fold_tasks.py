@@ -12,6 +12,7 @@ from delegation.events import (
     CancelRequested,
     Entry,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     QuietChanged,
     Steered,
@@ -21,7 +22,7 @@ from delegation.events import (
     TaskStarted,
     ToolAnswered,
 )
-from delegation.ledger.fold_accounts import book, open_accounts
+from delegation.ledger.fold_accounts import book, charge_open_call, open_accounts
 from delegation.ledger.fold_approvals import drop_question, drop_questions
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.records import (
@@ -232,8 +233,13 @@ def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
         requeue_joined_children(ledger, task)
 
 
+def model_called(ledger: "Ledger", event: ModelCalled) -> None:
+    running_task(ledger, event).reserved = event.reserved
+
+
 def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
     task = running_task(ledger, event)
+    task.reserved = None
     task.transcript.append(event.message)
     if not event.copied:
         book(ledger, task, event.message.usage)
@@ -241,6 +247,7 @@ def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
 
 def model_failed(ledger: "Ledger", event: ModelFailed, seq: int) -> None:
     task = running_task(ledger, event)
+    task.reserved = None
     if event.text:
         task.transcript.append(
             AssistantMessage(
@@ -250,7 +257,7 @@ def model_failed(ledger: "Ledger", event: ModelFailed, seq: int) -> None:
                 id=MessageId(f"m_{seq}"),
             )
         )
-    book(ledger, task, event.usage)
+    book(ledger, task, event.usage, charged=event.charged)
 
 
 def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
@@ -313,6 +320,8 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
         raise ImpossibleEventError(event, "a root ends its turns, and goes on")
     require(not task.children.unsettled, event, "tasks below it have not ended", task)
     session = ledger.sessions[task.session]
+    if task.reserved is not None:
+        charge_open_call(session, task)
     admitted = session.slots.leave(task)
     change_state(session, task, Ended(event.outcome))
     session.tree.end(event.task, entry.at, event.outcome.error)

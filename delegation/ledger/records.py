@@ -8,7 +8,14 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from agents import AssistantMessage, CallId, Message, MessageId, UserMessage
+from agents import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    Usage,
+    UserMessage,
+)
 from delegation.budget import Account
 from delegation.events.approvals import ApprovalQuestion
 from delegation.events.processes import ProcessId, ProcessNotice, ProcessRecord
@@ -112,6 +119,7 @@ class TaskRecord:
         "path",
         "questions",
         "request",
+        "reserved",
         "restarts",
         "session",
         "state",
@@ -156,6 +164,8 @@ class TaskRecord:
         """The instructions of this turn, besides those of its agent."""
         self.accounts: tuple[Account, ...] = ()
         """The budgets that its usage is booked on, its own last."""
+        self.reserved: Usage | None = None
+        """What its model call may use, while one is under way that a budget pays for."""
         self.dependents: Sequence[TaskRecord] = ()
         """The tasks that start when it has succeeded."""
         self.steering: Mapping[MessageId, Steering] = NO_STEERING

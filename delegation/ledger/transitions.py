@@ -10,6 +10,7 @@ from delegation.events import (
     ApprovalAsked,
     Event,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessStarted,
     QuietChanged,
@@ -70,7 +71,8 @@ def unsettled_task(ledger: "Ledger", event: TaskEvent) -> TaskRecord:
 
 def running_task(
     ledger: "Ledger",
-    event: ModelAnswered
+    event: ModelCalled
+    | ModelAnswered
     | ModelFailed
     | ToolAnswered
     | SteeringSeen

@@ -25,6 +25,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -50,6 +51,7 @@ FactWithoutText: TypeAlias = (
     TaskStarted
     | TurnStarted
     | TurnResumed
+    | ModelCalled
     | CancelRequested
     | QuietChanged
     | SteeringSeen

@@ -24,6 +24,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -321,6 +322,7 @@ def _steps_by_task(  # noqa: C901 (a case a fact)
                 | ReplyDelivered()
                 | DeliveryFailed()
                 | TaskStarted()
+                | ModelCalled()
                 | ModelFailed()
                 | CancelRequested()
                 | Steered()

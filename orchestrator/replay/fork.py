@@ -34,6 +34,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -88,6 +89,7 @@ OwnFact: TypeAlias = (
     | DoorClosed
     | TurnResumed
     | DeliveryFailed
+    | ModelCalled
     | ModelFailed
     | QuietChanged
     | ApprovalAsked

@@ -31,6 +31,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ModelFailure,
     ProcessEnded,
@@ -204,6 +205,7 @@ class RecordedRun:
                 | ReplyDelivered()
                 | DeliveryFailed()
                 | SteeringSeen()
+                | ModelCalled()
                 | QuietChanged()
                 | ApprovalAsked()
                 | ApprovalAnswered()
@@ -379,6 +381,7 @@ def _key(event: Event) -> Hashable | None:
             | TurnResumed()
             | ReplyDelivered()
             | DeliveryFailed()
+            | ModelCalled()
             | ModelFailed()
             | CancelRequested()
             | Steered()

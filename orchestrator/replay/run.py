@@ -45,6 +45,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -384,6 +385,7 @@ class _Replayer:
                 | ReplyDelivered()
                 | DeliveryFailed()
                 | TaskRequested()
+                | ModelCalled()
                 | ModelAnswered()
                 | ToolAnswered()
                 | TaskStarted()

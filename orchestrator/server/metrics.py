@@ -20,6 +20,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -171,6 +172,7 @@ class Metrics:
                 | ReplyDelivered()
                 | DeliveryFailed()
                 | TaskRequested()
+                | ModelCalled()
                 | ModelAnswered()
                 | ToolAnswered()
                 | CancelRequested()

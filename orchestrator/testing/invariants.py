@@ -32,6 +32,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -83,10 +84,24 @@ class _Budget:
         self.budget = budget
         self.depth = depth
         self.used = NOTHING
+        self.held: dict[TaskId, Amounts] = {}
+        """What the calls under way have reserved."""
 
-    def add(self, usage: Usage) -> None:
-        # Retries inside one call are booked together: they count as one call.
-        self.used += Amounts(calls=1, tokens=usage.tokens, cost=usage.cost, tasks=0)
+    def add(self, usage: Usage, calls: int = 1) -> None:
+        # A model of the user may call a provider more often: it counts as one call.
+        self.used += Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost, tasks=0)
+
+    def hold(self, task: TaskId, usage: Usage) -> None:
+        self.held[task] = Amounts(
+            calls=usage.calls, tokens=usage.tokens, cost=usage.cost, tasks=0
+        )
+
+    def release(self, task: TaskId) -> None:
+        self.held.pop(task, None)
+
+    def charge_held(self, task: TaskId) -> None:
+        """Book what a call without an end may have used."""
+        self.used += self.held.pop(task, NOTHING)
 
     @property
     def exceeded(self) -> list[str]:
@@ -99,7 +114,7 @@ class _Budget:
 
     def _used_of(self, kind: BudgetKind) -> tuple[float, float | None]:
         """Return how much is used, and how much may be."""
-        used, budget = self.used, self.budget
+        used, budget = sum(self.held.values(), start=self.used), self.budget
         match kind:
             case BudgetKind.CALLS:
                 return used.calls, budget.calls
@@ -184,13 +199,18 @@ class _JournalCheck:
                 self._started(entry, self._tasks[task])
             case TaskSettled(task):
                 self._settled(entry, task, self._tasks[task])
+            case ModelCalled(task, reserved):
+                self._require_running(entry, task)
+                for account in self._accounts_of(task):
+                    account.hold(task, reserved)
+                    self._require_within_budget(entry, account)
             case ModelAnswered(task, message, copied):
                 self._require_running(entry, task)
                 if not copied:
                     self._booked(entry, task, message.usage)
-            case ModelFailed(task, _, usage):
+            case ModelFailed(task, _, usage, charged=charged):
                 self._require_running(entry, task)
-                self._booked(entry, task, usage)
+                self._booked(entry, task, usage, charged)
             case ToolAnswered(task, _, mail):
                 self._require_running(entry, task)
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
@@ -228,6 +248,9 @@ class _JournalCheck:
         for task in self._tasks.values():
             task.running = False
             task.joined_running = 0
+        for account in self._budgets.values():
+            for id_ in list(account.held):
+                account.charge_held(id_)
         self._slots.clear()
         self._children.clear()
         self._detached.clear()
@@ -318,12 +341,21 @@ class _JournalCheck:
             known = self._tasks[task]
             self._require(entry, known.running, f"{task} acts while it does not run")
 
-    def _booked(self, entry: Entry, task: TaskId, usage: Usage) -> None:
+    def _accounts_of(self, task: TaskId) -> list[_Budget]:
+        return [self._budgets[id_] for id_ in self._accounts.get(task, ())]
+
+    def _booked(
+        self, entry: Entry, task: TaskId, usage: Usage, charged: Usage | None = None
+    ) -> None:
         used = self._used.get(entry.session, Usage())
         self._used[entry.session] = used + usage
-        for id_ in self._accounts.get(task, ()):
-            self._budgets[id_].add(usage)
-            self._require_within_budget(entry, self._budgets[id_])
+        for account in self._accounts_of(task):
+            account.release(task)
+            if charged is None:
+                account.add(usage)
+            else:
+                account.add(charged, charged.calls)
+            self._require_within_budget(entry, account)
 
     def _require_within_budget(self, entry: Entry, account: _Budget) -> None:
         passed = account.exceeded

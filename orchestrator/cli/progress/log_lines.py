@@ -23,6 +23,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -136,6 +137,7 @@ class ProgressLog:
                 | MessageReceived()
                 | ReplyDelivered()
                 | DeliveryFailed()
+                | ModelCalled()
                 | ModelAnswered()
                 | ToolAnswered()
                 | ModelFailed()

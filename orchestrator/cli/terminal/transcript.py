@@ -19,7 +19,9 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
+    ModelFailure,
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
@@ -73,6 +75,9 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
             )
         case ModelAnswered(_, message):
             yield from _answer(message)
+        case ModelFailed(_, error, usage, ModelFailure.SUMMARY):
+            tokens = format_tokens(usage.tokens)
+            yield Text(f"what it was told was summarized, {tokens} tokens", "dim")
         case ModelFailed(_, error):
             yield Text("the model failed", "red")
             yield from _body(error, "red")
@@ -111,6 +116,7 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
             | ReplyDelivered()
             | DeliveryFailed()
             | QuietChanged()
+            | ModelCalled()
             | ProcessMatched()
         ):
             pass
