@@ -30,6 +30,10 @@ CLIENT_CLOSED_REQUEST: Final = 499
 """The status of a request whose client disconnected before the response."""
 BODY_SECONDS: Final = 30
 """How long a client may send nothing in the middle of its body."""
+WHOLE_BODY_SECONDS: Final = 120
+"""How long the whole body may take."""
+UNREAD_BODY: Final = 65_536
+"""How many bytes may come to a route that takes no body: some clients send an empty object."""
 UNSUPPORTED: Final = msgspec.Meta(
     description="It cannot be had here.", extra_json_schema={"type": "null"}
 )
@@ -218,7 +222,11 @@ async def _handle(
 ) -> Response:
     await trio.lowlevel.checkpoint()
     try:
-        raw = await _read(request, server.settings.body_limit)
+        refused = too_large(server.settings.body_limit)
+        limit = server.settings.body_limit
+        if operation.body is None and limit > UNREAD_BODY:
+            limit, refused = UNREAD_BODY, _takes_no_body()
+        raw = await _read(request, limit, refused)
         call = ApiCall(server, operation, request, raw)
         if operation.takes_idempotency_key:
             # A wrong key is refused also where the route does not need it.
@@ -232,26 +240,32 @@ async def _handle(
         return to_http_error(exc, is_stopping=server.is_stopping).response()
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, refused: HttpError) -> bytes:
     """Return the body, unless it is too large or stops coming."""
     body = bytearray()
     chunks = request.stream()
     try:
         async with aclosing(chunks):
+            latest = trio.current_time() + WHOLE_BODY_SECONDS
             with trio.fail_after(BODY_SECONDS) as timeout:
                 async for chunk in chunks:
-                    timeout.deadline = trio.current_time() + BODY_SECONDS
+                    timeout.deadline = min(latest, trio.current_time() + BODY_SECONDS)
                     body += chunk
                     if len(body) > limit:
-                        raise too_large(limit)
+                        raise refused
     except trio.TooSlowError as exc:
         raise HttpError(
             408,
-            f"nothing came for {BODY_SECONDS} s, and the body is not complete",
+            f"nothing came for {BODY_SECONDS} s, or the body took more than"
+            f" {WHOLE_BODY_SECONDS} s, and it is not complete",
             code="body_too_slow",
             headers={"connection": "close"},
         ) from exc
     return bytes(body)
+
+
+def _takes_no_body() -> HttpError:
+    return HttpError(413, "this route takes no body; send none", code="body_too_large")
 
 
 def too_large(limit: int) -> HttpError:

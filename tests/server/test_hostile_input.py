@@ -111,6 +111,7 @@ async def test_a_length_and_chunks_together_hide_no_second_request(
         await stream.send_all(request)
         answer = await until_closed(stream)
 
+    assert answer.count(b"HTTP/1.1 ") == 1
     assert b"HTTP/1.1 200" not in answer
 
 
@@ -159,13 +160,37 @@ async def test_no_request_gets_a_websocket_whatever_comes_with_it(
         assert answer.split()[1] == b"403"
 
 
-async def test_the_newer_protocol_has_the_same_gate(served: Served) -> None:
-    """HTTP/2 without TLS, begun without an upgrade."""
+async def test_another_version_of_http_is_refused_and_the_connection_closed(
+    served: Served,
+) -> None:
+    """HTTP/2 without TLS, begun without an upgrade: 33 bytes held a connection for ever."""
+    for rest in (b"", b"SM\r\n\r\n" + b"\x00" * 9 + b"\xff" * 64):
+        async with connected(served.url) as stream:
+            await stream.send_all(b"PRI * HTTP/2.0\r\n\r\n" + rest)
+            answer = await until_closed(stream)
+
+        assert answer.startswith(b"HTTP/1.1 505")
+
+
+async def test_an_upgrade_to_http_2_is_ignored(served: Served) -> None:
+    """Also one whose settings are nonsense."""
+    upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    for settings in ("", "AAMAAABkAAQAAP__", "!!"):
+        request = f"GET /v1/models HTTP/1.1\r\n{HEAD}{upgrade}HTTP2-Settings: {settings}\r\n\r\n"
+        assert (await exchanged(served.url, request.encode())).status == 200
+
+
+async def test_a_body_is_not_taken_where_none_is_needed(served: Served) -> None:
+    """Without a token it would fill the memory."""
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 70000\r\n\r\n"
     async with connected(served.url) as stream:
-        await stream.send_all(
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00" * 9 + b"\xff" * 64
-        )
-        await until_closed(stream)
+        await stream.send_all(head + b"x" * 69_000)
+        answer = await until_closed(stream)
+
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"takes no body" in answer
+    small = head.replace(b"70000", b"2") + b"{}"
+    assert (await exchanged(served.url, small)).status == 200
 
 
 async def test_half_a_request_blocks_no_other_and_is_closed(

@@ -8,12 +8,17 @@ import errno
 import resource
 import socket
 from contextlib import suppress
-from typing import Any, Final, cast
+from http import HTTPStatus
+from typing import Any, Final, Self, cast
 
 import anyio.abc
+import h11
 import trio
 from anycorn.app_wrappers import ASGIWrapper
 from anycorn.config import Config
+from anycorn.events import Closed
+from anycorn.protocol import ProtocolWrapper
+from anycorn.protocol.h11 import H11Protocol
 from anycorn.tcp_server import TCPServer
 from anycorn.worker_context import WorkerContext
 from anyio.streams.tls import TLSStream
@@ -154,6 +159,8 @@ class _Connection(TCPServer):
     _is_disconnected = False
 
     async def _read_data(self) -> None:
+        # anycorn has no setting for it, and has made its own protocol by now.
+        self.protocol.protocol = _Http11.of(self.protocol)
         await super()._read_data()
         self._is_disconnected = True
         await self.idle_task.stop()
@@ -163,3 +170,47 @@ class _Connection(TCPServer):
         await trio.lowlevel.checkpoint()
         if not self._is_disconnected:
             await super()._idle_timeout()
+
+
+class _Http11(H11Protocol):
+    """HTTP/1.1 and no other protocol, whatever a client asks for.
+
+    anycorn speaks HTTP/2 in the clear, too. There no timer closes a connection that does nothing,
+    and each of a hundred streams may hold a whole body.
+    """
+
+    @classmethod
+    def of(cls, made: ProtocolWrapper) -> Self:
+        return cls(
+            made.app,
+            made.config,
+            made.context,
+            made.task_group,
+            made.state,
+            made.client,
+            made.server,
+            made.send,
+            made.tls,
+            zero_copy_send=made.zero_copy_send,
+        )
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        if event.http_version not in {b"1.0", b"1.1"}:
+            raise _OtherProtocolError
+        names = {name for name, _ in event.headers}
+        if {b"transfer-encoding", b"content-length"} <= names:
+            # RFC 9112, 6.1: such a request may be two, so it is the last one.
+            self.keep_alive_requests = self.config.keep_alive_max_requests + 1
+        # An upgrade to h2c is ignored, as a server may: the answer is HTTP/1.1.
+        await trio.lowlevel.checkpoint()
+
+    async def _handle_events(self) -> None:
+        try:
+            await super()._handle_events()
+        except _OtherProtocolError:
+            await self._send_error_response(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+            await self.send(Closed())
+
+
+class _OtherProtocolError(Exception):
+    """The client speaks a protocol that the server does not."""
