@@ -121,6 +121,13 @@ class ReadApi:
         record = self._book.ledger.tasks.get(TaskId(task))
         return [] if record is None else unanswered_calls(record.transcript)
 
+    def has_untaken_reply(self, session: SessionId) -> bool:
+        """Return whether a session has a reply that no door has taken, in memory or not."""
+        record = self._book.ledger.sessions.get(session)
+        if record is None:
+            return session in self._book.cache.untaken
+        return bool(record.undelivered)
+
     def now(self) -> float:
         """Return the time by which facts are dated."""
         return self._book.clock()

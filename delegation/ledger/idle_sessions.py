@@ -1,4 +1,4 @@
-"""The eviction of idle sessions: nothing of them is due, so their records leave the memory.
+"""The eviction of sessions at rest: nothing of them is due, so their records leave the memory.
 
 Their facts are in the journal, and are folded again when the session is needed. Only what they have
 used of shared budgets stays in the ledger.
@@ -87,9 +87,9 @@ def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> No
 
 
 def evict_session(ledger: "Ledger", session: SessionId) -> None:
-    """Remove the records of an idle session; its id stays."""
+    """Remove the records of a session at rest; its id stays."""
     record = ledger.sessions.pop(session)
-    assert record.is_idle, "only an idle session is evicted"
+    assert record.is_at_rest, "only a session at rest is evicted"
     for task in record.tree:
         for account in ledger.tasks.pop(task).accounts:
             if not account.is_shared:
@@ -97,7 +97,7 @@ def evict_session(ledger: "Ledger", session: SessionId) -> None:
 
 
 def restore_session(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:
-    """Add the records of an idle session again.
+    """Add the records of an evicted session again.
 
     Args:
         ledger: the ledger that gets them.

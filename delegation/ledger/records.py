@@ -379,10 +379,15 @@ class SessionRecord:
         return self.is_interrupted
 
     @property
+    def is_at_rest(self) -> bool:
+        """No door is open, nothing of it is due or runs; replies may wait for the next door."""
+        is_unattended = self.door is None and not self.processes
+        return is_unattended and self.has_nothing_pending
+
+    @property
     def is_idle(self) -> bool:
-        """Nothing of it is due, no door is open, and nothing runs for it."""
-        is_unattended = self.door is None and not self.undelivered
-        return self.has_nothing_pending and is_unattended and not self.processes
+        """It is at rest, and all its replies were taken."""
+        return self.is_at_rest and not self.undelivered
 
     def own_account(self, account: Account) -> Account:
         """Return its own share of what is used of a budget."""

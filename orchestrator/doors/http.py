@@ -121,17 +121,22 @@ class HttpDoor:
             self._supervise(session, request.agent)
         return seq
 
-    def resume_sessions(self) -> list[SessionRecord]:
+    async def resume_sessions(self) -> list[SessionRecord]:
         """Go on with the sessions that an earlier process has left unfinished.
 
         Returns those that wait for an agent that is not here.
         """
+        await trio.lowlevel.checkpoint()
         without_agent: list[SessionRecord] = []
-        for session in list(self._services.book.ledger.sessions.values()):
-            is_unfinished = not session.has_nothing_pending or (
-                self._push and session.undelivered
-            )
-            if not session.labels.get(KIND) or session.closed or not is_unfinished:
+        book = self._services.book
+        unfinished = [id_ for id_ in book.ledger.sessions if id_ in book.cache.active]
+        if self._push is not None:
+            unfinished += book.cache.untaken
+        for id_ in unfinished:
+            await book.cache.load(id_)
+            session = book.ledger.sessions[id_]
+            is_over = session.has_nothing_pending and not session.undelivered
+            if not session.labels.get(KIND) or session.closed or is_over:
                 continue
             agent = self._agents.get(session.root.agent)
             if agent is None:

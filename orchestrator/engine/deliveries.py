@@ -63,23 +63,25 @@ class Deliveries:
             return  # that delivery takes the newest reply, too
         self._delivering.add(session.id)
         try:
-            while (reply := self._next_reply(session)) is not None:
-                await self._deliver_reply(session, reply)
-                self._book.wakeups.wake_all()
+            while (reply := self._next_reply(session.id)) is not None:
+                await self._deliver_reply(reply)
+                self._book.wakeups.wake_session(session.id)
         finally:
             self._delivering.remove(session.id)
 
-    def _next_reply(self, session: SessionRecord) -> Reply | None:
-        if session.id not in self._doors or self._book.closed or self._book.is_broken:
+    def _next_reply(self, session: SessionId) -> Reply | None:
+        if session not in self._doors or self._book.closed or self._book.is_broken:
             return None
-        last = self._last_turn[session.id]
-        replies = session.undelivered.values()
+        last = self._last_turn[session]
+        # Looked up each time: between two doors the session may have been evicted and read back.
+        replies = self._book.ledger.sessions[session].undelivered.values()
         return next((reply for reply in replies if reply.turn > last), None)
 
-    async def _deliver_reply(self, session: SessionRecord, reply: Reply) -> None:
+    async def _deliver_reply(self, reply: Reply) -> None:
+        session = reply.session
         # A reply that a crash could still undo is not delivered.
         await self._book.wait_durable()
-        if (door := self._doors.get(session.id)) is None:
+        if (door := self._doors.get(session)) is None:
             return
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -88,20 +90,18 @@ class Deliveries:
             except Exception as exc:  # noqa: BLE001 (a door is code of others)
                 if self._book.closed or self._book.is_broken:
                     return
-                if self._doors.get(session.id) is not door:
+                if self._doors.get(session) is not door:
                     return
                 error = f"{type(exc).__name__}: {error_text(exc)}"
-                if reply.turn in session.undelivered:
-                    failed = DeliveryFailed(session.id, reply.turn, attempt, error)
+                if self._is_undelivered(reply):
+                    failed = DeliveryFailed(session, reply.turn, attempt, error)
                     self._book.post(failed)
             if attempt < MAX_ATTEMPTS:
-                await self._pause(
-                    session.id, min(MAX_PAUSE_SECONDS, 2 ** (attempt - 1))
-                )
-            if self._doors.get(session.id) is not door:
+                await self._pause(session, min(MAX_PAUSE_SECONDS, 2 ** (attempt - 1)))
+            if self._doors.get(session) is not door:
                 return
-        if self._doors.get(session.id) is door:
-            self._last_turn[session.id] = reply.turn
+        if self._doors.get(session) is door:
+            self._last_turn[session] = reply.turn
 
     async def _pause(self, session: SessionId, seconds: float) -> None:
         """Wait before the next attempt, or until the session has another door."""
@@ -117,7 +117,12 @@ class Deliveries:
 
     def mark_delivered(self, reply: Reply) -> bool:
         """Post that a client has received a reply, and return whether it is the first one."""
-        is_first = reply.turn in self._book.ledger.sessions[reply.session].undelivered
+        is_first = self._is_undelivered(reply)
         if is_first:
             self._book.post(ReplyDelivered(reply.session, reply.turn))
         return is_first
+
+    def _is_undelivered(self, reply: Reply) -> bool:
+        # Without a door the session may be evicted; then the next door gets the reply again.
+        session = self._book.ledger.sessions.get(reply.session)
+        return session is not None and reply.turn in session.undelivered

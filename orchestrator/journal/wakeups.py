@@ -66,6 +66,12 @@ class Wakeups:
         if self._tasks:
             self._notify_tasks(entry.event)
 
+    def wake_session(self, session: SessionId) -> None:
+        """Wake all that wait for a session or any fact: something of it changed that is no fact."""
+        self._notify_any()
+        if (waiting := self._sessions.get(session)) is not None:
+            waiting.unpark_all()
+
     def wake_all(self) -> None:
         """Wake all that wait for a session or any fact: something changed that is no fact."""
         self._notify_any()

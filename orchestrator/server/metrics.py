@@ -54,8 +54,8 @@ class Metrics:
 
     def __init__(self, orchestrator: Orchestrator) -> None:
         self._ledger = orchestrator.read.ledger
-        self._under_way: dict[SessionId, str] = {}
-        """The runs that are not over, and their kinds."""
+        self._under_way: set[SessionId] = set()
+        """The runs that are not over. A conversation is one during its turns: few are closed."""
         self._registry = registry = CollectorRegistry()
 
         def counter(name: str, help_: str, *labels: str) -> Counter:
@@ -114,9 +114,8 @@ class Metrics:
         )
 
         for session in self._ledger.sessions.values():
-            kind = session.labels.get(KIND)
-            if kind and not session.closed and not is_over(session):
-                self._under_way[session.id] = kind
+            if session.labels.get(KIND) and not is_over(session):
+                self._under_way.add(session.id)
 
     @contextmanager
     def track_request(self) -> Generator[None]:
@@ -140,18 +139,24 @@ class Metrics:
         """Count a request that was refused access."""
         self._refused.labels(str(status)).inc()
 
-    def count_fact(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901 (a case a fact)
+    def count_fact(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
         del encoded
         match entry.event:
             case SessionOpened(session=session, labels=labels) if KIND in labels:
-                self._under_way[session] = labels[KIND]
                 self._started.labels(labels[KIND]).inc()
+                if labels[KIND] != CONVERSATION:
+                    self._under_way.add(session)
+            case TurnStarted(session=session) | TurnResumed(session=session):
+                if KIND in self._ledger.sessions[session].labels:
+                    self._under_way.add(session)
             case TurnEnded(session=session, outcome=outcome):
-                if self._under_way.get(session) != CONVERSATION:
-                    self._end(session, outcome.ending)
+                self._end(session, outcome.ending)
             case SessionClosed(session=session):
+                record = self._ledger.sessions[session]
+                if record.labels.get(KIND) == CONVERSATION:
+                    self._ended.labels(CONVERSATION, "closed").inc()
                 # A turn that runs ends soon, with an outcome of its own.
-                if self._ledger.sessions[session].turn is None:
+                if record.turn is None:
                     self._end(session, "closed")
             case TaskStarted():
                 self._tasks_started.inc()
@@ -167,8 +172,6 @@ class Metrics:
                 | DoorOpened()
                 | DoorClosed()
                 | MessageReceived()
-                | TurnStarted()
-                | TurnResumed()
                 | ReplyDelivered()
                 | DeliveryFailed()
                 | TaskRequested()
@@ -190,8 +193,11 @@ class Metrics:
                 assert_never(entry.event)
 
     def _end(self, session: SessionId, ending: str) -> None:
-        if session in self._under_way and is_over(self._ledger.sessions[session]):
-            self._ended.labels(self._under_way.pop(session), ending).inc()
+        record = self._ledger.sessions[session]
+        if session in self._under_way and is_over(record):
+            self._under_way.remove(session)
+            if record.labels[KIND] != CONVERSATION:
+                self._ended.labels(record.labels[KIND], ending).inc()
 
     def _count_usage(self, usage: Usage) -> None:
         self._calls.inc(usage.calls)

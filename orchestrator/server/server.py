@@ -94,7 +94,7 @@ async def open_server_state(
                 settings=settings,
             )
             with state.live_text.collect():
-                state.unserved_sessions = state.door.resume_sessions()
+                state.unserved_sessions = await state.door.resume_sessions()
                 yield state
             nursery.cancel_scope.cancel(reason="the server is closed")
 

@@ -140,7 +140,7 @@ def test_a_forgotten_session_leaves_nothing_but_what_it_has_used_of_others() -> 
 def test_a_session_that_is_awake_is_not_forgotten() -> None:
     ledger = told(life_of(A)[:-1])
 
-    with pytest.raises(AssertionError, match="only an idle session is evicted"):
+    with pytest.raises(AssertionError, match="only a session at rest is evicted"):
         evict_session(ledger, A)
 
 

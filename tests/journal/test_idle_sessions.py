@@ -28,7 +28,7 @@ BOUND = 30
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.journal.session_cache.MAX_IDLE_TASKS", BOUND)
+    monkeypatch.setattr("orchestrator.journal.session_cache.MAX_RESTING_TASKS", BOUND)
 
 
 @pytest.fixture
@@ -246,3 +246,55 @@ async def test_a_session_is_listed_as_idle_with_the_very_fact_that_makes_it_so(
                 assert (await journal.read()).sessions == {run.id: None}
             await journal.group.wait_all_durable()
             assert (await journal.read()).sessions == {run.id: ""}
+
+
+async def leave_reply(orchestrator: Orchestrator) -> str:
+    """Ask a session, leave before the reply comes, and return the session's id."""
+    gate = GatedModel()
+    async with orchestrator.open_session(Agent("left", model=gate)) as session:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.ask, "hello")
+            await gate.wait_called(1)
+            nursery.cancel_scope.cancel()
+        gate.release()
+        await session.wait_idle()
+    return session.id
+
+
+async def test_replies_that_are_not_taken_wait_in_the_journal_and_not_in_memory(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        left = [await leave_reply(orchestrator) for _ in range(3 * BOUND)]
+        assert tasks_in_memory(orchestrator) <= BOUND + 1
+        assert left[0] not in orchestrator.read.ledger.sessions
+        agent = Agent("left", model=ScriptedModel([]))
+        async with orchestrator.open_session(agent, session=left[0]) as session:
+            first = await session.replies.receive()
+    async with open_orchestrator(path) as later:
+        assert tasks_in_memory(later) <= BOUND + 1
+        async with later.open_session(agent, session=left[0]) as session:
+            with pytest.raises(trio.WouldBlock):
+                session.replies.receive_nowait()
+        async with later.open_session(agent, session=left[1]) as session:
+            second = await session.replies.receive()
+    assert (first.turn, first.outcome.ending) == (1, Ending.SUCCEEDED)
+    assert (second.turn, second.outcome.ending) == (1, Ending.SUCCEEDED)
+
+
+async def test_a_session_whose_replies_are_not_taken_is_not_listed_as_idle(
+    tmp_path: Path,
+) -> None:
+    """Or pruning would delete them."""
+    async with open_sqlite_journal(tmp_path / "journal.db") as journal:
+        async with open_orchestrator(journal) as orchestrator:
+            left = await leave_reply(orchestrator)
+            orchestrator.services.book.cache.evict_resting()
+            await journal.group.wait_all_durable()
+            assert (await journal.read()).sessions == {left: None}
+            agent = Agent("left", model=ScriptedModel([]))
+            async with orchestrator.open_session(agent, session=left) as session:
+                await session.replies.receive()
+            await journal.group.wait_all_durable()
+            assert (await journal.read()).sessions == {left: ""}

@@ -247,7 +247,7 @@ async def test_what_a_tool_begins_is_paid_for_by_the_budgets_of_its_task() -> No
 async def test_a_session_at_rest_can_be_closed_while_others_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_cache, "MAX_IDLE_TASKS", 2)
+    monkeypatch.setattr(session_cache, "MAX_RESTING_TASKS", 2)
     async with open_orchestrator(":memory:") as orchestrator:
         ids: list[str] = []
         for _ in range(6):

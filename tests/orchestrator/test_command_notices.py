@@ -539,7 +539,7 @@ class TestWhileNobodyTalks:
         monkeypatch: pytest.MonkeyPatch,
         notify: bool,
     ) -> None:
-        monkeypatch.setattr("orchestrator.journal.session_cache.MAX_IDLE_TASKS", 1)
+        monkeypatch.setattr("orchestrator.journal.session_cache.MAX_RESTING_TASKS", 1)
         async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
 
             async def is_remembered() -> bool:

@@ -27,7 +27,7 @@ async def test_a_session_is_read_from_memory_and_from_the_journal_alike() -> Non
         assert in_memory.ledger is read.ledger
         before = await read.transcript(child)
 
-        orchestrator.services.book.cache.evict_idle()
+        orchestrator.services.book.cache.evict_resting()
         evicted = await read.session(run.id)
         assert evicted.ledger is not read.ledger
         assert evicted.session.tree.to_text() == in_memory.session.tree.to_text()

@@ -83,3 +83,23 @@ async def test_a_stream_that_fails_before_it_begins_is_counted_by_its_status() -
     assert status != "200"
     assert got["http_requests_total", labels(**asked, status=status)] == 1
     assert ("http_requests_total", labels(**asked, status="200")) not in got
+
+
+async def test_a_conversation_is_under_way_during_its_turns_and_ends_when_it_is_closed() -> (
+    None
+):
+    async with serving(worker()) as served:
+        opened = await served.http.post("/v1/sessions", json={"model": "worker"})
+        session = f"/v1/sessions/{opened.json()['id']}"
+        idle = await scraped(served)
+        await served.http.post(f"{session}/messages", json={"text": "go"})
+        await served.http.get(f"{session}/inbox?wait=20")
+        answered = await scraped(served)
+        await served.http.post(f"{session}/close")
+        closed = await scraped(served)
+
+    assert idle["runs_under_way", labels()] == 0
+    assert answered["runs_under_way", labels()] == 0
+    ended_ = "runs_ended_total", labels(kind="session", ending="closed")
+    assert ended_ not in answered
+    assert closed[ended_] == 1

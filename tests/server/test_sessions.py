@@ -315,3 +315,36 @@ async def test_what_is_wrong_is_said() -> None:
 
     assert [it.status_code for it in answers] == [404] * 7 + [400] * 4
     assert all(problem(it) for it in answers)
+
+
+async def test_a_reply_that_is_not_taken_is_read_when_its_session_was_evicted() -> None:
+    async with serving(echo()) as served:
+        cache = served.orchestrator.services.book.cache
+        session = await opened(served)
+        await say(served, session, "hello")
+        first = await inbox(served, session)
+        # The door is closed after the reply is in the inbox.
+        with trio.fail_after(20):
+            while session in cache.active:
+                await served.orchestrator.read.wait_session_changed(session)
+        cache.evict_resting()
+        assert session not in served.orchestrator.read.ledger.sessions
+        with trio.fail_after(10):
+            again = await inbox(served, session, wait=60)
+        taken = await take(served, session, 1)
+        after = await inbox(served, session, wait=0)
+
+    assert first == again != []
+    assert (taken, after) == (200, [])
+
+
+async def test_a_session_that_never_gets_a_message_leaves_the_memory() -> None:
+    async with serving(echo()) as served:
+        cache = served.orchestrator.services.book.cache
+        first = await opened(served)
+        await opened(served)
+        assert first not in cache.active
+        cache.evict_resting()
+        assert first not in served.orchestrator.read.ledger.sessions
+        await say(served, first, "hello")
+        assert (await inbox(served, first))[0]["text"] == "1: hello"

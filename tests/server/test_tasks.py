@@ -94,7 +94,7 @@ async def test_a_task_that_is_forgotten_is_found_in_memory_s_journal() -> None:
 def forget_all(served: Served) -> None:
     """Evict the idle sessions, as happens when there are many."""
     book = served.orchestrator.services.book
-    book.cache.evict_idle()
+    book.cache.evict_resting()
     assert not book.ledger.tasks
 
 

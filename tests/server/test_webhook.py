@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from delegation.events import DeliveryFailed
+from orchestrator.journal import session_cache
 from orchestrator.journal.sqlite.journal import read_sqlite_journal
 from orchestrator.server.webhook import open_webhook, secret_for
 from tests.kit import worker
@@ -116,22 +117,27 @@ async def test_a_receiver_that_does_not_take_it_is_told_again_under_the_same_id(
     assert b"hunter2" not in journal.read_bytes()
 
 
+@pytest.mark.parametrize("in_memory", [2_000, 0])
 async def test_what_was_not_delivered_is_told_by_the_next_server(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
+    monkeypatch.setattr(session_cache, "MAX_RESTING_TASKS", in_memory)
     secret = secret_for({}, tmp_path).value
     journal = tmp_path / "journal.db"
-    async with receiving(500) as receiver:
+    async with receiving(500, 500) as receiver:
         async with open_webhook(receiver.url, secret) as push:
             async with serving(worker(), journal=journal, push=push) as served:
-                await served.http.post(
-                    "/v1/runs", json={"agent": "worker", "input": "go"}
-                )
-                first = await receiver.got.receive()
+                for _ in range(2):
+                    await served.http.post(
+                        "/v1/runs", json={"agent": "worker", "input": "go"}
+                    )
+                first = [await receiver.got.receive() for _ in range(2)]
             async with serving(worker(), journal=journal, push=push):
-                second = await receiver.got.receive()
+                second = [await receiver.got.receive() for _ in range(2)]
 
-    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    told = {it.headers["webhook-id"] for it in first}
+    assert len(told) == 2
+    assert told == {it.headers["webhook-id"] for it in second}
 
 
 async def test_who_cannot_be_reached_is_named_without_what_is_secret(

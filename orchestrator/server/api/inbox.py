@@ -71,7 +71,8 @@ class InboxQuery:
 async def read_inbox(call: ApiCall) -> Response:
     wait = call.query(InboxQuery).wait
     found = await read_session(call)
-    await _wait_for_replies(call, found.session.id, wait)
+    if not found.session.closed:
+        await _wait_for_replies(call, found.session.id, wait)
     session = (await read_session(call)).session
     read = call.server.read
     inbox = Inbox(
@@ -87,9 +88,10 @@ async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -
     read = call.server.read
 
     def is_enough() -> bool:
-        # An idle session may be evicted, and is another record when it is loaded again.
+        # A session at rest may be evicted, and is another record when it is loaded again.
         record = read.ledger.sessions.get(session)
-        return record is not None and (bool(record.undelivered) or record.closed)
+        is_closed = record is not None and record.closed
+        return is_closed or read.has_untaken_reply(session)
 
     async def wait() -> None:
         with trio.move_on_after(seconds):
