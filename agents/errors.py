@@ -71,9 +71,12 @@ class ModelError(AgentError):
         retry_after: float | None = None,
         partial: str = "",
         usage: "Usage | None" = None,
+        is_transient: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.is_transient = kind.is_transient if is_transient is None else is_transient
+        """The same request may succeed a little later; None is what its kind says."""
         self.retry_after = retry_after
         """The seconds after which the provider asks for a retry."""
         self.partial = partial

@@ -45,6 +45,7 @@ from orchestrator.replay.fork import fork_run
 from orchestrator.services import Services, open_services
 
 if TYPE_CHECKING:
+    from agents.models.http.answer_limits import AnswerLimits
     from agents.models.wrappers.prices import PriceTable
     from agents.models.wrappers.rate_limit import Limiter
 
@@ -277,6 +278,7 @@ async def open_orchestrator(
     hand_on: Iterable[str] = (),
     limiters: "Mapping[str, Limiter] | None" = None,
     prices: "PriceTable | None" = None,
+    answer_limits: "AnswerLimits | None" = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Open an orchestrator on a journal, and go on with what the last process left unfinished.
 
@@ -291,6 +293,7 @@ async def open_orchestrator(
         hand_on: the names of secret variables that agents' commands get all the same.
         limiters: rate limits of providers, by name (`"openai"`).
         prices: the prices of models, instead of the table that we ship.
+        answer_limits: how much a provider may send for one answer.
     """
     environ = os.environ if environ is None else environ
     secrets, hand_on = tuple(secrets), tuple(hand_on)
@@ -305,7 +308,9 @@ async def open_orchestrator(
             clock=_steady_clock(),
             redactor=Redactor(secret_values(environ, secrets)),
         )
-        registry = AgentRegistry(ModelResolver(environ, limiters, prices))
+        registry = AgentRegistry(
+            ModelResolver(environ, limiters, prices, answer_limits=answer_limits)
+        )
         workspace_settings = resolve_workspace_settings(
             without_secret_variables(environ, declared=secrets, hand_on=hand_on),
             workspace,

@@ -59,7 +59,25 @@ class Raw:
     )
 
 
-Reply: TypeAlias = Say | Raw | Then
+@attrs.frozen(kw_only=True)
+class Flood:
+    """Bytes as they are on the wire, without end: until the client leaves."""
+
+    head: bytes = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+        b"transfer-encoding: chunked\r\n\r\n"
+    )
+    piece: bytes
+    pause: float = 0
+    """The seconds between two pieces."""
+
+
+Reply: TypeAlias = Say | Raw | Flood | Then
+
+
+def chunk(data: bytes) -> bytes:
+    """Return data as one chunk of HTTP."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def stream(*events: object, **more: str) -> Raw:
@@ -162,6 +180,11 @@ async def _reply(
         # A client that leaves ends the connection.
         await connection.receive_some()
         return Then.SILENCE
+    if isinstance(reply, Flood):
+        await connection.send_all(reply.head)
+        while True:
+            await connection.send_all(reply.piece)
+            await trio.sleep(reply.pause)
     if isinstance(reply, Raw):
         status, headers, sent = reply.status, reply.headers, [reply.body]
     else:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 import attrs
 
 from agents.errors import DefinitionError
+from agents.models.http.answer_limits import AnswerLimits
 from agents.models.model import Model
 
 
@@ -20,7 +21,7 @@ class ModelFactory(Protocol):
     """Makes a model of a provider."""
 
     def __call__(
-        self, model: str, *, key: str, base_url: str | None
+        self, model: str, *, key: str, base_url: str | None, limits: AnswerLimits
     ) -> CloseableModel: ...
 
 
@@ -88,12 +89,17 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 }
 
 
-def model_named(name: str, environ: Mapping[str, str]) -> CloseableModel:
+def model_named(
+    name: str,
+    environ: Mapping[str, str],
+    answer_limits: AnswerLimits | None = None,
+) -> CloseableModel:
     """Return the model of this name.
 
     Args:
         name: the provider, a colon, and the provider's own name of the model.
         environ: the variables with keys and base URLs, usually `os.environ`.
+        answer_limits: how much the provider may send for one answer.
     """
     prefix, _, model = name.partition(":")
     if prefix == "local" and model:
@@ -124,4 +130,5 @@ def model_named(name: str, environ: Mapping[str, str]) -> CloseableModel:
             f"model {name!r} needs a key: set {provider.key_variable}, or give the agent a"
             " ScriptedModel to try things without one"
         )
-    return make(model, key=key, base_url=base_url)
+    limits = AnswerLimits() if answer_limits is None else answer_limits
+    return make(model, key=key, base_url=base_url, limits=limits)

@@ -9,6 +9,7 @@ from agents import Agent, Model
 from delegation import TaskRecord
 
 if TYPE_CHECKING:
+    from agents.models.http.answer_limits import AnswerLimits
     from agents.models.registry import CloseableModel
     from agents.models.wrappers.prices import PriceTable
     from agents.models.wrappers.rate_limit import Limiter
@@ -47,6 +48,7 @@ class ModelResolver:
         limiters: "Mapping[str, Limiter] | None" = None,
         prices: "PriceTable | None" = None,
         *,
+        answer_limits: "AnswerLimits | None" = None,
         connect: Callable[[str], Model] | None = None,
     ) -> None:
         """Resolve models in an environment.
@@ -55,11 +57,13 @@ class ModelResolver:
             environ: has the keys and addresses of providers.
             limiters: how much may be asked of a provider, by its name.
             prices: what models cost, instead of the table that is shipped.
+            answer_limits: how much a provider may send for one answer.
             connect: makes the bare model of a name, where no provider is to be called.
         """
         self._environ = environ
         self._limiters = limiters or {}
         self._prices = prices
+        self._answer_limits = answer_limits
         self._connect = connect or self._connect_provider
         self._models: dict[str, Model] = {}
         # One for each agent and its model, so that summaries are made once.
@@ -131,7 +135,7 @@ class ModelResolver:
     def _connect_provider(self, name: str) -> Model:
         from agents.models.registry import model_named
 
-        model = model_named(name, self._environ)
+        model = model_named(name, self._environ, self._answer_limits)
         self._open.append(model)
         return model
 

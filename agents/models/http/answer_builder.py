@@ -10,21 +10,13 @@ import msgspec
 
 from agents.errors import Failure
 from agents.messages import AssistantMessage, CallId, ToolCall, Usage
+from agents.models.http.answer_errors import UnusableAnswerError
+from agents.models.http.answer_limits import require_few_values
 from agents.models.http.strict_schema import ProviderSchema
 from agents.models.model import CallDelta, ModelRequest, ReasoningDelta, TextDelta
 
 CUT_OFF: Final = "was cut off at its limit of output tokens"
-
-
-class UnusableAnswerError(Exception):
-    """An answer cannot be used. The endpoint, which knows the model, makes a `ModelError` of it."""
-
-    def __init__(
-        self, kind: Failure, problem: str, retry_after: float | None = None
-    ) -> None:
-        super().__init__(problem)
-        self.kind = kind
-        self.retry_after = retry_after
+SHOWN_OF_ARGUMENTS: Final = 10_000
 
 
 class _CallDraft:
@@ -49,6 +41,8 @@ class AnswerBuilder(ABC):
         self.usage = Usage(calls=1, unpriced=1)
         self.is_complete = False
         """The provider has marked the end of the answer."""
+        self.characters = 0
+        """How long text, reasoning and calls are together."""
         self._request = request
         self._model = model
         self._output_schema = output_schema
@@ -71,20 +65,28 @@ class AnswerBuilder(ABC):
         return "".join(self._text)
 
     @property
+    def calls(self) -> int:
+        """How many calls the answer has so far."""
+        return len(self._calls)
+
+    @property
     def is_empty(self) -> bool:
         return not self._text and not self._calls and not self._refusal
 
     def add_text(self, text: str | None) -> None:
         if text:
+            self.characters += len(text)
             self._text.append(text)
             self._request.tell(TextDelta(text))
 
     def add_reasoning(self, text: str | None) -> None:
         if text:
+            self.characters += len(text)
             self._request.tell(ReasoningDelta(text))
 
     def add_refusal(self, text: str | None) -> None:
         if text:
+            self.characters += len(text)
             self._refusal.append(text)
 
     def add_call(
@@ -102,6 +104,7 @@ class AnswerBuilder(ABC):
         new_name = name if not call.name else ""
         call.name = call.name or name
         if arguments:
+            self.characters += len(arguments)
             call.arguments.append(arguments)
         if new_name or arguments:
             self._request.tell(CallDelta(number, new_name, arguments))
@@ -121,6 +124,9 @@ class AnswerBuilder(ABC):
         if self._refusal:
             self.fail_refused("".join(self._refusal))
         text = self.text
+        if self._request.output is not None:
+            # It will be parsed.
+            require_few_values(text.encode(errors="replace"))
         if self._output_schema is not None:
             text = self._output_schema.unwrap(text)
         return AssistantMessage(text, self._finished_calls(), self.usage, self._model)
@@ -150,6 +156,7 @@ class AnswerBuilder(ABC):
 
 def _arguments(call: _CallDraft) -> dict[str, Any]:
     text = "".join(call.arguments).strip()
+    require_few_values(text.encode(errors="replace"))
     try:
         # Some servers write nothing, or null, where there are no arguments.
         arguments = msgspec.json.decode(text or "{}", type=dict[str, Any] | None)
@@ -157,6 +164,6 @@ def _arguments(call: _CallDraft) -> dict[str, Any]:
         raise UnusableAnswerError(
             Failure.MALFORMED,
             f"gave a call of {call.name!r} whose arguments are no JSON object ({exc}):"
-            f" {text}",
+            f" {text[:SHOWN_OF_ARGUMENTS]}",
         ) from exc
     return arguments or {}

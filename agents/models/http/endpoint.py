@@ -3,31 +3,26 @@
 It never retries, no error contains the key, and a cancelled call hangs up at once.
 """
 
-import math
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx2
-import msgspec
 import trio
 
 from agents.errors import Failure, ModelError
 from agents.messages import AssistantMessage
-from agents.models.http.answer_builder import AnswerBuilder, UnusableAnswerError
+from agents.models.http.answer_builder import AnswerBuilder
+from agents.models.http.answer_errors import AnswerTooLongError, UnusableAnswerError
+from agents.models.http.answer_limits import AnswerLimits
+from agents.models.http.answer_reader import read_answer
 from agents.models.http.pools import Pools
-from agents.models.http.provider_errors import status_error
-from agents.models.http.sse import SseParser
 from agents.models.http.wire_transcript import as_json
 
 SILENCE_SECONDS: Final = 600.0
 """How long a connection may be silent: a model may think for minutes before its first byte."""
-STREAM_END_SECONDS: Final = 0.1
-"""How long to wait for the end of a stream after its last event, so that the connection can be used
-again. Some servers never close it, and an answer that waits here is lost if the process dies."""
-LONGEST_ANSWER: Final = 64 * 2**20
-LONGEST_ERROR: Final = 64 * 2**10
+DEFAULT_LIMITS: Final = AnswerLimits()
 SHOWN_OF_AN_ANSWER: Final = 500
+ENDLESS_HEADERS: Final = 431
 SHORTEST_SECRET: Final = 6
 """A shorter part of a key is no secret, and occurs in any text."""
 
@@ -43,9 +38,11 @@ class Endpoint:
         headers: Mapping[str, str],
         key: str = "",
         silence: float = SILENCE_SECONDS,
+        limits: AnswerLimits = DEFAULT_LIMITS,
     ) -> None:
         self._model = model
         self._url = url
+        self._limits = limits
         self._secrets = [part for part in key.split() if len(part) >= SHORTEST_SECRET]
         self._pools = Pools(url, headers, silence)
 
@@ -58,8 +55,13 @@ class Endpoint:
         """Post a request and return the answer, whose pieces the builder emits as they arrive."""
         try:
             await self._pools.close_unused()
-            with self._pools.client() as client:
+            with (
+                self._pools.client() as client,
+                trio.move_on_after(self._limits.seconds) as timer,
+            ):
                 await self._post(client, as_json(body), builder)
+            if timer.cancelled_caught:
+                raise AnswerTooLongError(f"{self._limits.seconds:g} seconds")
             return builder.build()
         except (
             UnusableAnswerError,
@@ -78,19 +80,7 @@ class Endpoint:
         self, client: httpx2.AsyncClient, content: bytes, builder: AnswerBuilder
     ) -> None:
         async with client.stream("POST", self._url, content=content) as response:
-            if not response.is_success:
-                body = await _read_body(response, LONGEST_ERROR)
-                raise status_error(
-                    response.status_code, response.headers, body[:LONGEST_ERROR]
-                )
-            if "text/event-stream" in response.headers.get("content-type", ""):
-                await _read_stream(response, builder)
-                return
-            body = await _read_body(response, LONGEST_ANSWER)
-            if len(body) > LONGEST_ANSWER:
-                raise _malformed(builder, "it does not end", body)
-            with _decoding_errors(builder, body):
-                builder.feed_body(body)
+            await read_answer(response, builder, self._limits)
 
     def _error(self, exc: Exception, partial: str) -> ModelError:
         match exc:
@@ -99,6 +89,9 @@ class Endpoint:
             case httpx2.TimeoutException():
                 kind = Failure.TIMEOUT
                 problem = f"was silent for too long: {_describe(exc)}"
+            case httpx2.RemoteProtocolError() if _has_endless_headers(exc):
+                kind = Failure.MALFORMED
+                problem = f"gave an answer without end: {_describe(exc)}"
             case httpx2.NetworkError() | httpx2.RemoteProtocolError() if partial:
                 kind, problem = Failure.CONNECTION, f"broke off: {_describe(exc)}"
             case httpx2.NetworkError() | httpx2.RemoteProtocolError():
@@ -118,6 +111,7 @@ class Endpoint:
             kind=kind,
             retry_after=retry_after,
             partial=partial,
+            is_transient=False if isinstance(exc, AnswerTooLongError) else None,
         )
 
     def _redact(self, text: str) -> str:
@@ -135,74 +129,14 @@ class Endpoint:
         return exc
 
 
-async def _read_stream(response: httpx2.Response, builder: AnswerBuilder) -> None:
-    events = SseParser()
-
-    def take(chunk: bytes) -> float:
-        seconds_left = math.inf
-        for data in events.feed(chunk):
-            with _decoding_errors(builder, data):
-                if builder.feed_event(data):
-                    seconds_left = STREAM_END_SECONDS
-        if events.buffered > LONGEST_ANSWER:
-            raise _malformed(builder, "it does not end", chunk)
-        return seconds_left
-
-    await _read_chunks(response, take)
-    if not builder.is_complete:
-        raise UnusableAnswerError(
-            Failure.CONNECTION, "broke off: the stream ended before the answer did"
-        )
-
-
-async def _read_body(response: httpx2.Response, limit: int) -> bytes:
-    """Return the body of a response, cut soon after this many bytes."""
-    body = bytearray()
-
-    def take(chunk: bytes) -> float:
-        body.extend(chunk)
-        return math.inf if len(body) <= limit else 0
-
-    await _read_chunks(response, take)
-    return bytes(body)
-
-
-async def _read_chunks(
-    response: httpx2.Response, take: Callable[[bytes], float]
-) -> None:
-    """Pass each chunk to `take`, which returns how many seconds to read on.
-
-    The loop is left only by its end or a cancellation: httpx2's generators do not close each
-    other.
-    """
-    error: UnusableAnswerError | None = None
-    with trio.CancelScope() as scope:
-        async for chunk in response.aiter_raw():
-            try:
-                seconds_left = take(chunk) if error is None else 0
-            except UnusableAnswerError as exc:
-                error, seconds_left = exc, 0
-            scope.deadline = min(scope.deadline, trio.current_time() + seconds_left)
-    if error is not None:
-        raise error
-
-
-@contextmanager
-def _decoding_errors(builder: AnswerBuilder, data: bytes) -> Generator[None]:
-    try:
-        yield
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise _malformed(builder, exc, data) from exc
-
-
-def _malformed(
-    builder: AnswerBuilder, problem: object, data: bytes
-) -> UnusableAnswerError:
-    beginning = data[:LONGEST_ERROR].decode(errors="replace")
-    return UnusableAnswerError(
-        Failure.MALFORMED,
-        f"gave an answer that is no {builder.protocol} ({problem}): {beginning}",
-    )
+def _has_endless_headers(exc: Exception) -> bool:
+    link: BaseException | None = exc
+    while link is not None:
+        # How h11 says it, in words of HTTP: request header fields too large.
+        if getattr(link, "error_status_hint", 0) == ENDLESS_HEADERS:
+            return True
+        link = link.__cause__ or link.__context__
+    return False
 
 
 def _describe(exc: Exception) -> str:

@@ -5,13 +5,20 @@ The same failure comes as a status, a code, a type or only in prose; the most sp
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
 import msgspec
 
 from agents.errors import Failure
-from agents.models.http.answer_builder import UnusableAnswerError
+from agents.models.http.answer_errors import UnusableAnswerError
+
+LONGEST_ERROR: Final = 64 * 2**10
+"""How many bytes of an error are read."""
+NO_JSON: Final = msgspec.Raw(b"null")
+_EMPTY: Final = frozenset({b"null", b'""', b"{}", b"[]", b"false", b"0"})
+LONGEST_EMPTY: Final = max(map(len, _EMPTY))
 
 # More specific than the status, or in contradiction to it: a spent account is a 429 at OpenAI.
 _BY_CODE: Final = {
@@ -77,9 +84,16 @@ def status_error(
     )
 
 
-def stream_error(error: Any) -> UnusableAnswerError:
-    """Return the error for one that a provider sent in place of an answer."""
-    text = error if isinstance(error, str) else msgspec.json.encode(error).decode()
+def has_value(field: msgspec.Raw) -> bool:
+    """Return whether a field holds anything: some servers send an empty one with every piece."""
+    return len(field) > LONGEST_EMPTY or bytes(field) not in _EMPTY
+
+
+def stream_error(error: bytes | msgspec.Raw) -> UnusableAnswerError:
+    """Return the error for one that a provider sent in place of an answer, as JSON."""
+    text = bytes(error)[:LONGEST_ERROR].decode(errors="replace")
+    with suppress(msgspec.MsgspecError):
+        text = msgspec.json.decode(text, type=str)
     codes, lowered = _codes_and_text(text)
     statuses = [int(code) for code in codes if code.isdecimal() and len(code) == 3]
     return UnusableAnswerError(

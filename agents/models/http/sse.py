@@ -1,4 +1,4 @@
-"""A parser of server-sent events: bytes in, the data of each event out."""
+"""A parser of server-sent events: bytes in, the data of each event out. Its cost is linear."""
 
 from collections.abc import Iterator
 
@@ -10,30 +10,45 @@ class SseParser:
     """
 
     def __init__(self) -> None:
-        self._unfinished_line = b""
+        self.lines = 0
+        """How many lines there were."""
+        self.buffered = 0
+        """How many bytes of an unfinished event there are."""
+        self._unfinished_line: list[bytes] = []
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the data of each event that this chunk completes."""
-        lines = (self._unfinished_line + chunk).splitlines(keepends=True)
-        self._unfinished_line = b""
-        # The last line may go on in the next chunk, and so may a line end of two bytes.
-        if lines and not lines[-1].endswith(b"\n"):
-            self._unfinished_line = lines.pop()
+        pieces = self._unfinished_line
+        if pieces and pieces[-1].endswith(b"\r"):
+            # A line end of two bytes may lie on both sides.
+            chunk = b"\r" + chunk
+            pieces[-1] = pieces[-1][:-1]
+            self.buffered -= 1
+        lines = chunk.splitlines(keepends=True)
+        # The last line may go on in the next chunk, and so may its line end.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        if lines and pieces:
+            # Joined once, when the line is whole.
+            self.buffered -= sum(map(len, pieces))
+            lines[0] = b"".join((*pieces, lines[0]))
+            pieces.clear()
+        if rest:
+            pieces.append(rest)
+            self.buffered += len(rest)
+        self.lines += len(lines)
         for line in lines:
             if data := self._feed_line(line.rstrip(b"\r\n")):
                 yield data
-
-    @property
-    def buffered(self) -> int:
-        """How many bytes of an unfinished event there are."""
-        return len(self._unfinished_line) + sum(map(len, self._data))
 
     def _feed_line(self, line: bytes) -> bytes:
         """Return the data of the event that this line ends, or nothing."""
         if line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
+            self.buffered += len(self._data[-1])
         if line or not self._data:
             return b""
-        data, self._data = b"\n".join(self._data), []
+        data = b"\n".join(self._data)
+        self.buffered -= sum(map(len, self._data))
+        self._data.clear()
         return data

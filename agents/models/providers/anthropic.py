@@ -8,8 +8,9 @@ import msgspec
 
 from agents.errors import Failure
 from agents.messages import Part, Usage
-from agents.models.http.answer_builder import AnswerBuilder, UnusableAnswerError
-from agents.models.http.provider_errors import stream_error
+from agents.models.http.answer_builder import AnswerBuilder
+from agents.models.http.answer_errors import UnusableAnswerError
+from agents.models.http.provider_errors import NO_JSON, stream_error
 from agents.models.http.strict_schema import ProviderSchema
 from agents.models.http.wire_transcript import (
     IMAGES,
@@ -200,7 +201,8 @@ class _Block(msgspec.Struct):
     name: str = ""
     text: str | None = None
     thinking: str | None = None
-    input: dict[str, Any] | None = None
+    input: msgspec.Raw = NO_JSON
+    """The arguments of a call, parsed when the answer is whole."""
 
 
 class _OutputDetails(msgspec.Struct):
@@ -256,7 +258,7 @@ class _MessageDelta(msgspec.Struct):
 
 
 class _ErrorEvent(msgspec.Struct):
-    error: Any
+    error: msgspec.Raw
 
 
 class _MessageBuilder(AnswerBuilder):
@@ -308,7 +310,9 @@ class _MessageBuilder(AnswerBuilder):
         self.add_reasoning(block.thinking)
         if block.type == "tool_use":
             # In a stream the input is empty here, and deltas follow.
-            arguments = as_json(block.input).decode() if block.input else ""
+            arguments = bytes(block.input).decode()
+            if arguments in {"{}", "null"}:
+                arguments = ""
             self.add_call(index, call_id=block.id, name=block.name, arguments=arguments)
 
     def _add_delta(self, index: int, delta: _Delta) -> None:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from agents.messages import AssistantMessage
 from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.endpoint import SILENCE_SECONDS, Endpoint
+from agents.models.http.answer_limits import AnswerLimits
+from agents.models.http.endpoint import DEFAULT_LIMITS, SILENCE_SECONDS, Endpoint
 from agents.models.http.strict_schema import ProviderSchema, provider_schema
 from agents.models.model import ModelRequest
 
@@ -30,6 +31,7 @@ class HttpModel(ABC):
         key: str,
         base_url: str | None = None,
         silence: float = SILENCE_SECONDS,
+        limits: AnswerLimits = DEFAULT_LIMITS,
     ) -> None:
         self.name = f"{self.provider}:{model}"
         self._model = model
@@ -40,6 +42,7 @@ class HttpModel(ABC):
             headers=self._headers(key),
             key=key,
             silence=silence,
+            limits=limits,
         )
 
     async def aclose(self) -> None:

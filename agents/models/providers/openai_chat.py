@@ -8,7 +8,7 @@ import msgspec
 
 from agents.messages import AssistantMessage, Part, Usage
 from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.provider_errors import stream_error
+from agents.models.http.provider_errors import NO_JSON, has_value, stream_error
 from agents.models.http.strict_schema import (
     WRAPPER_FIELD,
     ProviderSchema,
@@ -215,7 +215,7 @@ class _Chunk(msgspec.Struct):
 
     choices: list[_Choice] | None = None
     usage: _UsageFields | None = None
-    error: Any = None
+    error: msgspec.Raw = NO_JSON
 
 
 class _CompletionBuilder(AnswerBuilder):
@@ -238,7 +238,7 @@ class _CompletionBuilder(AnswerBuilder):
             raise msgspec.ValidationError("it has no choices")
 
     def _add_chunk(self, chunk: _Chunk) -> None:
-        if chunk.error:
+        if has_value(chunk.error):
             raise stream_error(chunk.error)
         if chunk.usage is not None:
             self.usage = _usage(chunk.usage)

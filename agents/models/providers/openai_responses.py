@@ -7,7 +7,7 @@ import msgspec
 
 from agents.messages import Part, Usage
 from agents.models.http.answer_builder import AnswerBuilder
-from agents.models.http.provider_errors import stream_error
+from agents.models.http.provider_errors import NO_JSON, has_value, stream_error
 from agents.models.http.strict_schema import (
     WRAPPER_FIELD,
     ProviderSchema,
@@ -189,7 +189,7 @@ class _Response(msgspec.Struct):
     output: list[_Item]
     status: str = "completed"
     usage: _UsageFields | None = None
-    error: Any = None
+    error: msgspec.Raw = NO_JSON
     incomplete_details: _Incomplete | None = None
 
 
@@ -238,7 +238,7 @@ class _ResponseBuilder(AnswerBuilder):
                 self._end(msgspec.json.decode(data, type=_End).response)
                 return True
             case "error":
-                raise stream_error(msgspec.json.decode(data))
+                raise stream_error(data)
             case _:
                 # Most of the fifty types of events repeat what is read here.
                 pass
@@ -250,8 +250,10 @@ class _ResponseBuilder(AnswerBuilder):
     def _end(self, response: _Response) -> None:
         if response.usage is not None:
             self.usage = _usage(response.usage)
-        if response.error or response.status == "failed":
-            raise stream_error(response.error or "it gives no reason")
+        if has_value(response.error):
+            raise stream_error(response.error)
+        if response.status == "failed":
+            raise stream_error(b"it gives no reason")
         # A streamed answer was read already.
         if self.is_empty:
             for index, item in enumerate(response.output):

@@ -125,7 +125,7 @@ class _RetryingModel(ModelWrapper):
 def _is_worth_waiting(error: ModelError, seconds: float) -> bool:
     """Return whether the same request may succeed after a wait that may be waited."""
     return (
-        error.kind.is_transient
+        error.is_transient
         and (error.retry_after or 0) <= LONGEST_RETRY_AFTER
         and seconds < trio.current_effective_deadline() - trio.current_time()
     )
