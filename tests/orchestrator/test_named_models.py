@@ -28,7 +28,7 @@ from agents.models.wrappers.prices import PriceTable
 from agents.models.wrappers.rate_limit import Limiter, limited
 from delegation import Ending
 from orchestrator import open_orchestrator
-from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
+from tests.fake_provider import FakeProvider, Raw, Reply, Say, Then, open_provider
 
 # Sockets live in real time.
 pytestmark = pytest.mark.realtime
@@ -275,7 +275,7 @@ async def test_a_key_that_is_planted_everywhere_reaches_no_file(tmp_path: Path) 
         await trio.lowlevel.checkpoint()
         return f"{text} {KEY}"
 
-    replies: list[Say | Raw | Then] = [
+    replies: list[Reply] = [
         Say(text=f"my key is {KEY}", calls=(ToolCall("show", {"text": KEY}),)),
         Raw(f'{{"error": {{"message": "bad key {KEY}"}}}}'.encode(), 400),
     ]
