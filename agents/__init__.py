@@ -26,7 +26,6 @@ from agents.messages import (
     Part,
     ToolCall,
     ToolMessage,
-    Transcript,
     Usage,
     UserMessage,
     new_message_id,
@@ -60,6 +59,7 @@ from agents.tools.tool import (
     read_arguments,
     tool,
 )
+from agents.transcript import Transcript
 from agents.turn import take_turn
 from agents.turn_host import Step
 

@@ -1,7 +1,4 @@
-"""The messages of a transcript, their parts, tool calls, and usage.
-
-A transcript is a sequence of these values, oldest first. Messages are only ever appended.
-"""
+"""The messages of a transcript (`transcript.py`), their parts, tool calls, and usage."""
 
 import os
 import re
@@ -208,7 +205,6 @@ class ToolMessage:
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
-Transcript: TypeAlias = Sequence[Message]
 
 
 INTERRUPTED: Final = (
@@ -221,20 +217,7 @@ def interrupted_answer(call: ToolCall) -> ToolMessage:
     return ToolMessage(call.id, INTERRUPTED, failed=True, refused_by=RefusedBy.CRASH)
 
 
-def with_interrupted_answers(transcript: Transcript) -> list[Message]:
-    """Return a transcript in which every call of an earlier turn has an answer.
-
-    A turn may end in the middle of a call, and no provider accepts open calls.
-    """
-    whole: list[Message] = []
-    for message in transcript:
-        if whole and isinstance(message, UserMessage):
-            whole += map(interrupted_answer, unanswered_calls(whole))
-        whole.append(message)
-    return whole
-
-
-def unanswered_calls(transcript: Transcript) -> list[ToolCall]:
+def unanswered_calls(transcript: Sequence[Message]) -> list[ToolCall]:
     """Return the calls of the last answer that no tool message answers yet."""
     answered: set[CallId] = set()
     for message in reversed(transcript):

@@ -1,6 +1,6 @@
 """The steps of a turn: checks what a model answers, runs what it calls, records both."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar, cast
 
 import attrs
@@ -14,17 +14,17 @@ from agents.messages import (
     Message,
     ToolCall,
     ToolMessage,
-    Transcript,
     Usage,
+    UserMessage,
     interrupted_answer,
     well_formed,
-    with_interrupted_answers,
 )
 from agents.models.model import Model
 from agents.nurseries import raising_one_error
 from agents.redaction.named_values import REDACTED
 from agents.tools.result_text import ToolResult
 from agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
+from agents.transcript import Transcript, as_transcript
 from agents.turn_host import TurnHost
 from agents.type_checks import has_type
 
@@ -39,30 +39,62 @@ StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
 class TurnSteps:
     """The transcript of a turn, and the tools that add to it."""
 
-    __slots__ = ("_answers", "_host", "_repeats", "_task", "_tools", "history")
+    __slots__ = (
+        "_host",
+        "_repeats",
+        "_results",
+        "_task",
+        "_tools",
+        "answers",
+        "final_answers",
+        "history",
+        "used",
+    )
 
     def __init__(
         self,
-        transcript: Transcript,
+        transcript: Iterable[Message],
         tools: Sequence[Tool],
         host: TurnHost,
         *,
         repeats: int,
         task: str,
     ) -> None:
-        self.history = with_interrupted_answers(transcript)
+        self.history = as_transcript(transcript).completed()
+        self.answers = 0
+        """How many answers the model has given in this turn."""
+        self.final_answers = 0
+        """How many of them call no tool."""
+        self.used = Usage()
+        """What they have used."""
+        for message in reversed(self.history):
+            if isinstance(message, UserMessage) and not message.aside:
+                break
+            if isinstance(message, AssistantMessage):
+                self._count(message)
         self._task = task
         self._tools = {tool.name: tool for tool in tools}
         self._host = host
         self._repeats = repeats
-        self._answers: dict[bytes, tuple[str, int]] = {}
+        self._results: dict[bytes, tuple[str, int]] = {}
         """The last answer to each call, and how often in a row it was the same."""
 
     def record(self, step: StepT, consumes: Sequence[int] = ()) -> StepT:
         """Record a step, and return it as it is recorded."""
         recorded = cast("StepT", self._host.record(step, consumes))
-        self.history.append(recorded)
+        self.history = self.history.followed_by(recorded)
+        if isinstance(recorded, AssistantMessage):
+            self._count(recorded)
         return recorded
+
+    def add_steering(self, messages: Iterable[UserMessage]) -> None:
+        """Add messages that the host has recorded."""
+        self.history = self.history.followed_by(*messages)
+
+    def _count(self, answer: AssistantMessage) -> None:
+        self.answers += 1
+        self.final_answers += not answer.calls
+        self.used += answer.usage
 
     async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""
@@ -142,7 +174,7 @@ class TurnSteps:
                 f"there is no tool {call.name!r}; there are: {known}",
                 refused_by=RefusedBy.UNKNOWN_TOOL,
             )
-        _, times = self._answers.get(_fingerprint(call), ("", 0))
+        _, times = self._results.get(_fingerprint(call), ("", 0))
         if times >= self._repeats:
             raise ToolError(
                 f"you have made this very call {times} times and always got the same"
@@ -153,16 +185,16 @@ class TurnSteps:
 
     def _count_repeats(self, call: ToolCall, text: str) -> None:
         fingerprint = _fingerprint(call)
-        last, times = self._answers.get(fingerprint, ("", 0))
+        last, times = self._results.get(fingerprint, ("", 0))
         if times < self._repeats:
-            self._answers[fingerprint] = (text, times + 1 if text == last else 1)
+            self._results[fingerprint] = (text, times + 1 if text == last else 1)
 
     def _is_repeatable(self, call: ToolCall) -> bool:
         return call.name in self._tools and self._tools[call.name].idempotent
 
 
 def checked_answer(
-    answer: object, model: Model, history: Sequence[Message]
+    answer: object, model: Model, history: Transcript
 ) -> AssistantMessage:
     """Return a model's answer if it can be recorded, with call ids that are used only once."""
     if not (
@@ -183,16 +215,11 @@ def checked_answer(
 
 
 def _with_own_ids(
-    calls: tuple[ToolCall, ...], history: Sequence[Message]
+    calls: tuple[ToolCall, ...], history: Transcript
 ) -> tuple[ToolCall, ...]:
-    used = {
-        call.id
-        for message in history
-        if isinstance(message, AssistantMessage)
-        for call in message.calls
-    }
     ids = [call.id for call in calls]
-    if "" not in ids and len(set(ids)) == len(ids) and used.isdisjoint(ids):
+    are_new = "" not in ids and len(set(ids)) == len(ids)
+    if are_new and not any(map(history.has_call, ids)):
         return calls
     return tuple(
         attrs.evolve(call, id=CallId(f"{call.id}~{len(history)}.{index}"))

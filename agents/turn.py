@@ -4,7 +4,7 @@ Every step is recorded by the host before the next begins, and the host says whe
 on the world. The loop starts wherever the transcript stands, so a turn continues after a crash.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from agents.agent import Agent, InstructionContext
@@ -13,8 +13,6 @@ from agents.limits import Limits
 from agents.messages import (
     AssistantMessage,
     Message,
-    Transcript,
-    Usage,
     UserMessage,
     unanswered_calls,
 )
@@ -32,7 +30,7 @@ REPAIR: Final = (
 
 async def take_turn(
     agent: Agent[Any],
-    transcript: Transcript,
+    transcript: Iterable[Message],
     *,
     model: Model,
     tools: Sequence[Tool],
@@ -56,8 +54,7 @@ async def take_turn(
         path: the path of the task in its tree.
     """
     steps = TurnSteps(transcript, tools, host, repeats=agent.limits.repeats, task=task)
-    history = steps.history
-    instructions = _instructions(agent, history, path)
+    instructions = _instructions(agent, steps.history, path)
     if extra_instructions:
         instructions = (
             f"{instructions}\n\n{extra_instructions}"
@@ -65,21 +62,22 @@ async def take_turn(
             else extra_instructions
         )
     promised = output_schema(agent.output) or requested_schema
-    if interrupted := unanswered_calls(history):
+    if interrupted := unanswered_calls(steps.history):
         await steps.answer_interrupted(interrupted)
     complaint: Sequence[Message] = ()
-    if (final := _final_answer(history)) is not None:
+    if (final := _final_answer(steps.history)) is not None:
         await host.before_resume(())
-        if not (complaint := _repair_request(agent, requested_schema, final, history)):
+        if not (complaint := _repair_request(agent, requested_schema, final, steps)):
             return final.text
     while True:
-        _require_within_limits(agent.limits, history)
-        history += await host.before_model_call()
+        _require_within_limits(agent.limits, steps)
+        steps.add_steering(await host.before_model_call())
+        history = steps.history
         answer = checked_answer(
             await model.answer(
                 ModelRequest(
                     instructions=instructions,
-                    transcript=[*history, *complaint] if complaint else history,
+                    transcript=history + complaint if complaint else history,
                     tools=tools,
                     output=promised,
                     tell=host.emit,
@@ -98,7 +96,7 @@ async def take_turn(
                 return recorded.text
             await steps.run_calls(answer.calls)
         elif not (
-            complaint := _repair_request(agent, requested_schema, recorded, history)
+            complaint := _repair_request(agent, requested_schema, recorded, steps)
         ):
             return recorded.text
 
@@ -133,7 +131,7 @@ def _repair_request(
     agent: Agent[Any],
     requested_schema: Mapping[str, Any] | None,
     final: AssistantMessage,
-    history: Sequence[Message],
+    steps: TurnSteps,
 ) -> Sequence[Message]:
     """Return the complaint about a final answer that is not what was promised: once a turn.
 
@@ -142,7 +140,7 @@ def _repair_request(
     try:
         _require_output_fits(agent, requested_schema, final.text)
     except OutputError as exc:
-        if sum(not answer.calls for answer in _answers_of_turn(history)) > 1:
+        if steps.final_answers > 1:
             raise
         return [UserMessage(REPAIR.format(problem=exc))]
     return ()
@@ -161,25 +159,13 @@ def _require_output_fits(
         )
 
 
-def _require_within_limits(limits: Limits, history: Sequence[Message]) -> None:
-    answers = _answers_of_turn(history)
-    if len(answers) >= limits.model_calls:
+def _require_within_limits(limits: Limits, steps: TurnSteps) -> None:
+    if steps.answers >= limits.model_calls:
         raise LimitExceededError(f"{limits.model_calls} model calls", "calls")
     if limits.tokens is None and limits.usd is None:
         return
-    used = sum((answer.usage for answer in answers), Usage())
+    used = steps.used
     if limits.tokens is not None and used.tokens >= limits.tokens:
         raise LimitExceededError(f"{limits.tokens} tokens", "tokens")
     if limits.usd is not None and used.cost >= limits.usd * 1_000_000:
         raise LimitExceededError(f"${limits.usd:g}", "usd")
-
-
-def _answers_of_turn(history: Sequence[Message]) -> list[AssistantMessage]:
-    """Return the model's answers since the message that began the turn, newest first."""
-    answers: list[AssistantMessage] = []
-    for message in reversed(history):
-        if isinstance(message, UserMessage) and not message.aside:
-            break
-        if isinstance(message, AssistantMessage):
-            answers.append(message)
-    return answers

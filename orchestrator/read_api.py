@@ -203,7 +203,7 @@ class ReadApi:
         """Return the messages of a task; those of a settled one are read from the journal."""
         found = await self.task(task)
         if found.task.outcome is None:
-            return list(found.task.transcript)
+            return found.task.transcript
         # Imported late: the report is not needed to run anything.
         from orchestrator.report import read_history
 

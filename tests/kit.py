@@ -1,7 +1,7 @@
 """Agents, runs and reads of transcripts that many tests share."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import trio
@@ -9,6 +9,7 @@ import trio
 from agents import (
     Agent,
     AssistantMessage,
+    Message,
     Model,
     ModelRequest,
     ScriptedModel,
@@ -61,7 +62,7 @@ def last_text(transcript: Transcript) -> str:
     return transcript[-1].text
 
 
-def tool_answers(transcript: Transcript) -> list[Any]:
+def tool_answers(transcript: Iterable[Message]) -> list[Any]:
     """Return the answers of tools: documents are read as JSON, others are plain texts."""
     return [
         json.loads(message.text)

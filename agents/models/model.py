@@ -6,8 +6,9 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import attrs
 
 from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage, Transcript, Usage
+from agents.messages import AssistantMessage, Usage
 from agents.tools.tool import Tool
+from agents.transcript import Transcript, as_transcript
 
 
 @attrs.frozen
@@ -86,7 +87,8 @@ class ModelRequest:
     """The input of a model for one answer."""
 
     instructions: str
-    transcript: Transcript
+    transcript: Transcript = attrs.field(converter=as_transcript)
+    """A value: it neither grows during the call, nor can a model change it."""
     tools: Sequence[Tool]
     output: Mapping[str, Any] | None = None
     """The JSON schema of the final answer, if it must be JSON."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from agents.messages import AssistantMessage, Part, Usage, UserMessage
+from agents.messages import AssistantMessage, Message, Part, Usage, UserMessage
 from agents.models.model import Model, ModelRequest, known_count, known_price
 
 CHARACTERS_PER_TOKEN: Final = 4
@@ -22,8 +22,8 @@ def estimated_tokens(request: ModelRequest) -> int:
 
 def estimated_input(request: ModelRequest) -> int:
     """Return about how many tokens a model reads."""
-    characters = sum(map(len, texts_of(request)))
-    characters += sum(map(part_length, parts_of(request)))
+    characters = sum(map(len, texts_beside_messages(request)))
+    characters += request.transcript.total(_message_length)
     return characters // CHARACTERS_PER_TOKEN
 
 
@@ -54,15 +54,22 @@ def estimated_usage(
     )
 
 
-def texts_of(request: ModelRequest) -> Iterator[str]:
-    """Yield all texts that are sent with a request."""
+def _message_length(message: Message) -> int:
+    return sum(map(len, texts_of(message))) + parts_length(message)
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    """Yield all texts of a message that are sent."""
+    yield message.text
+    if isinstance(message, AssistantMessage):
+        for call in message.calls:
+            yield call.name
+            yield str(call.arguments)
+
+
+def texts_beside_messages(request: ModelRequest) -> Iterator[str]:
+    """Yield all texts that are sent with a request, without those of its messages."""
     yield request.instructions
-    for message in request.transcript:
-        yield message.text
-        if isinstance(message, AssistantMessage):
-            for call in message.calls:
-                yield call.name
-                yield str(call.arguments)
     for tool in request.tools:
         yield tool.name
         yield tool.description
@@ -70,15 +77,14 @@ def texts_of(request: ModelRequest) -> Iterator[str]:
     yield str(request.output or "")
 
 
-def parts_of(request: ModelRequest) -> Iterator[Part]:
-    """Yield all images and files that are sent with a request."""
-    for message in request.transcript:
-        if isinstance(message, UserMessage):
-            yield from message.parts
+def parts_length(message: Message) -> int:
+    """Return how many characters of text would have as many tokens as the parts of a message."""
+    if isinstance(message, UserMessage):
+        return sum(map(_part_length, message.parts))
+    return 0
 
 
-def part_length(part: Part) -> int:
-    """Return how many characters of text would have as many tokens."""
+def _part_length(part: Part) -> int:
     if part.is_text and part.data:
         return len(part.data)
     tokens = TOKENS_PER_IMAGE

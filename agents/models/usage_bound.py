@@ -6,9 +6,13 @@ The bound is generous: it assumes that nothing is cached.
 
 from typing import Final
 
-from agents.messages import Usage
+from agents.messages import Message, Usage
 from agents.models.model import Model, ModelRequest, known_count, known_price
-from agents.models.token_estimate import part_length, parts_of, texts_of
+from agents.models.token_estimate import (
+    parts_length,
+    texts_beside_messages,
+    texts_of,
+)
 
 MIN_BYTES_PER_TOKEN: Final = 3
 """English has four and more, other scripts about three. Only rows of digits and the like have
@@ -48,9 +52,16 @@ def max_input_tokens(model: Model, request: ModelRequest) -> int:
 
 def max_request_tokens(request: ModelRequest) -> int:
     """Return how many tokens a request has at most, in any tokenizer."""
-    # A lone surrogate is sent as a replacement character.
-    length = sum(
-        len(text.encode(errors="surrogatepass")) for text in texts_of(request)
-    ) + sum(map(part_length, parts_of(request)))
+    length = sum(map(_bytes, texts_beside_messages(request)))
+    length += request.transcript.total(_message_bytes)
     frames = len(request.transcript) + len(request.tools)
     return length // MIN_BYTES_PER_TOKEN + frames * TOKENS_PER_MESSAGE
+
+
+def _message_bytes(message: Message) -> int:
+    return sum(map(_bytes, texts_of(message))) + parts_length(message)
+
+
+def _bytes(text: str) -> int:
+    # A lone surrogate is sent as a replacement character.
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from agents import MessageId, UserMessage
+from agents import MessageId, Transcript, UserMessage
 from delegation.errors import ImpossibleEventError
 from delegation.events import (
     DeliveryFailed,
@@ -80,9 +80,9 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     session.forked_from = event.forked_from
     session.attended = event.attended
     session.labels = event.labels
-    root.transcript += [
+    root.transcript = Transcript(
         earlier.message(index) for index, earlier in enumerate(event.history)
-    ]
+    )
     session.tree.add(
         root.id,
         parent=None,
@@ -178,7 +178,8 @@ def _read_mail(
     for seq in event.mail:
         mail, envelope = session.mail.pop(seq), session.envelopes.pop(seq)
         if not envelope.silent:
-            root.transcript.append(as_message(mail, seq, share))
+            message = as_message(mail, seq, share)
+            root.transcript = root.transcript.followed_by(message)
         contexts[not isinstance(mail, UserMessage)] = envelope.context
         root.accounts = accounts_under(ledger, root, envelope.grants, at)
         if envelope.instructions:
@@ -215,11 +216,9 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     _require_joined_ended(session, event)
     session.turn = None
     session.consumed.clear()
-    if root.steering:
-        root.steering = {
-            id_: attrs.evolve(message, too_late=True) if message.is_unseen else message
-            for id_, message in root.steering.items()
-        }
+    for id_ in root.unseen_steering:
+        root.steering[id_] = attrs.evolve(root.steering[id_], too_late=True)
+    root.unseen_steering = ()
     root.cancel_requested = False
     if root.reserved is not None:
         charge_open_call(session, root)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from agents import AssistantMessage, MessageId, UserMessage
+from agents import AssistantMessage, Message, MessageId, UserMessage
 from delegation import notices
 from delegation.errors import ImpossibleEventError
 from delegation.events import (
@@ -27,6 +27,8 @@ from delegation.ledger.fold_approvals import drop_question, drop_questions
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.records import (
     NO_CHILDREN,
+    NO_MESSAGES,
+    NO_STEERING,
     Children,
     Envelope,
     Mail,
@@ -151,7 +153,8 @@ def _make_due(
 ) -> None:
     """Queue a task that has all that it depends on."""
     text = _first_message(ledger, request)
-    task.transcript.append(_user_message(text, request.id))
+    message = _user_message(text, request.id)
+    task.transcript = task.transcript.followed_by(message)
     queue_for_slot(ledger, session, task)
 
 
@@ -240,7 +243,7 @@ def model_called(ledger: "Ledger", event: ModelCalled) -> None:
 def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
     task = running_task(ledger, event)
     task.reserved = None
-    task.transcript.append(event.message)
+    task.transcript = task.transcript.followed_by(event.message)
     if not event.copied:
         book(ledger, task, event.message.usage)
 
@@ -249,14 +252,10 @@ def model_failed(ledger: "Ledger", event: ModelFailed, seq: int) -> None:
     task = running_task(ledger, event)
     task.reserved = None
     if event.text:
-        task.transcript.append(
-            AssistantMessage(
-                event.text,
-                usage=event.usage,
-                incomplete=True,
-                id=MessageId(f"m_{seq}"),
-            )
+        said = AssistantMessage(
+            event.text, usage=event.usage, incomplete=True, id=MessageId(f"m_{seq}")
         )
+        task.transcript = task.transcript.followed_by(said)
     book(ledger, task, event.usage, charged=event.charged)
 
 
@@ -274,7 +273,7 @@ def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
             del session.envelopes[seq]
     if event.message.call in task.questions:
         drop_question(ledger, task, event.message.call)
-    task.transcript.append(event.message)
+    task.transcript = task.transcript.followed_by(event.message)
 
 
 def steered(ledger: "Ledger", event: Steered) -> None:
@@ -282,22 +281,30 @@ def steered(ledger: "Ledger", event: Steered) -> None:
     is_reachable = not isinstance(task.state, Idle)
     require(is_reachable, event, "an idle session gets mail instead", task)
     require(event.id not in task.steering, event, "it was sent already", task)
-    task.steering = {**task.steering, event.id: Steering(event.text, event.by)}
+    if task.steering is NO_STEERING:
+        task.steering = {}
+    task.steering[event.id] = Steering(event.text, event.by)
+    task.unseen_steering = (*task.unseen_steering, event.id)
 
 
 def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
     task = running_task(ledger, event)
-    unseen = {id_ for id_, message in task.steering.items() if message.is_unseen}
-    is_unseen = unseen >= {*event.ids} and len({*event.ids}) == len(event.ids)
+    unseen, seen_now = set(task.unseen_steering), set(event.ids)
+    is_unseen = unseen >= seen_now and len(seen_now) == len(event.ids)
     require(is_unseen, event, f"what it has not seen is {sorted(unseen)}", task)
-    calls = sum(isinstance(message, AssistantMessage) for message in task.transcript)
-    steering = dict(task.steering)
+    calls = task.transcript.total(_is_answer)
     for id_ in event.ids:
-        message = steering[id_]
-        steering[id_] = attrs.evolve(message, seen_at=calls + 1)
+        message = task.steering[id_]
+        task.steering[id_] = attrs.evolve(message, seen_at=calls + 1)
         text = notices.steering_text(message.text, message.by)
-        task.transcript.append(UserMessage(text, aside=True, id=id_))
-    task.steering = steering
+        seen = UserMessage(text, aside=True, id=id_)
+        task.transcript = task.transcript.followed_by(seen)
+    left = (id_ for id_ in task.unseen_steering if id_ not in seen_now)
+    task.unseen_steering = tuple(left)
+
+
+def _is_answer(message: Message) -> int:
+    return isinstance(message, AssistantMessage)
 
 
 def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
@@ -326,7 +333,7 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     change_state(session, task, Ended(event.outcome))
     session.tree.end(event.task, entry.at, event.outcome.error)
     # The journal has the transcript; a task that has ended needs it no more.
-    task.transcript.clear()
+    task.transcript = NO_MESSAGES
     task.children = NO_CHILDREN
     del task.parent.children.unsettled[event.task]
     ledger.startable.pop(event.task, None)

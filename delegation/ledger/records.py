@@ -11,8 +11,8 @@ import attrs
 from agents import (
     AssistantMessage,
     CallId,
-    Message,
     MessageId,
+    Transcript,
     Usage,
     UserMessage,
 )
@@ -72,6 +72,7 @@ class Children:
 
 # Shared by all tasks without children, which are most; never written.
 NO_CHILDREN: Final = Children()
+NO_MESSAGES: Final = Transcript()
 
 
 @attrs.frozen
@@ -91,7 +92,8 @@ class Steering:
         return self.seen_at is None and not self.too_late
 
 
-NO_STEERING: Final[Mapping[MessageId, Steering]] = {}
+# Shared by all tasks that were not steered; never written.
+NO_STEERING: Final[dict[MessageId, Steering]] = {}
 NO_QUESTIONS: Final[Mapping[CallId, ApprovalQuestion]] = {}
 Approved: TypeAlias = frozenset[tuple[str, str]]
 """Tools, each with the subject that it may be used for without another question."""
@@ -125,6 +127,7 @@ class TaskRecord:
         "state",
         "steering",
         "transcript",
+        "unseen_steering",
     )
 
     def __init__(
@@ -148,7 +151,7 @@ class TaskRecord:
         """It is the root of its session, which takes turns and never ends."""
         self.request = request
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.transcript: list[Message] = []
+        self.transcript = NO_MESSAGES
         self.state: TaskState = IDLE if parent is None else QUEUED
         self.history: tuple[TaskState, ...] = (self.state,)
         """Its states so far, oldest first, without changes of their data; of a root those of
@@ -168,8 +171,10 @@ class TaskRecord:
         """What its model call may use, while one is under way that a budget pays for."""
         self.dependents: Sequence[TaskRecord] = ()
         """The tasks that start when it has succeeded."""
-        self.steering: Mapping[MessageId, Steering] = NO_STEERING
-        """The messages to it while it ran."""
+        self.steering = NO_STEERING
+        """The messages to it while it ran, oldest first."""
+        self.unseen_steering: tuple[MessageId, ...] = ()
+        """Those that it has not read, and that came in time."""
         self.questions: Mapping[CallId, ApprovalQuestion] = NO_QUESTIONS
         """The questions about its calls that have no result yet."""
         self.approved = NOTHING_APPROVED
@@ -179,12 +184,15 @@ class TaskRecord:
         self.restarts += 1
         self.approved = NOTHING_APPROVED
         removed = {message.id for message in self.transcript[length:]}
-        del self.transcript[length:]
+        self.transcript = self.transcript[:length]
         # It reads the removed steering messages once more.
         self.steering = {
             id_: attrs.evolve(message, seen_at=None) if id_ in removed else message
             for id_, message in self.steering.items()
         }
+        self.unseen_steering = tuple(
+            id_ for id_, message in self.steering.items() if message.is_unseen
+        )
         if self.children is not NO_CHILDREN:
             # A call of the same name will be another call.
             by_call = self.children.by_call
@@ -199,7 +207,7 @@ class TaskRecord:
         if len(self.transcript) > start:
             last = self.transcript[-1]
             if isinstance(last, AssistantMessage) and last.incomplete:
-                del self.transcript[-1]
+                self.transcript = self.transcript[:-1]
 
     @property
     def is_copy(self) -> bool:

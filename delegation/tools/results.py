@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agents import Agent, AssistantMessage, Transcript
+from agents import Agent, AssistantMessage, Message, Transcript
 from delegation.ledger.records import SessionRecord, TaskRecord
 from delegation.notices import (
     MAX_RESULT_CHARACTERS,
@@ -31,7 +31,7 @@ def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
         return MAX_RESULT_CHARACTERS
     window = agent.compaction.window * CHARACTERS_PER_TOKEN * 4 // 5
     read = TOOLS_CHARACTERS + len(str(agent.instructions))
-    read += sum(len(message.text) for message in transcript)
+    read += transcript.total(_text_length)
     together = 1
     for message in reversed(transcript):
         if isinstance(message, AssistantMessage):
@@ -41,6 +41,10 @@ def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
         MAX_RESULT_CHARACTERS - 1,
         max(MIN_SHARE_IN_WINDOW, (window - read) // 2 // together),
     )
+
+
+def _text_length(message: Message) -> int:
+    return len(message.text)
 
 
 def joined_answer(

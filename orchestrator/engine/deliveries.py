@@ -72,10 +72,12 @@ class Deliveries:
     def _next_reply(self, session: SessionId) -> Reply | None:
         if session not in self._doors or self._book.closed or self._book.is_broken:
             return None
-        last = self._last_turn[session]
         # Looked up each time: between two doors the session may have been evicted and read back.
-        replies = self._book.ledger.sessions[session].undelivered.values()
-        return next((reply for reply in replies if reply.turn > last), None)
+        undelivered = self._book.ledger.sessions[session].undelivered
+        # Not by a search: a client may leave any number of replies untaken.
+        first = max(self._last_turn[session] + 1, next(iter(undelivered), 0))
+        turns = range(first, next(reversed(undelivered), 0) + 1)
+        return next((undelivered[it] for it in turns if it in undelivered), None)
 
     async def _deliver_reply(self, reply: Reply) -> None:
         session = reply.session
@@ -113,7 +115,9 @@ class Deliveries:
 
     def has_delivered_all(self, session: SessionRecord) -> bool:
         """Return whether the door of a session has got every reply."""
-        return all(turn <= self._last_turn[session.id] for turn in session.undelivered)
+        # They are in the order of their turns.
+        newest = next(reversed(session.undelivered), 0)
+        return newest <= self._last_turn[session.id]
 
     def mark_delivered(self, reply: Reply) -> bool:
         """Post that a client has received a reply, and return whether it is the first one."""

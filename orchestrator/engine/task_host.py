@@ -159,7 +159,7 @@ class LocalTaskHost:
         return held
 
     async def before_model_call(self) -> Sequence[UserMessage]:
-        steering = self._read_steering() if self._record.steering else ()
+        steering = self._read_steering() if self._record.unseen_steering else ()
         await self._book.wait_durable()
         return steering
 
@@ -176,9 +176,7 @@ class LocalTaskHost:
 
     def _read_steering(self) -> Sequence[UserMessage]:
         record = self._record
-        unseen = tuple(id_ for id_, it in record.steering.items() if it.is_unseen)
-        if not unseen:
-            return ()
+        unseen = record.unseen_steering
         self._book.post(SteeringSeen(record.id, unseen))
         return cast("Sequence[UserMessage]", record.transcript[-len(unseen) :])
 

@@ -94,10 +94,12 @@ class Bookkeeper:
             self.is_broken = True
             raise
 
-    async def read_entries(self, session: SessionId) -> Sequence[Entry]:
-        """Return the entries of a session, and those of no session among them."""
+    async def read_entries(
+        self, session: SessionId, *, after: int = 0
+    ) -> Sequence[Entry]:
+        """Return the entries of a session after a number, and those of no session among them."""
         await self.wait_durable()
-        return await self._journal.read_session(session)
+        return await self._journal.read_session(session, after=after)
 
     async def read_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:
         """Return the entries of one kind, of all sessions, that contain an id."""

@@ -53,8 +53,9 @@ class _SharedFacts:
         """The number of the last fact that was posted since there are readers, durable or not."""
         self.added = trio.lowlevel.ParkingLot()
 
-    def load(self, facts: Sequence[FactLine]) -> None:
-        """Put the facts of the journal before those that have arrived meanwhile."""
+    def load(self, facts: Sequence[FactLine], *, after: int) -> None:
+        """Put the facts of the journal after one before those that have arrived meanwhile."""
+        self.dropped_seq = after
         live, self.facts = self.facts, deque(maxlen=MAX_BUFFERED_FACTS)
         self.is_loaded = True
         for fact in (*facts, *live):
@@ -130,12 +131,12 @@ class FactFeeds:
                 del self._shared[session]
                 shared.subscription.close()
 
-    async def read(self, session: SessionId) -> list[FactLine]:
-        """Return all facts of a session that the journal has."""
+    async def read(self, session: SessionId, *, after: int) -> list[FactLine]:
+        """Return the facts of a session after one of them, as the journal has them."""
         facts: list[FactLine] = []
-        for entry in await self._book.read_entries(session):
+        for entry in await self._book.read_entries(session, after=after):
             # Facts of no session that precede the session do not concern it.
-            if entry.session or facts:
+            if entry.session or facts or after:
                 facts.append(FactLine(entry.seq, fact_line(entry, encode(entry.event))))
             if len(facts) % BATCH_SIZE == 0:
                 await trio.lowlevel.checkpoint()
@@ -167,8 +168,8 @@ class FactFeed:
         await self._load()
         while not (facts := self._buffered()):
             if self.seq < self._shared.dropped_seq:
-                every = await self._feeds.read(self._session)
-                self._backlog = [fact for fact in every if fact.seq > self.seq][::-1]
+                facts = await self._feeds.read(self._session, after=self.seq)
+                self._backlog = facts[::-1]
             elif is_over() and self._shared.posted_seq <= self.seq:
                 return ()
             else:
@@ -189,4 +190,5 @@ class FactFeed:
         # One at a time, so that a thousand readers that come at once cost one reading.
         async with self._shared.load_lock:
             if not self._shared.is_loaded:
-                self._shared.load(await self._feeds.read(self._session))
+                facts = await self._feeds.read(self._session, after=self.seq)
+                self._shared.load(facts, after=self.seq)

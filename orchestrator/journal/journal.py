@@ -65,8 +65,10 @@ class Journal(Protocol):
         """Return what the next writer must know."""
         ...
 
-    async def read_session(self, session: SessionId) -> Sequence[Entry]:
-        """Return the durable entries of one session, and those of no session among them."""
+    async def read_session(
+        self, session: SessionId, *, after: int = 0
+    ) -> Sequence[Entry]:
+        """Return the durable entries of a session after a number, as `JournalReader.entries`."""
         ...
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:

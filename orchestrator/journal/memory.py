@@ -44,9 +44,11 @@ class MemoryJournal:
         last = self.entries[-1].seq if self.entries else 0
         return JournalContents(entries=tuple(self.entries), last_seq=last)
 
-    async def read_session(self, session: SessionId) -> Sequence[Entry]:
+    async def read_session(
+        self, session: SessionId, *, after: int = 0
+    ) -> Sequence[Entry]:
         await trio.lowlevel.checkpoint()
-        return EntriesReader(self.entries).entries(session)
+        return EntriesReader(self.entries).entries(session, after=after)
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         await trio.lowlevel.checkpoint()

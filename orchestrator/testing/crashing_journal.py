@@ -58,8 +58,10 @@ class CrashingJournal:
     async def read(self) -> JournalContents:
         return await self._journal.read()
 
-    async def read_session(self, session: SessionId) -> Sequence[Entry]:
-        return await self._journal.read_session(session)
+    async def read_session(
+        self, session: SessionId, *, after: int = 0
+    ) -> Sequence[Entry]:
+        return await self._journal.read_session(session, after=after)
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await self._journal.read_naming(kind, id_)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
@@ -15,13 +15,13 @@ from agents import (
     CallId,
     DefinitionError,
     Limits,
+    Message,
     ScriptedModel,
     Step,
     Tool,
     ToolCall,
     ToolError,
     ToolMessage,
-    Transcript,
     UserMessage,
     allow,
     ask,
@@ -466,7 +466,7 @@ async def take(
     model: ScriptedModel,
     gate: Gatekeeper,
     *tools: Tool,
-    transcript: Transcript = (GO,),
+    transcript: Sequence[Message] = (GO,),
     ready: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     limits: Limits | None = None,
 ) -> list[Step]:

@@ -1,5 +1,7 @@
 """However long the work becomes, the request fits, and the transcript stays as it was."""
 
+from collections.abc import Sequence
+
 import attrs
 import pytest
 import trio
@@ -63,7 +65,7 @@ def steps(count: int, result: int = 0, thought: int = 0) -> list[Message]:
 
 
 async def ask(
-    model: Model, transcript: Transcript, events: list[ModelEvent] | None = None
+    model: Model, transcript: Sequence[Message], events: list[ModelEvent] | None = None
 ) -> AssistantMessage:
     return await model.answer(
         ModelRequest(
@@ -502,7 +504,7 @@ def transcripts(draw: st.DrawFn) -> list[Message]:
     return whole
 
 
-def check_paired(transcript: Transcript) -> None:
+def check_paired(transcript: Sequence[Message]) -> None:
     waiting: set[str] = set()
     for message in transcript:
         if isinstance(message, ToolMessage):

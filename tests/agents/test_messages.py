@@ -1,6 +1,7 @@
 """Usage adds up, messages keep their ids, and a transcript knows which calls are open."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -16,7 +17,6 @@ from agents import (
     ScriptedModel,
     ToolCall,
     ToolMessage,
-    Transcript,
     Usage,
     UserMessage,
     unanswered_calls,
@@ -60,14 +60,14 @@ def test_tokens_are_those_read_and_those_written() -> None:
     ],
 )
 def test_a_call_is_open_until_a_tool_answers_it(
-    transcript: Transcript, open_calls: list[ToolCall]
+    transcript: Sequence[Message], open_calls: list[ToolCall]
 ) -> None:
     assert unanswered_calls(transcript) == open_calls
 
 
 def test_only_the_last_answer_has_open_calls() -> None:
     """Every call is answered before the model is asked again."""
-    transcript: Transcript = [
+    transcript: Sequence[Message] = [
         USER,
         AssistantMessage(calls=(A,)),
         answer_to(A),

@@ -1,6 +1,6 @@
 """A turn runs until the final answer, and goes on wherever its transcript stands."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
@@ -65,7 +65,7 @@ class Turn:
         self,
         model: Model,
         *tools: Tool,
-        transcript: Transcript = (GO,),
+        transcript: Sequence[Message] = (GO,),
         limits: Limits = LIMITS,
         record: Callable[[Step], Step] | None = None,
         ready: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
@@ -271,7 +271,13 @@ async def test_a_resumed_turn_has_used_what_it_used_before() -> None:
 
 
 async def test_the_next_turn_has_used_nothing() -> None:
-    transcript: Transcript = [GO, AssistantMessage("a"), GO, AssistantMessage("b"), GO]
+    transcript: Sequence[Message] = [
+        GO,
+        AssistantMessage("a"),
+        GO,
+        AssistantMessage("b"),
+        GO,
+    ]
     turn = Turn(
         ScriptedModel(["c"]), transcript=transcript, limits=Limits(model_calls=1)
     )
@@ -325,7 +331,7 @@ async def test_a_tool_that_may_run_twice_waits_if_it_acts_outside(
 
 async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() -> None:
     """What is read from a transcript may have been recorded a moment ago."""
-    transcripts: list[Transcript] = [
+    transcripts: list[Sequence[Message]] = [
         [GO],
         [GO, AssistantMessage(calls=(FIRST,))],
         [GO, AssistantMessage("done")],

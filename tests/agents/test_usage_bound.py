@@ -1,7 +1,7 @@
 """The upper bound of what a model call may use, known before it is made."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import trio
 from agents import (
     AssistantMessage,
     CallId,
+    Message,
     Model,
     ModelError,
     ModelRequest,
@@ -20,7 +21,6 @@ from agents import (
     ScriptedModel,
     ToolCall,
     ToolMessage,
-    Transcript,
     Usage,
     UserMessage,
     tool,
@@ -153,7 +153,7 @@ def test_what_comes_with_a_message_is_part_of_the_quote(
     assert quoted.input_tokens - without.input_tokens >= tokens
 
 
-TRANSCRIPTS: dict[str, Transcript] = {
+TRANSCRIPTS: dict[str, Sequence[Message]] = {
     "empty": (),
     "short": (UserMessage("a"),),
     "of many words": [UserMessage("b"), AssistantMessage("c"), UserMessage("d")] * 30,
@@ -178,7 +178,7 @@ TRANSCRIPTS: dict[str, Transcript] = {
 )
 @pytest.mark.parametrize("wrap", [lambda model: model, *WRAPPED])
 async def test_no_answer_uses_more_than_its_quote(
-    transcript: Transcript, step: Any, wrap: Callable[[Model], Model]
+    transcript: Sequence[Message], step: Any, wrap: Callable[[Model], Model]
 ) -> None:
     """Whether it is whole, or cut off where the quote ends."""
     model = wrap(ScriptedModel.always(step, price=PRICE))

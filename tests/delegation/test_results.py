@@ -13,6 +13,7 @@ from agents import (
     Compaction,
     ScriptedModel,
     ToolCall,
+    Transcript,
     Usage,
     UserMessage,
 )
@@ -233,7 +234,7 @@ def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
         compaction = None if window is None else Compaction(window=window)
         agent = Agent("editor", model=ScriptedModel([]), compaction=compaction)
         heard = [UserMessage(text) for text in said]
-        return readable_characters(agent, [*heard, calls(together)])
+        return readable_characters(agent, Transcript([*heard, calls(together)]))
 
     assert left(None, "x" * 10**6) == 50_000
     assert left(10**6) == 49_999
@@ -242,4 +243,4 @@ def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
     assert left(10_000, together=0) == left(10_000)
     assert left(1_000, "x" * 9_000) == 200
     agent = Agent("editor", model=ScriptedModel([]), compaction=Compaction(window=99))
-    assert readable_characters(agent, []) == 200
+    assert readable_characters(agent, Transcript()) == 200

@@ -8,9 +8,9 @@ import trio
 
 from agents import (
     Agent,
+    Message,
     ModelRequest,
     ToolCall,
-    Transcript,
     UserMessage,
 )
 from delegation import Mode
@@ -68,7 +68,7 @@ class Lead(SpyModel):
         ]
 
     @property
-    def _transcript(self) -> Transcript:
+    def _transcript(self) -> Sequence[Message]:
         return self.requests[-1].transcript if self.requests else ()
 
 

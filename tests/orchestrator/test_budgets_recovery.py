@@ -1,6 +1,7 @@
 """Budgets over restarts: what is spent stays spent."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from agents import (
     Agent,
     Budget,
+    Message,
     ScriptedModel,
     ToolMessage,
     Transcript,
@@ -185,7 +187,7 @@ async def test_what_the_model_reads_of_a_child_over_budget_says_what_to_know() -
 
 
 async def test_what_is_said_to_a_task_under_a_budget_is_unchanged_by_it() -> None:
-    told: list[Transcript] = []
+    told: list[Sequence[Message]] = []
 
     def say(transcript: Transcript) -> str:
         told.append(list(transcript))

@@ -1,5 +1,6 @@
 """Agents on models by name: the same team on every provider, over real HTTP on loopback."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from agents import (
     CallId,
     Compaction,
     Failure,
+    Message,
     ModelRequest,
     Part,
     Price,
@@ -222,7 +224,7 @@ async def test_a_limiter_holds_for_all_agents_of_an_orchestrator() -> None:
 
 
 async def test_a_long_transcript_is_compacted_and_the_original_kept() -> None:
-    heard: list[Transcript] = []
+    heard: list[Sequence[Message]] = []
 
     def say(transcript: Transcript) -> Any:
         heard.append(list(transcript))

@@ -1,12 +1,13 @@
 """Feeds of facts: only durable facts are read, and a feed has an end."""
 
 import math
+from collections.abc import Sequence
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from delegation import SessionId
-from delegation.events import MessageReceived, SessionClosed
+from delegation.events import Entry, MessageReceived, SessionClosed
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.server.server import open_server_state
 from orchestrator.server.state import Settings
@@ -84,3 +85,47 @@ async def test_the_last_fact_comes_before_the_end_whatever_the_disk_does() -> No
     assert waiting.cancelled_caught
     assert [fact.seq for fact in last] == [opened.seq + 1]
     assert list(nothing) == []
+
+
+class Counted(MemoryJournal):
+    """A journal that notes how much was read of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[tuple[int, int]] = []
+
+    async def read_session(
+        self, session: SessionId, *, after: int = 0
+    ) -> Sequence[Entry]:
+        read = await super().read_session(session, after=after)
+        self.reads.append((after, len(read)))
+        return read
+
+
+async def test_a_reader_reads_no_more_of_the_journal_than_it_asks_for() -> None:
+    disk = Counted()
+    agents = {"worker": worker()}
+    async with (
+        open_orchestrator(disk) as orchestrator,
+        open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
+    ):
+        book = orchestrator.services.book
+        session = state.door.open_conversation(agents["worker"], {}).id
+        for number in range(20):
+            book.post(MessageReceived(session, str(number)))
+        last = book.ledger.last_seq
+        with (
+            state.read.feed(session, after=last - 3) as late,
+            state.read.feed(session) as early,
+        ):
+            newest = await late.next()
+            every = await early.next()
+            book.post(MessageReceived(session, "more"))
+            (more,) = await late.next()
+            (again,) = await early.next()
+
+    assert [fact.seq for fact in newest] == [last - 2, last - 1, last]
+    assert every[-3:] == newest
+    assert len(every) == 21
+    assert more == again
+    assert disk.reads == [(last - 3, 3), (0, 21)]

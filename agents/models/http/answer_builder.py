@@ -135,18 +135,13 @@ class AnswerBuilder(ABC):
         if not self._calls:
             return ()
         transcript = self._request.transcript
-        taken = {
-            call.id
-            for message in transcript
-            if isinstance(message, AssistantMessage)
-            for call in message.calls
-        }
+        taken = set[CallId]()
         calls: list[ToolCall] = []
         for number, draft in enumerate(self._calls):
             call_id = CallId(draft.id)
             # Not every server gives ids, or fresh ones. The position makes one unique.
             position = len(transcript)
-            while not call_id or call_id in taken:
+            while not call_id or call_id in taken or transcript.has_call(call_id):
                 call_id = CallId(f"call_{position}_{number}")
                 position += 1
             taken.add(call_id)

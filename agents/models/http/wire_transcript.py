@@ -17,10 +17,10 @@ from agents.errors import Failure, ModelError
 from agents.messages import (
     AssistantMessage,
     CallId,
+    Message,
     Part,
     ToolCall,
     ToolMessage,
-    Transcript,
     UserMessage,
     interrupted_answer,
 )
@@ -70,7 +70,7 @@ class WireAssistantMessage:
 WireMessage: TypeAlias = WireUserMessage | WireAssistantMessage
 
 
-def wire_transcript(transcript: Transcript) -> list[WireMessage]:
+def wire_transcript(transcript: Iterable[Message]) -> list[WireMessage]:
     """Return a conversation that begins with the user, and that the model is to continue."""
     messages = _paired(transcript)
     if not messages or isinstance(messages[0], WireAssistantMessage):
@@ -94,7 +94,7 @@ class _OpenCall:
         self.answer: ToolMessage | None = None
 
 
-def _paired(transcript: Transcript) -> list[WireMessage]:
+def _paired(transcript: Iterable[Message]) -> list[WireMessage]:
     rows: list[WireUserMessage | tuple[str, list[_OpenCall]]] = []
     waiting: dict[CallId, list[_OpenCall]] = {}
     for message in transcript:

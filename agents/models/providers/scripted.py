@@ -12,11 +12,11 @@ from agents.messages import (
     CallId,
     Message,
     ToolCall,
-    Transcript,
     Usage,
 )
 from agents.models.http.answer_builder import CUT_OFF
 from agents.models.model import ModelRequest, Price, TextDelta
+from agents.transcript import Transcript
 
 StepResult: TypeAlias = str | ToolCall | Sequence[str | ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
@@ -65,9 +65,8 @@ class ScriptedModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Return how many tokens it will read, exactly."""
-        return _tokens(request.instructions) + sum(
-            map(_message_tokens, request.transcript)
-        )
+        read = request.transcript.total(_message_tokens)
+        return _tokens(request.instructions) + read
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # The step is taken before the wait, so requests get steps in the order they came.

@@ -16,7 +16,6 @@ from agents.messages import (
     AssistantMessage,
     Message,
     ToolMessage,
-    Transcript,
     Usage,
     UserMessage,
 )
@@ -24,6 +23,7 @@ from agents.models.model import Compacted, Model, ModelRequest
 from agents.models.token_estimate import CHARACTERS_PER_TOKEN, estimated_tokens
 from agents.models.usage_bound import max_input_tokens
 from agents.models.wrappers.wrapper import ModelWrapper
+from agents.transcript import Transcript
 
 SMALLEST_WINDOW: Final = 2_000
 KEPT_OF_A_RESULT: Final = 200
@@ -97,8 +97,6 @@ class _CompactingModel(ModelWrapper):
         return min(max_input_tokens(self._model, request), self._window)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        # Copied now: a transcript may grow during the call.
-        request = attrs.evolve(request, transcript=tuple(request.transcript))
         fitted = await self._fit(request, self._window * 4 // 5)
         try:
             return await self._ask(fitted)

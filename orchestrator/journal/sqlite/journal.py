@@ -71,8 +71,10 @@ class SQLiteJournal:
     async def read(self) -> JournalContents:
         return await trio.to_thread.run_sync(self._read)
 
-    async def read_session(self, session: SessionId) -> Sequence[Entry]:
-        return await trio.to_thread.run_sync(self._read_session, session)
+    async def read_session(
+        self, session: SessionId, *, after: int = 0
+    ) -> Sequence[Entry]:
+        return await trio.to_thread.run_sync(self._read_session, session, after)
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(self._read_naming, kind, id_)
@@ -83,13 +85,13 @@ class SQLiteJournal:
             require_complete(self._path, self._connection)
             return read_contents(self._connection)
 
-    def _read_session(self, session: SessionId) -> Sequence[Entry]:
+    def _read_session(self, session: SessionId, after: int) -> Sequence[Entry]:
         # On a connection of its own: the other one may be in the middle of a commit.
         with (
             open_file_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
-            return SQLiteReader(connection).entries(session)
+            return SQLiteReader(connection).entries(session, after=after)
 
     def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         with (

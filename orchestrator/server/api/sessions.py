@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -231,9 +232,8 @@ async def tell_session(call: ApiCall) -> Response:
     context = context_of(call.request.headers)
     parts = _parts(body)
     session = await find_session(call)
-    known = _known_messages(session)
-    id_ = message_id(call, known)
-    seq = known.get(id_)
+    id_ = message_id(call, _message_ids(session))
+    seq = _seq_of(session, id_)
     if seq is None:
         request = InboundRequest(
             agent=_agent(call, session),
@@ -259,15 +259,20 @@ def _parts(body: NewMessage) -> tuple[Part, ...]:
         raise HttpError(400, str(exc), code="invalid_part", param="parts") from exc
 
 
-def _known_messages(session: SessionRecord) -> dict[MessageId, int]:
-    """Return the ids of a session's messages: unread ones with the number of their fact, else 0."""
-    read = {message.id: 0 for message in session.root.transcript}
-    unread = {
-        mail.id: seq
-        for seq, mail in session.mail.items()
-        if isinstance(mail, UserMessage)
-    }
-    return read | unread
+def _message_ids(session: SessionRecord) -> Iterator[MessageId]:
+    for message in session.root.transcript:
+        yield message.id
+    for mail in session.mail.values():
+        if isinstance(mail, UserMessage):
+            yield mail.id
+
+
+def _seq_of(session: SessionRecord, id_: MessageId) -> int | None:
+    """Return the number of an unread message's fact: 0 if it is read, None if it is unknown."""
+    for seq, mail in session.mail.items():
+        if isinstance(mail, UserMessage) and mail.id == id_:
+            return seq
+    return None if session.root.transcript.find(id_) is None else 0
 
 
 def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:

@@ -110,8 +110,9 @@ async def _send_to_session(
     call: ApiCall, session: SessionRecord, id_: MessageId, text: str
 ) -> Response:
     """Post a message to a session that waits for its detached tasks: its next turn reads it."""
-    messages = (*session.mail.values(), *session.root.transcript)
-    if not any(isinstance(it, UserMessage) and it.id == id_ for it in messages):
+    mail = session.mail.values()
+    is_unread = any(isinstance(it, UserMessage) and it.id == id_ for it in mail)
+    if not is_unread and session.root.transcript.find(id_) is None:
         request = InboundRequest(
             agent=call.server.agent(session.root.agent),
             message=UserMessage(well_formed(text), id=id_),

@@ -41,7 +41,10 @@ async def test_the_next_writer_reads_what_the_last_one_wrote(
         contents = await journal.read()
         assert list(contents.entries) == written
         assert contents.last_seq == 2
-        assert await journal.read_session(SessionId("r_two")) == written[1:]
+        two = SessionId("r_two")
+        assert await journal.read_session(two) == written[1:]
+        later = await journal.read_session(two, after=written[1].seq)
+        assert later == written[2:]
 
 
 async def test_closing_makes_everything_durable(store: JournalStore) -> None:

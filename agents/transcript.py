@@ -1,0 +1,213 @@
+"""The messages of one conversation, as a value.
+
+A transcript never changes: what is handed to a model, a script or a reader stays as it was. One
+that goes on from another shares its messages with it, and what was counted of them. So each turn of
+a long conversation costs what is new in it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, TypeAlias, overload
+
+from agents.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    ToolMessage,
+    UserMessage,
+    interrupted_answer,
+    unanswered_calls,
+)
+
+Measure: TypeAlias = Callable[[Message], int]
+"""Counts something of one message: a function of a module, which always counts the same."""
+
+
+class _Log:
+    """The messages that transcripts share, and what was found out about them.
+
+    It only grows, so a beginning of it never changes. What is known of it is brought up to date
+    when it is asked for.
+    """
+
+    __slots__ = (
+        "call_indexes",
+        "completed",
+        "gaps",
+        "indexed",
+        "message_indexes",
+        "messages",
+        "searched",
+        "sums",
+    )
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+        self.sums: dict[Measure, list[int]] | None = None
+        """The running totals of each measure."""
+        self.indexed = 0
+        """How many messages the two indexes know."""
+        self.call_indexes: dict[CallId, int] | None = None
+        """Where each call id was used first."""
+        self.message_indexes: dict[MessageId, int] | None = None
+        self.searched = 0
+        """How many messages were searched for gaps."""
+        self.gaps: list[tuple[int, tuple[ToolMessage, ...]]] | None = None
+        """Before which messages answers are missing, and the answers to put there."""
+        self.completed: tuple[int, Transcript] | None = None
+        """How many messages were completed with these answers last, and the result."""
+
+    def running_totals(self, measure: Measure, length: int) -> list[int]:
+        if self.sums is None:
+            self.sums = {}
+        sums = self.sums.setdefault(measure, [])
+        total = sums[-1] if sums else 0
+        for message in islice(self.messages, len(sums), length):
+            total += measure(message)
+            sums.append(total)
+        return sums
+
+    def index(self, length: int) -> tuple[dict[CallId, int], dict[MessageId, int]]:
+        calls = self.call_indexes = self.call_indexes or {}
+        ids = self.message_indexes = self.message_indexes or {}
+        for at in range(self.indexed, length):
+            message = self.messages[at]
+            ids.setdefault(message.id, at)
+            if isinstance(message, AssistantMessage):
+                for call in message.calls:
+                    calls.setdefault(call.id, at)
+        self.indexed = max(self.indexed, length)
+        return calls, ids
+
+    def find_gaps(self, length: int) -> list[tuple[int, tuple[ToolMessage, ...]]]:
+        gaps = self.gaps = self.gaps or []
+        for at in range(self.searched, length):
+            if isinstance(self.messages[at], UserMessage):
+                calls = unanswered_calls(_view(self, at))
+                if calls:
+                    gaps.append((at, tuple(map(interrupted_answer, calls))))
+        self.searched = max(self.searched, length)
+        return gaps
+
+
+class Transcript(Sequence[Message]):
+    """Messages, oldest first. It is equal to any list or tuple of the same messages."""
+
+    __slots__ = ("_length", "_log")
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._log = _Log(list(messages))
+        self._length = len(self._log.messages)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Transcript": ...
+
+    def __getitem__(self, index: int | slice) -> "Message | Transcript":
+        if isinstance(index, slice):
+            chosen = range(self._length)[index]
+            if chosen == range(len(chosen)):
+                return _view(self._log, len(chosen))
+            return Transcript(map(self._log.messages.__getitem__, chosen))
+        return self._log.messages[range(self._length)[index]]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._log.messages, self._length)
+
+    def __reversed__(self) -> Iterator[Message]:
+        return map(self._log.messages.__getitem__, reversed(range(self._length)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transcript | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(
+            one is two or one == two for one, two in zip(self, other, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Transcript({list(self)!r})"
+
+    def __add__(self, other: Iterable[Message]) -> "Transcript":
+        """Return a copy with more messages."""
+        return Transcript((*self, *other))
+
+    def followed_by(self, *messages: Message) -> "Transcript":
+        """Return a transcript that goes on from this one, and shares its messages.
+
+        Each message takes O(1), unless another transcript has gone on from here otherwise. That is
+        for the one task that the conversation belongs to; what only derives from it uses `+`.
+        """
+        log, length = self._log, self._length
+        if not length:
+            log = _Log([])
+        for message in messages:
+            if length == len(log.messages):
+                log.messages.append(message)
+            elif log.messages[length] is not message:
+                log = _Log([*log.messages[:length], message])
+            length += 1
+        return _view(log, length)
+
+    def total(self, measure: Measure) -> int:
+        """Return the sum of a measure over all messages. Each message is measured once."""
+        if not self._length:
+            return 0
+        return self._log.running_totals(measure, self._length)[self._length - 1]
+
+    def has_call(self, call: CallId) -> bool:
+        """Return whether a model has made a call of this id."""
+        calls, _ = self._log.index(self._length)
+        at = calls.get(call)
+        return at is not None and at < self._length
+
+    def find(self, message: MessageId) -> Message | None:
+        """Return the message of this id, if there is one."""
+        _, ids = self._log.index(self._length)
+        at = ids.get(message)
+        return None if at is None or at >= self._length else self._log.messages[at]
+
+    def completed(self) -> "Transcript":
+        """Return it with an answer to every call of an earlier turn.
+
+        A turn may end in the middle of a call, and no provider accepts open calls.
+        """
+        log, length = self._log, self._length
+        gaps = log.find_gaps(length)
+        if not gaps or gaps[0][0] >= length:
+            return self
+        done, whole = log.completed or (0, EMPTY)
+        if done > length:
+            done, whole = 0, EMPTY
+        for at, answers in islice(gaps, bisect_left(gaps, (done,)), None):
+            if at >= length:
+                break
+            whole = whole.followed_by(*log.messages[done:at], *answers)
+            done = at
+        whole = whole.followed_by(*log.messages[done:length])
+        log.completed = (length, whole)
+        return whole
+
+
+def _view(log: _Log, length: int) -> Transcript:
+    """Return the beginning of a log."""
+    view = Transcript.__new__(Transcript)
+    view._log, view._length = log, length  # noqa: SLF001 (its constructor)  # pyright: ignore[reportPrivateUsage]
+    return view
+
+
+def as_transcript(messages: Iterable[Message]) -> Transcript:
+    """Return messages as a transcript: itself, or a copy of what may change."""
+    return messages if isinstance(messages, Transcript) else Transcript(messages)
+
+
+EMPTY: Final = Transcript()
