@@ -50,6 +50,11 @@ class Usage:
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
+    @property
+    def tokens_text(self) -> str:
+        """The number of tokens for people: an estimate is marked."""
+        return f"{'~' if self.estimated else ''}{self.tokens:,}"
+
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.calls + other.calls,

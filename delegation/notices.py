@@ -69,7 +69,7 @@ class TaskNotice:
             f"Asked: {asked:%Y-%m-%d %H:%M:%S} UTC, in turn {request.origin.turn}.",
             f"Goal: {request.goal}",
             f"Outcome: {outcome.ending} after {self.settled_at - self.asked_at:.1f} s;"
-            f" {self.total.tokens} tokens, {usd(self.total)}.",
+            f" {self.total.tokens_text} tokens, {usd(self.total)}.",
         ]
         if outcome.error:
             lines.append(f"Error: {outcome.error}")

@@ -129,6 +129,8 @@ def result(
         "cost_usd": None if total.unpriced else total.cost / 1_000_000,
         "seconds": round(node["ended"] - node["requested"], 3),
     }
+    if total.estimated:
+        answer["estimated_calls"] = total.estimated
     if outcome.note:
         answer["note"] = outcome.note
     return answer

@@ -58,13 +58,19 @@ class Change:
 
     @property
     def cost(self) -> int:
-        """In micro-dollars; not to be relied on if `is_unpriced`."""
+        """In micro-dollars; not to be relied on if `is_lower_bound`."""
         return self.after.tally.cost - self.before.tally.cost
 
     @property
     def is_unpriced(self) -> bool:
         """The price of something is not known, in one run or both."""
         return bool(self.before.tally.unpriced or self.after.tally.unpriced)
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """The cost of something is not known, in one run or both."""
+        both = (self.before.tally, self.after.tally)
+        return any(tally.usage.is_lower_bound for tally in both)
 
     @property
     def seconds(self) -> float:
@@ -78,7 +84,7 @@ class Change:
 
     def __str__(self) -> str:
         mark = "+" if self.is_added else "-" if self.is_removed else " "
-        about = "~" if self.is_unpriced else ""
+        about = "~" if self.is_lower_bound else ""
         sign = "-" if self.cost < 0 else "+"
         return (
             f"{mark} {self.role}: {self.tasks:+,} tasks, {self.failed:+,} failed,"
@@ -107,7 +113,9 @@ def role_totals(tree: "Tree") -> dict[str, RoleTotals]:
     for task in tree.descendants(itself=True):
         node = tree[task]
         usage = node["usage"]
-        own = Tally(1, usage.tokens, usage.calls, usage.cost, usage.unpriced)
+        own = Tally(
+            1, usage.tokens, usage.calls, usage.cost, usage.unpriced, usage.estimated
+        )
         own.status_counts[STATUS_INDEX[node["status"]]] = 1
         role = role_of(node["path"])
         known = found.get(role, RoleTotals())

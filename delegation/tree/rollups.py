@@ -8,7 +8,7 @@ once, and from then on only what has changed, O(depth) a task.
 import heapq
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from agents import Usage
 from delegation.task import Status, TaskId
@@ -81,6 +81,10 @@ def urgency(tally: Tally) -> int:
     return NOT_URGENT
 
 
+_Used: TypeAlias = tuple[int, int, int, int, int]
+_NO_CHANGE: Final = (0, 0, 0, 0, 0)
+
+
 class Subtree:
     """A task and all below it."""
 
@@ -88,6 +92,7 @@ class Subtree:
         "calls",
         "cost",
         "ended",
+        "estimated",
         "groups",
         "parent",
         "place",
@@ -110,7 +115,7 @@ class Subtree:
         """The children of its parent with the same agent, itself included."""
         # Its own, as they were added up last.
         self.status: int | None = None
-        self.tokens = self.calls = self.cost = self.unpriced = 0
+        self.tokens = self.calls = self.cost = self.unpriced = self.estimated = 0
         self.started: float | None = None
         self.ended: float | None = None
         self.tally = Tally()
@@ -122,7 +127,9 @@ class Subtree:
     @property
     def below(self) -> Tally:
         """The tally of all below it, without itself."""
-        below = self.tally - Tally(1, self.tokens, self.calls, self.cost, self.unpriced)
+        below = self.tally - Tally(
+            1, self.tokens, self.calls, self.cost, self.unpriced, self.estimated
+        )
         assert self.status is not None, "it was added up"
         below.status_counts[self.status] -= 1
         return below
@@ -292,26 +299,28 @@ def _initialize(branch: Subtree, node: dict[str, Any]) -> None:
         branch.siblings.status_counts[status] += 1
 
 
-def _used_since(branch: Subtree, usage: Usage) -> tuple[int, int, int, int] | None:
-    """Return the tokens, calls, cost and unpriced calls that are not added up yet, if any."""
-    now = (usage.tokens, usage.calls, usage.cost, usage.unpriced)
-    before = (branch.tokens, branch.calls, branch.cost, branch.unpriced)
-    if now == before:
-        return None
-    branch.tokens, branch.calls, branch.cost, branch.unpriced = now
-    return (
-        now[0] - before[0],
-        now[1] - before[1],
-        now[2] - before[2],
-        now[3] - before[3],
+def _used_since(branch: Subtree, usage: Usage) -> _Used | None:
+    """Return what is not added up yet, if any: tokens, calls, cost, unpriced, estimated calls."""
+    tokens = usage.tokens
+    change = (
+        tokens - branch.tokens,
+        usage.calls - branch.calls,
+        usage.cost - branch.cost,
+        usage.unpriced - branch.unpriced,
+        usage.estimated - branch.estimated,
     )
+    if change == _NO_CHANGE:
+        return None
+    branch.tokens, branch.calls, branch.cost = tokens, usage.calls, usage.cost
+    branch.unpriced, branch.estimated = usage.unpriced, usage.estimated
+    return change
 
 
 def _add(
     tally: Tally,
     before: int | None,
     status: int,
-    change: tuple[int, int, int, int] | None,
+    change: _Used | None,
     times: tuple[float | None, float | None],
 ) -> None:
     started, ended = times
@@ -322,11 +331,12 @@ def _add(
         tally.status_counts[before] -= 1
         tally.status_counts[status] += 1
     if change is not None:
-        tokens, calls, cost, unpriced = change
+        tokens, calls, cost, unpriced, estimated = change
         tally.tokens += tokens
         tally.calls += calls
         tally.cost += cost
         tally.unpriced += unpriced
+        tally.estimated += estimated
     if started is not None and (tally.began is None or started < tally.began):
         tally.began = started
     # The end of a root goes with each new turn, and comes back later.

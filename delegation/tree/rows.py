@@ -29,6 +29,8 @@ class Row:
     seconds: float | None
     tokens: int
     """Its own and those of all below it."""
+    tokens_text: str
+    """The same for people: an estimate is marked."""
     money: str
     about: str
     """Its error, else its label or goal."""
@@ -113,6 +115,7 @@ def _row(
         mode=node["mode"],
         seconds=seconds_of(node, now),
         tokens=node["total"].tokens,
+        tokens_text=node["total"].tokens_text,
         money=usd(node["total"]),
         about=one_line(node["error"] or node["label"] or node["goal"]),
         collapsed=collapsed,
@@ -135,7 +138,7 @@ def text(shown: Iterable[Row]) -> str:
             f"{row.glyph} {row.status}",
             "" if row.mode == Mode.ROOT else row.mode,
             "" if row.seconds is None else f"{row.seconds:.1f} s",
-            f"{row.tokens:,} tok",
+            f"{row.tokens_text} tok",
             row.money,
             " · ".join(filter(None, (row.collapsed, row.about))),
         )

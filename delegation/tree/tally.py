@@ -58,9 +58,11 @@ class Tally:
     tokens: int = 0
     calls: int = 0
     cost: int = 0
-    """Micro-dollars; a lower bound if anything is `unpriced`."""
+    """Micro-dollars; a lower bound if anything is `unpriced` or `estimated`."""
     unpriced: int = 0
     """Model calls without a known price."""
+    estimated: int = 0
+    """Model calls that were broken off, so that their tokens are estimates."""
     began: float | None = None
     """When the first of them started; None if none has, or if it is unknown."""
     ended: float | None = None
@@ -100,6 +102,7 @@ class Tally:
             input_tokens=self.tokens,
             cost=self.cost,
             unpriced=self.unpriced,
+            estimated=self.estimated,
         )
 
     def seconds(self, now: float | None = None) -> float | None:
@@ -122,6 +125,7 @@ class Tally:
         self.calls += other.calls
         self.cost += other.cost
         self.unpriced += other.unpriced
+        self.estimated += other.estimated
         self.status_counts = list(
             map(int.__add__, self.status_counts, other.status_counts)
         )
@@ -140,6 +144,7 @@ class Tally:
             self.calls - other.calls,
             self.cost - other.cost,
             self.unpriced - other.unpriced,
+            self.estimated - other.estimated,
             None,
             None,
             [

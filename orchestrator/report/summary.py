@@ -104,7 +104,7 @@ def _tiles(history: RunHistory) -> str:
         Tile("cost", dollars(total), _cost_note(total)),
         Tile(
             "tokens",
-            f"{total.tokens:,}",
+            total.tokens_text,
             f"{total.input_tokens:,} read, {total.output_tokens:,} written,"
             f" {total.calls:,} model calls",
         ),
@@ -130,10 +130,14 @@ def _tile(tile: Tile) -> str:
 
 def _cost_note(total: Usage) -> str:
     exact = f"{total.cost:,} micro-dollars"
-    if not total.unpriced:
-        return exact
-    calls = _counted(total.unpriced, "model call")
-    return f"{exact}; {calls} without a known price"
+    notes = [exact]
+    if total.unpriced:
+        calls = _counted(total.unpriced, "model call")
+        notes.append(f"{calls} without a known price")
+    if total.estimated:
+        calls = _counted(total.estimated, "model call")
+        notes.append(f"{calls} broken off and estimated")
+    return "; ".join(notes)
 
 
 def _span_note(history: RunHistory) -> str:
@@ -184,7 +188,7 @@ def _costliest(history: RunHistory) -> Iterator[str]:
             [
                 _name(history, task),
                 f"{tree.tally(task).tasks:,}",
-                f"{tree[task]['total'].tokens:,}",
+                tree[task]["total"].tokens_text,
                 _text(dollars(tree[task]["total"])),
                 _share(tree[task]["total"], whole, by_cost=by_cost),
             ]
@@ -285,7 +289,7 @@ def dollars(usage: Usage) -> str:
         return "price unknown"
     amount = usage.cost / 1_000_000
     digits = 2 if amount >= 1 else 4
-    return f"{'≥ ' if usage.unpriced else ''}${amount:,.{digits}f}"
+    return f"{'≥ ' if usage.is_lower_bound else ''}${amount:,.{digits}f}"
 
 
 def seconds(number: float) -> str:

@@ -131,7 +131,8 @@ def _message(message: Message, tools: Mapping[CallId, str]) -> dict[str, Any]:
         case AssistantMessage():
             calls = (f"→ {call.name} {_json(call.arguments)}" for call in message.calls)
             text = "\n".join(filter(None, (message.text, *calls)))
-            return _cut(message.model or "model", text)
+            who = message.model or "model"
+            return _cut(f"{who}, broken off" if message.incomplete else who, text)
         case ToolMessage():
             name = tools.get(message.call, "tool")
             return _cut(f"tool {name}", message.text, failed=message.failed)

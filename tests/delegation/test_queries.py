@@ -28,6 +28,7 @@ def added_up(tree: Tree, tasks: Iterable[TaskId]) -> Tally:
             node["usage"].calls,
             node["cost"],
             node["usage"].unpriced,
+            node["usage"].estimated,
             node["started"],
             node["ended"],
         )

@@ -184,7 +184,8 @@ def test_who_says_nothing_gets_what_the_terminal_can_show(
 
 
 def test_numbers_are_short() -> None:
-    assert [format_tokens(n) for n in (0, 9_999, 12_345, 9_876_543)] == [
+    used = [Usage(input_tokens=n) for n in (0, 9_999, 12_345, 9_876_543)]
+    assert [format_tokens(usage) for usage in used] == [
         "0",
         "9,999",
         "12.3k",
@@ -193,6 +194,8 @@ def test_numbers_are_short() -> None:
     times = [format_seconds(seconds) for seconds in (None, 0.04, 61, 3_661)]
     assert times == ["", "0.0s", "1:01", "1:01:01"]
     assert format_money(Usage(calls=1, unpriced=1)) == "$?"
+    broken_off = Usage(calls=1, input_tokens=11, cost=70, estimated=1)
+    assert (format_tokens(broken_off), format_money(broken_off)) == ("~11", "≥ $0.0001")
     assert format_money(Usage(calls=2, unpriced=1, cost=5)) == "≥ $0.0000"
 
 

@@ -37,6 +37,11 @@ class Box:
     """The counts of the tasks below it that are not drawn."""
 
     @property
+    def tokens(self) -> str:
+        """Its own and those of all below it: an estimate is marked."""
+        return self.row.tally.usage.tokens_text
+
+    @property
     def glyph(self) -> str:
         return glyph(self.status, self.mode) if self.status else ""
 

@@ -152,6 +152,7 @@ def _about(tree: "Tree", task: TaskId) -> dict[str, Any]:
         "tokens with all below": node["total"].tokens,
         "micro-dollars with all below": node["total"].cost,
         "calls without a price": node["total"].unpriced,
+        "estimated calls": node["total"].estimated,
     }
     return about | ({"error": one_line(node["error"])} if node["error"] else {})
 

@@ -105,7 +105,7 @@ def _cells(box: Box) -> list[str]:
         box.title,
         box.status or box.about,
         "" if box.seconds is None else f"{box.seconds:,.1f} s",
-        f"{box.row.tally.tokens:,} tok",
+        f"{box.tokens} tok",
         box.money,
         about,
     ]

@@ -19,7 +19,7 @@ def collapsed_text(tree: "Tree", *, rows: int, now: float | None = None) -> str:
             f"{box.glyph} {box.status}" if box.status else "",
             "" if box.mode == Mode.ROOT else box.mode,
             "" if box.seconds is None else f"{box.seconds:.1f} s",
-            f"{box.row.tally.tokens:,} tok",
+            f"{box.tokens} tok",
             box.money,
             " · ".join(filter(None, (box.collapsed, box.about))),
         )

@@ -162,6 +162,7 @@ def _usage_json(usage: Usage) -> dict[str, Any]:
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cost_usd": None if usage.unpriced else usage.cost / 1_000_000,
+        "estimated_calls": usage.estimated,
     }
 
 

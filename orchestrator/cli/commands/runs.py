@@ -77,7 +77,7 @@ def _cells(session: SessionRecord) -> tuple[str, ...]:
         node["agent"],
         node["status"],
         str(len(session.tree)),
-        f"{session.tree.total.tokens:,}",
+        session.tree.total.tokens_text,
         usd(session.tree.total),
         _goal(session, node["goal"]),
     )

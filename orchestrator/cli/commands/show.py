@@ -8,7 +8,15 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
-from delegation import SessionRecord, TaskId, Tree, encode, one_line, printable, usd
+from delegation import (
+    SessionRecord,
+    TaskId,
+    Tree,
+    encode,
+    one_line,
+    printable,
+    usd,
+)
 from delegation.events import Entry
 from delegation.tree.exports.node_link import plain
 from orchestrator.cli.commands.tree import read_session
@@ -121,12 +129,12 @@ def _task_lines(
     if node["label"]:
         yield _line("label", printable(node["label"]))
     yield _line("times", " · ".join(_times(node)))
-    yield _line("own", f"{node['usage'].tokens:,} tok, {usd(node['usage'])}")
+    yield _line("own", f"{node['usage'].tokens_text} tok, {usd(node['usage'])}")
     seconds = tally.seconds(now)
     took = "" if seconds is None else f", {seconds:,.1f} s"
     yield _line(
         "subtree",
-        f"{tally.tasks:,} tasks ({tally.glyph_counts()}), {tally.tokens:,} tok,"
+        f"{tally.tasks:,} tasks ({tally.glyph_counts()}), {tally.usage.tokens_text} tok,"
         f" {usd(tally.usage)}{took}",
     )
     if node["error"]:

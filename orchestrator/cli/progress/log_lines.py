@@ -200,7 +200,7 @@ class ProgressLog:
         quiet_for = format_seconds(max(0, now - self._active_at))
         self._write_line(
             now,
-            f"{tally.tasks:,} tasks: {counts}; {format_tokens(tally.tokens)} tokens,"
+            f"{tally.tasks:,} tasks: {counts}; {format_tokens(tally.usage)} tokens,"
             f" {format_money(tally.usage)}; last activity {quiet_for} ago",
             "dim",
         )

@@ -85,13 +85,14 @@ def choose_progress(
     return "live" if is_live and not environ.get("CI") else "plain"
 
 
-def format_tokens(tokens: int) -> str:
-    """Format a number of tokens in at most six characters."""
+def format_tokens(usage: Usage) -> str:
+    """Format a number of tokens in at most seven characters; an estimate is marked."""
+    tokens, about = usage.tokens, "~" if usage.estimated else ""
     if tokens < 10_000:
-        return f"{tokens:,}"
+        return f"{about}{tokens:,}"
     if tokens < 1_000_000:
-        return f"{tokens / 1_000:.1f}k"
-    return f"{tokens / 1_000_000:.2f}M"
+        return f"{about}{tokens / 1_000:.1f}k"
+    return f"{about}{tokens / 1_000_000:.2f}M"
 
 
 def format_money(usage: Usage) -> str:

@@ -75,12 +75,8 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
             )
         case ModelAnswered(_, message):
             yield from _answer(message)
-        case ModelFailed(_, error, usage, ModelFailure.SUMMARY):
-            tokens = format_tokens(usage.tokens)
-            yield Text(f"what it was told was summarized, {tokens} tokens", "dim")
-        case ModelFailed(_, error):
-            yield Text("the model failed", "red")
-            yield from _body(error, "red")
+        case ModelFailed():
+            yield from _failed_call(event)
         case ToolAnswered(_, message):
             yield Text("answer" if not message.failed else "error", "magenta")
             yield from _body(message.text, "red" if message.failed else "dim")
@@ -126,11 +122,25 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
 
 def _answer(message: AssistantMessage) -> Iterator[Text]:
     model = message.model or "the model"
-    tokens = format_tokens(message.usage.tokens)
+    tokens = format_tokens(message.usage)
     yield Text(f"{model}, {tokens} tokens", "bold cyan")
     yield from _body(message.text, "")
     for call in message.calls:
         yield from _body(_call_text(call), "magenta")
+
+
+def _failed_call(event: ModelFailed) -> Iterator[Text]:
+    tokens = format_tokens(event.usage)
+    if event.reason is ModelFailure.SUMMARY:
+        yield Text(f"what it was told was summarized, {tokens} tokens", "dim")
+    elif event.reason is ModelFailure.BROKEN_OFF:
+        yield Text(f"the model is broken off, {tokens} tokens", "yellow")
+    else:
+        yield Text(f"the model failed, {tokens} tokens", "red")
+        yield from _body(event.error, "red")
+    if event.text:
+        yield from _body(event.text, "")
+        yield Text("… it had said no more", "dim")
 
 
 def _call_text(call: ToolCall) -> str:

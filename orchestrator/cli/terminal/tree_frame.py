@@ -249,7 +249,7 @@ def _numbers(row: CollapsedRow, seconds: float | None, canvas: Canvas) -> str:
     if canvas.width >= NARROW:
         parts = f"{format_money(row.tally.usage):>10} {parts}"
     if canvas.width >= WIDE:
-        parts = f"{format_tokens(row.tally.tokens):>7} tok {parts}"
+        parts = f"{format_tokens(row.tally.usage):>7} tok {parts}"
     return parts
 
 

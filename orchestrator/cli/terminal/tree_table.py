@@ -93,6 +93,6 @@ def _cells(row: Row) -> Iterator[Text]:
     yield Text(f"{row.glyph} {row.status}", style=STATUS_COLOURS[row.status])
     yield Text(row.mode if row.mode != Mode.ROOT else "", style="dim")
     yield Text("" if row.seconds is None else f"{row.seconds:.1f} s")
-    yield Text(f"{row.tokens:,} tok")
+    yield Text(f"{row.tokens_text} tok")
     yield Text(row.money)
     yield Text(" · ".join(filter(None, (row.collapsed, row.about))))

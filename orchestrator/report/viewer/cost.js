@@ -3,7 +3,7 @@
 import { hierarchy, partition } from 'd3-hierarchy';
 import { FONT, element, fitted, palette, drawingContext } from './dom.js';
 import { count, exactMoney, money, oneLine, tokens } from './format.js';
-import { COST, INPUT, OUTPUT, UNPRICED } from './model.js';
+import { COST, INPUT, OUTPUT } from './model.js';
 
 const LINE = 44; // at most: a deep run has lower boxes
 
@@ -38,7 +38,7 @@ export class Cost {
     const { model } = this.viewer;
     const boxes = new Array(model.size);
     const made = (agent, parent) => ({
-      agent, parent, children: [], byAgent: new Map(), tasks: 0, cost: 0, unpriced: 0, tokens: 0,
+      agent, parent, children: [], byAgent: new Map(), tasks: 0, cost: 0, unknown: 0, tokens: 0,
       all: 0, failed: 0,
     });
     let root = null;
@@ -57,7 +57,7 @@ export class Cost {
       boxes[number] = box;
       box.tasks += 1;
       box.cost += model.ofOwn(number, COST);
-      box.unpriced += model.ofOwn(number, UNPRICED);
+      box.unknown += model.unknownOwn(number);
       box.tokens += model.ofOwn(number, INPUT) + model.ofOwn(number, OUTPUT);
     }
     return root;
@@ -90,13 +90,13 @@ export class Cost {
   }
 
   words(box, price) {
-    let [cost, unpriced, read, tasks] = [0, 0, 0, 0];
+    let [cost, unknown, read, tasks] = [0, 0, 0, 0];
     const visit = (it) => {
-      cost += it.cost; unpriced += it.unpriced; read += it.tokens; tasks += it.tasks;
+      cost += it.cost; unknown += it.unknown; read += it.tokens; tasks += it.tasks;
       it.children.forEach(visit);
     };
     visit(box);
-    return `${oneLine(box.agent, 40)} ×${count(box.tasks)} · ${price(cost, unpriced)} · ${tokens(read)} tokens${
+    return `${oneLine(box.agent, 40)} ×${count(box.tasks)} · ${price(cost, unknown)} · ${tokens(read)} tokens${
       tasks > box.tasks ? ` · ${count(tasks)} agents with all below` : ''}`;
   }
 
@@ -110,8 +110,8 @@ export class Cost {
     this.by.textContent = this.field === 'cost' ? 'width: cost · show tokens' : 'width: tokens · show cost';
     this.nodes.forEach((node) => this.box(context, colours, node));
     const { model } = this.viewer;
-    const lower = model.ofTotal(0, UNPRICED)
-      ? ` · ${count(model.ofTotal(0, UNPRICED))} calls have no known price, so costs marked ≥ are lower bounds` : '';
+    const lower = model.ofTotal(0)
+      ? ` · ${count(model.ofTotal(0))} calls have no known price, so costs marked ≥ are lower bounds` : '';
     this.note.textContent = `${count(model.size)} agents in ${count(this.boxes)} boxes, merged by the agents above them${
       this.hidden ? `; ${count(this.hidden)} are too narrow to draw here` : ''} · click looks inside${lower}`;
     if (!this.all) {
@@ -159,5 +159,5 @@ export class Cost {
 }
 
 function below(box) {
-  return box.unpriced + box.children.reduce((sum, child) => sum + below(child), 0);
+  return box.unknown + box.children.reduce((sum, child) => sum + below(child), 0);
 }

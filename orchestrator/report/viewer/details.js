@@ -2,7 +2,7 @@
 
 import { element, fill } from './dom.js';
 import { count, counted, duration, exactMoney, oneLine, printable, tokens } from './format.js';
-import { CACHED, CALLS, COST, INPUT, OUTPUT, REASONING, UNPRICED } from './model.js';
+import { CACHED, CALLS, COST, ESTIMATED, INPUT, OUTPUT, REASONING, UNPRICED } from './model.js';
 import { GROUPS, describe } from './status.js';
 
 const SHORT_LINES = 40;
@@ -90,12 +90,13 @@ export class Details {
     const rows = [
       ['tokens read', tokens(own(INPUT)), tokens(all(INPUT))],
       ['tokens written', tokens(own(OUTPUT)), tokens(all(OUTPUT))],
-      ['cost', exactMoney(own(COST), own(UNPRICED)), exactMoney(all(COST), all(UNPRICED))],
+      ['cost', exactMoney(own(COST), model.unknownOwn(number)), exactMoney(all(COST), model.unknownTotal(number))],
       ['model calls', count(own(CALLS)), count(all(CALLS))],
     ];
     if (all(CACHED)) rows.push(['read from a cache', tokens(own(CACHED)), tokens(all(CACHED))]);
     if (all(REASONING)) rows.push(['reasoning', tokens(own(REASONING)), tokens(all(REASONING))]);
     if (all(UNPRICED)) rows.push(['without a price', count(own(UNPRICED)), count(all(UNPRICED))]);
+    if (all(ESTIMATED)) rows.push(['broken off, estimated', count(own(ESTIMATED)), count(all(ESTIMATED))]);
     const seconds = model.seconds(number);
     const begun = rollups.final[number] > rollups.first[number];
     rows.push(
@@ -165,8 +166,8 @@ export class Details {
     const rows = [
       ['tokens', tokens(sum((it) => model.ofOwn(it, INPUT) + model.ofOwn(it, OUTPUT))),
         tokens(sum((it) => model.tokens(it)))],
-      ['cost', exactMoney(sum((it) => model.ofOwn(it, COST)), sum((it) => model.ofOwn(it, UNPRICED))),
-        exactMoney(sum((it) => model.ofTotal(it, COST)), sum((it) => model.ofTotal(it, UNPRICED)))],
+      ['cost', exactMoney(sum((it) => model.ofOwn(it, COST)), sum((it) => model.unknownOwn(it))),
+        exactMoney(sum((it) => model.ofTotal(it, COST)), sum((it) => model.unknownTotal(it)))],
       ['agents', count(row.members.length), count(agents)],
     ];
     for (const [group, { glyph, word }] of Object.entries(GROUPS)) {

@@ -17,10 +17,10 @@ export function tokens(number) {
   return `${(number / 1e9).toFixed(2)}G`;
 }
 
-// Micro-dollars. What has calls without a price is a lower bound, and "unknown" is not "free".
-export function money(cost, unpriced) {
-  if (unpriced && !cost) return 'unknown';
-  return `${unpriced ? '≥ ' : ''}${dollars(cost)}`;
+// Micro-dollars. With calls whose cost is not known it is a lower bound, and "unknown" is not "free".
+export function money(cost, unknown) {
+  if (unknown && !cost) return 'unknown';
+  return `${unknown ? '≥ ' : ''}${dollars(cost)}`;
 }
 
 function dollars(cost) {
@@ -31,11 +31,11 @@ function dollars(cost) {
   return `$${amount.toFixed(amount >= 0.01 ? 3 : 4)}`;
 }
 
-export function exactMoney(cost, unpriced) {
-  if (unpriced && !cost) return 'price unknown';
+export function exactMoney(cost, unknown) {
+  if (unknown && !cost) return 'price unknown';
   const whole = Math.floor(cost / 1e6);
   const rest = String(cost % 1e6).padStart(6, '0').replace(/0{1,4}$/, '');
-  return `${unpriced ? '≥ ' : ''}$${NAMES.format(whole)}.${rest}`;
+  return `${unknown ? '≥ ' : ''}$${NAMES.format(whole)}.${rest}`;
 }
 
 export function duration(seconds) {

@@ -3,7 +3,7 @@
 import { Bars, ROW, drawAxis } from './time_bars.js';
 import { element } from './dom.js';
 import { count, counted, duration, money, oneLine, tokens } from './format.js';
-import { COST, UNPRICED } from './model.js';
+import { COST } from './model.js';
 import { GROUPS, describe } from './status.js';
 
 const HEAD = 28;
@@ -238,7 +238,7 @@ export class Grid {
     const { model } = this.viewer;
     return [
       tokens(model.tokens(number)),
-      money(model.ofTotal(number, COST), model.ofTotal(number, UNPRICED)),
+      money(model.ofTotal(number, COST), model.unknownTotal(number)),
       duration(model.seconds(number)),
     ];
   }
@@ -251,7 +251,7 @@ export class Grid {
     return [
       tokens(sum((member) => model.tokens(member))),
       money(sum((member) => model.ofTotal(member, COST)),
-        sum((member) => model.ofTotal(member, UNPRICED))),
+        sum((member) => model.unknownTotal(member))),
       last < first ? '' : duration(last - first),
     ];
   }

@@ -5,8 +5,9 @@ import { GROUP_NAMES, groupOf } from './status.js';
 
 export const USAGE = [
   'calls', 'input_tokens', 'output_tokens', 'cost', 'unpriced', 'cached_tokens', 'reasoning_tokens',
+  'estimated',
 ];
-export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING] = USAGE.keys();
+export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING, ESTIMATED] = USAGE.keys();
 const WIDTH = USAGE.length;
 
 export class Model {
@@ -88,6 +89,15 @@ export class Model {
         this.total[above * WIDTH + field] += amount;
       }
     }
+  }
+
+  // How many model calls have a cost that is not known, or not all of it.
+  unknownOwn(number) {
+    return this.ofOwn(number, UNPRICED) + this.ofOwn(number, ESTIMATED);
+  }
+
+  unknownTotal(number) {
+    return this.ofTotal(number, UNPRICED) + this.ofTotal(number, ESTIMATED);
   }
 
   ofOwn(number, field) {

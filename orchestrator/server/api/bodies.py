@@ -70,7 +70,8 @@ class RunSummary(msgspec.Struct, kw_only=True):
         Usage,
         msgspec.Meta(
             description="Of the whole tree. `cost` is micro-dollars; with any `unpriced`"
-            " calls it is a lower bound."
+            " or `estimated` calls it is a lower bound. Calls that were broken off are"
+            " `estimated`: no provider says what they used."
         ),
     ]
     metadata: dict[str, str]

@@ -43,6 +43,13 @@ class TranscriptMessage(msgspec.Struct, kw_only=True):
     aside: Annotated[bool, msgspec.Meta(description="It was sent during a turn.")] = (
         False
     )
+    incomplete: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Of an assistant: the call ended in the middle of it, and this is"
+            " what was said by then."
+        ),
+    ] = False
     model: str = ""
     usage: Usage | None = None
 
@@ -124,6 +131,7 @@ def _message_body(message: Message, number: int) -> TranscriptMessage:
                     )
                     for call in message.calls
                 ],
+                incomplete=message.incomplete,
                 model=message.model,
                 usage=message.usage,
             )
