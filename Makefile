@@ -69,12 +69,12 @@ unit: $(VENV)/.dev chromium ## all tests, with branch coverage
 schedules: $(VENV)/.dev ## the orchestrator's tests fifty times over: trio shuffles
 	@for round in $$(seq 50); do $(BIN)/pytest -q -x tests/orchestrator || exit 1; done
 
-ROUNDS ?= 1000
+ROUNDS ?= 500
 SEED ?= 1
 
-.PHONY: crash
-crash: $(VENV)/.dev ## kill a process again and again, for ROUNDS rounds: nothing is lost
-	@$(BIN)/python -m tests.crash --rounds $(ROUNDS) --seed $(SEED)
+.PHONY: chaos
+chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all other long proofs
+	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --seed $(SEED) --all
 
 .PHONY: bench
 bench: $(VENV)/.dev ## what a delegation costs, against raw trio

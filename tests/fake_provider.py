@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import h11
@@ -127,8 +127,7 @@ class FakeProvider:
                     self.heard.append(heard)
                     self._was_asked.set()
                     self._was_asked = trio.Event()
-                    reply = self.replies.pop(0) if self.replies else self._usual
-                    match await _reply(http, connection, heard, reply):
+                    match await self.answer(http, connection, heard):
                         case Then.HANG_UP:
                             return
                         case Then.SILENCE:
@@ -140,10 +139,26 @@ class FakeProvider:
                 pass
             self.was_left.set()
 
+    async def answer(
+        self, http: h11.Connection, connection: trio.SocketStream, heard: Heard
+    ) -> Then:
+        """Answer one request, and return what becomes of the connection."""
+        reply = self.replies.pop(0) if self.replies else self._usual
+        return await send_reply(http, connection, heard, reply)
+
+
+ProviderT = TypeVar("ProviderT", bound=FakeProvider)
+
 
 @asynccontextmanager
 async def open_provider(usual: Reply = Then.SILENCE) -> AsyncIterator[FakeProvider]:
-    provider = FakeProvider(usual)
+    async with serving(FakeProvider(usual)) as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def serving(provider: ProviderT) -> AsyncIterator[ProviderT]:
+    """Let a provider listen at a free port, as long as the block lasts."""
     async with trio.open_nursery() as connections:
         serve = partial(trio.serve_tcp, provider.serve, 0, host="127.0.0.1")
         (listener,) = await connections.start(serve)
@@ -171,9 +186,10 @@ async def _hear(http: h11.Connection, connection: trio.SocketStream) -> Heard | 
                 http.receive_data(await connection.receive_some())
 
 
-async def _reply(
+async def send_reply(
     http: h11.Connection, connection: trio.SocketStream, heard: Heard, reply: Reply
 ) -> Then:
+    """Send a reply in the protocol of the request."""
     if reply is Then.HANG_UP:
         return Then.HANG_UP
     if isinstance(reply, Then):
@@ -197,7 +213,7 @@ async def _reply(
     for piece in sent:
         await connection.send_all(http.send(h11.Data(data=piece)) or b"")
     if isinstance(reply, Say) and reply.cut is not None and reply.then is not Then.END:
-        return await _reply(http, connection, heard, reply.then)
+        return await send_reply(http, connection, heard, reply.then)
     await connection.send_all(http.send(h11.EndOfMessage()) or b"")
     http.start_next_cycle()
     return Then.END

@@ -34,8 +34,8 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator import MemoryJournal, open_orchestrator
-from tests.crash import oracle, workload
 from tests.kit import facts, hand_on, worker
+from tests.orchestrator import every_kind_kit, every_kind_laws
 
 
 def team() -> Agent:
@@ -176,9 +176,9 @@ def imagined_tools(done: list[str]) -> Sequence[Tool]:
 async def finish_all_kinds(entries: Sequence[Entry], done: list[str]) -> list[Entry]:
     """Go on with tasks of every kind until nothing is left to be done."""
     journal = MemoryJournal(entries)
-    agent = workload.team(imagined_tools(done))
+    agent = every_kind_kit.team(imagined_tools(done))
     async with open_orchestrator(journal) as orchestrator:
-        await workload.converse(orchestrator, agent, entries)
+        await every_kind_kit.converse(orchestrator, agent, entries)
     return journal.entries
 
 
@@ -194,10 +194,10 @@ async def test_a_crash_after_any_entry_harms_no_kind_of_task() -> None:
         done: list[str] = []
         entries = await finish_all_kinds(whole[:length], done)
 
-        oracle.check_journal(entries)
+        every_kind_laws.check_journal(entries)
         begun_before = {
             call.arguments["tag"]
-            for _, call, _ in oracle.calls_of(whole[:length])
+            for _, call, _ in every_kind_laws.calls_of(whole[:length])
             if call.name == "launch"
         }
         assert begun_before.isdisjoint(done), length
@@ -210,7 +210,7 @@ async def test_crash_upon_crash_harms_no_kind_of_task() -> None:
         cut = await finish_all_kinds(whole[:length], [])
         entries = await finish_all_kinds(cut[: length + 9], [])
 
-        oracle.check_journal(entries)
+        every_kind_laws.check_journal(entries)
 
 
 OnRestart: TypeAlias = Literal["resume", "restart", "lose"]

@@ -1,32 +1,20 @@
-"""What is killed: a session with tasks of every kind, on a real journal, with effects outside.
+"""A session with tasks of every kind, and what a client says to it.
 
-Run as a program it is the place where such processes are born: for each line that it reads it forks
-one, and says its process id, and how it ended. Starting Python anew would take most of the time.
+Its models are functions of the transcript, so that they go on wherever a crash left them.
 """
 
 import json
-import os
 import random
-import signal
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import attrs
-
-# Imported late elsewhere, and here before anything is forked.
-import docstring_parser  # noqa: F401
-import networkx as nx  # noqa: F401
 import trio
 
 from agents import (
     Agent,
     AssistantMessage,
     Budget,
-    CallKey,
     Limits,
     ModelError,
     ModelRequest,
@@ -36,12 +24,9 @@ from agents import (
     ToolMessage,
     Transcript,
     UserMessage,
-    tool,
 )
 from delegation.events import Entry, MessageReceived, SessionOpened
-from orchestrator import Orchestrator, open_orchestrator
-from orchestrator.journal.journal import Journal
-from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
+from orchestrator import Orchestrator
 from tests.kit import facts
 
 LATENCY: Final = 0.004
@@ -51,93 +36,12 @@ LISTENS: Final = 40
 MESSAGES: Final = ("go", "one more")
 
 
-@attrs.frozen(kw_only=True)
-class Life:
-    """One process: what it works on, and how it dies."""
-
-    journal: str
-    effects: str
-    seed: int
-    dies_at: str = ""
-    """What it counts: `append`, `durable`, `effect`, `effected`; empty: nothing."""
-    count: int = 0
-    """At which of these it kills itself."""
-
-
-class Fate:
-    """Kills this process, in the midst of what it does, at a moment that was chosen before."""
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-        self._left = life.count
-
-    def meet(self, moment: str) -> None:
-        if moment == self._life.dies_at:
-            self._left -= 1
-            if self._left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-class DoomedJournal:
-    """A journal whose process may die as it is written."""
-
-    def __init__(self, journal: Journal, fate: Fate) -> None:
-        self._journal = journal
-        self._fate = fate
-
-    def append(self, *args: Any) -> None:
-        self._journal.append(*args)
-        self._fate.meet("append")
-
-    async def wait_durable(self, seq: int) -> None:
-        await self._journal.wait_durable(seq)
-        self._fate.meet("durable")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
-
 class JumpyModel(ScriptedModel):
     """Takes a little while, never quite the same."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         await trio.sleep(random.uniform(0, LATENCY))
         return await super().answer(request)
-
-
-def real_tools(effects: Path, fate: Fate) -> Sequence[Tool]:
-    """Return tools that do something outside: they add a line to a log, and it stays there."""
-
-    def note(*words: str) -> None:
-        fate.meet("effect")
-        descriptor = os.open(effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(descriptor, ("\t".join(words) + "\n").encode())
-        os.fsync(descriptor)
-        os.close(descriptor)
-        fate.meet("effected")
-
-    @tool
-    async def launch(tag: str) -> str:
-        """Do what must not be done twice."""
-        await trio.sleep(random.uniform(0, LATENCY))
-        note("launch", tag)
-        await trio.sleep(random.uniform(0, LATENCY))
-        return "launched"
-
-    @tool(idempotent=True)
-    async def measure(tag: str) -> str:
-        """Do what may be done twice."""
-        note("measure", tag)
-        await trio.sleep(random.uniform(0, LATENCY))
-        return f"measured {tag}"
-
-    @tool
-    def pay(tag: str, key: CallKey) -> str:
-        """Do, in a thread, what the key makes safe."""
-        note("pay", tag, key)
-        return "paid"
-
-    return launch, measure, pay
 
 
 def team(tools: Sequence[Tool]) -> Agent:
@@ -314,19 +218,6 @@ EXPECTED: Final[Mapping[str, set[str]]] = {
 """How each task may end, by the beginning of its goal."""
 
 
-async def live(life: Life) -> None:
-    """Begin the session or go on with it, until it has nothing left to do."""
-    random.seed(life.seed)
-    fate = Fate(life)
-    agent = team(real_tools(Path(life.effects), fate))
-    path = Path(life.journal)
-    async with open_sqlite_journal(path) as journal:
-        entries = await read_sqlite_journal(path)
-        doomed = cast("Any", DoomedJournal(journal, fate))
-        async with open_orchestrator(doomed, environ={}) as orchestrator:
-            await converse(orchestrator, agent, entries)
-
-
 async def converse(
     orchestrator: Orchestrator, agent: Agent, entries: Sequence[Entry]
 ) -> None:
@@ -350,29 +241,3 @@ async def converse(
             with suppress(trio.WouldBlock):
                 while True:
                     session.replies.receive_nowait()
-
-
-def _live_and_leave(life: Life) -> None:
-    code = 1
-    try:
-        trio.run(live, life)
-        code = 0
-    except BaseException:  # noqa: BLE001 (nothing else reports what went wrong)
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def main() -> None:
-    for line in sys.stdin:
-        life = Life(**json.loads(line))
-        child = os.fork()
-        if not child:
-            _live_and_leave(life)
-        print(child, flush=True)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,5 @@
-"""What must be true at the end, however often the process was killed.
+"""What must be true of the journal of `every_kind_kit`, wherever it was cut."""
 
-There are two witnesses: the journal, and the log of what was done outside of it.
-"""
-
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -25,21 +21,19 @@ from delegation.events import (
     TurnStarted,
 )
 from orchestrator.journal.journal import fold_entries
-from tests.crash.workload import EXPECTED, MESSAGES, MIDDLE_CALLS, SPENDER_CALLS
 from tests.kit import facts
+from tests.orchestrator.every_kind_kit import (
+    EXPECTED,
+    MESSAGES,
+    MIDDLE_CALLS,
+    SPENDER_CALLS,
+)
 
 ENDINGS = {ending.value for ending in Ending}
-BROKEN_OFF = "its effect is unknown"
-
-
-def check(entries: Sequence[Entry], effects: Sequence[str]) -> None:
-    """Raise `AssertionError` if anything was lost, told twice, done twice or overspent."""
-    check_journal(entries)
-    check_effects(entries, effects)
 
 
 def check_journal(entries: Sequence[Entry]) -> None:
-    """Look at the first witness alone."""
+    """Raise `AssertionError` if anything was lost, told twice, done twice or overspent."""
     check_the_end(entries)
     check_tasks(entries)
     check_mail(entries)
@@ -140,38 +134,6 @@ def check_steps(entries: Sequence[Entry]) -> None:
                 assert ending[task].value in allowed, f"{entry.seq}: {ending[task]}"
             case _:
                 pass
-
-
-def check_effects(entries: Sequence[Entry], effects: Sequence[str]) -> None:
-    """What must not run twice ran once, or its answer says that this is unknown."""
-    done: Counter[str] = Counter()
-    keys: dict[str, set[str]] = {}
-    for line in effects:
-        name, tag, *key = line.split("\t")
-        done[f"{name}\t{tag}"] += 1
-        keys.setdefault(tag, set()).update(key)
-    known: set[str] = set()
-    for task, call, text in calls_of(entries):
-        if call.name not in {"launch", "measure", "pay"}:
-            continue
-        tag = str(call.arguments["tag"])
-        times = done[f"{call.name}\t{tag}"]
-        known.add(f"{call.name}\t{tag}")
-        if call.name == "launch":
-            assert times == 1 or (times == 0 and BROKEN_OFF in text), (tag, times, text)
-            assert text == "launched" or BROKEN_OFF in text, (tag, text)
-        else:
-            assert times or not text, (tag, text)
-        if call.name == "pay":
-            # A task that begins anew has another name in its keys.
-            pattern = re.compile(rf"{re.escape(task)}(~\d+)?/{re.escape(call.id)}")
-            used = keys.get(tag, set())
-            assert len(used) <= 1, (tag, used)
-            assert all(map(pattern.fullmatch, used)), (tag, used)
-    # Whatever was done was asked for, in a fact that was safe before it was done. What may be
-    # done again at any time need not wait for that.
-    unasked = {line for line in done.keys() - known if not line.startswith("measure")}
-    assert not unasked, unasked
 
 
 def calls_of(entries: Sequence[Entry]) -> list[tuple[TaskId, ToolCall, str]]:
