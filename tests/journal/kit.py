@@ -6,6 +6,8 @@ from pathlib import Path
 
 from orchestrator.journal.sqlite.checksums import entry_checksum, row_checksum
 
+DAY = 24 * 3600
+
 
 def change(path: Path, *statements: str) -> None:
     """Change a journal behind its back: its checksums tell."""

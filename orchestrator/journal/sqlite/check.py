@@ -32,7 +32,11 @@ from orchestrator.journal.sqlite.entries import (
 )
 from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
 from orchestrator.journal.sqlite.long_strings import digest, references
-from orchestrator.journal.sqlite.reader import SQLiteReader, open_file_read_only
+from orchestrator.journal.sqlite.reader import (
+    SQLiteReader,
+    open_file_read_only,
+    refuse_lost_entries,
+)
 from orchestrator.journal.sqlite.schema import (
     FACTS_VERSION,
     VERSION,
@@ -79,7 +83,7 @@ def check_journal(path: Path) -> Iterator[Finding]:
         except (sqlite3.Error, UnicodeDecodeError) as exc:
             yield Finding(Level.WRONG, f"it cannot be read: {describe_failure(exc)}")
             return
-        if not version:
+        if not version and not last_writer_of(path).durable_seq:
             yield Finding(Level.NOTE, "it is empty: nothing was ever written")
             return
         yield _about_version(version)
@@ -135,7 +139,7 @@ def _writer(path: Path) -> Finding:
         return Finding(Level.WRONG, exc.problem)
     if writer is not None:
         return Finding(Level.FINE, f"process {writer or '(unknown)'} writes it now")
-    if last := last_writer_of(path):
+    if last := last_writer_of(path).process:
         text = f"no process writes it now; process {last}, the last one, ended without closing it"
         return Finding(Level.NOTE, text)
     return Finding(Level.FINE, "no process writes it now")
@@ -170,7 +174,9 @@ def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(Level.FINE, text)
 
 
-def _holes(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+def _holes(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    if writer_of(path) is None:
+        refuse_lost_entries(path, connection, last_writer_of(path).durable_seq)
     (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
     if missing := missing_entries(connection):
         yield Finding(Level.WRONG, f"{missing} of its entries are missing")

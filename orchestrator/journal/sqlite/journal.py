@@ -25,6 +25,7 @@ from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
     open_file_read_only,
     open_journal_read_only,
+    require_durable,
 )
 from orchestrator.journal.sqlite.schema import (
     AS_STORED,
@@ -107,6 +108,7 @@ class SQLiteJournal:
             with self._connection:
                 write_entries(self._connection, batch)
             self._require_same_file()
+            self._lock.note_durable(batch[-1][0].seq)
 
     def _require_sole_writer(self) -> None:
         """Stop if another process has written while our lock file was missing."""
@@ -135,7 +137,7 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
         JournalError: it cannot be opened, or is no journal.
     """
     async with hold_lock(path) as lock:
-        connection = await trio.to_thread.run_sync(connect, path)
+        connection = await trio.to_thread.run_sync(connect, path, lock.durable_seq)
         with closing(connection), raising_one_error():
             journal = SQLiteJournal(path, connection, lock)
             group = journal.group
@@ -156,6 +158,7 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
                             "the disk did not take what was left to write within"
                             f" {FLUSH_SECONDS} seconds",
                         )
+        lock.note_closed()
 
 
 async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
@@ -168,8 +171,15 @@ def _read_all(path: Path) -> Sequence[Entry]:
         return SQLiteReader(connection).all_entries()
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a file for writing, and migrate it to this version. The caller has the lock."""
+def connect(path: Path, durable_seq: int = 0) -> sqlite3.Connection:
+    """Open a file for writing, and migrate it to this version. The caller has the lock.
+
+    Args:
+        path: the file, which is created where there is none.
+        durable_seq: the last entry that the last writer knew to be durable when it died.
+    """
+    if path.exists():
+        require_durable(path, durable_seq)
     with translate_errors(path), ExitStack() as undo:
         # Created here, and not by SQLite, so that from the start only its owner can read it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

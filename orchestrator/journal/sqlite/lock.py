@@ -1,7 +1,9 @@
 """The lock of a journal's one writer, with the id of that process for the others.
 
 The system releases the lock when the process dies, however it dies. The process id in the file
-only names the holder of the lock; it proves nothing by itself.
+only names the holder of the lock; it proves nothing by itself. The number beside it is that of the
+last entry that the process knew to be durable: after a crash, a journal that ends before has lost
+something.
 """
 
 import fcntl
@@ -11,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
 from orchestrator.errors import JournalError, JournalInUseError
@@ -27,6 +30,9 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = self._open()
+        self.durable_seq = 0
+        """The last entry that is known to be durable; 0 if the last writer has closed the file."""
+        self._is_closed = False
 
     def _open(self) -> int:
         return os.open(
@@ -47,13 +53,23 @@ class WriterLock:
             if _try_lock(descriptor, fcntl.LOCK_SH):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 return False
-            writer = _written(descriptor) or "(unknown)"
+            writer = _written(descriptor).process or "(unknown)"
             raise JournalInUseError(
                 self._path,
                 f"process {writer} is writing it; wait for that one, or use another journal",
             )
-        _write(descriptor, str(os.getpid()))
+        self.durable_seq = max(self.durable_seq, _written(descriptor).durable_seq)
+        _write(descriptor, f"{os.getpid()} {self.durable_seq}")
         return True
+
+    def note_durable(self, seq: int) -> None:
+        """Remember the last durable entry for the next writer, should this process die."""
+        self.durable_seq = seq
+        os.pwrite(self._descriptor, f"{os.getpid()} {seq}".encode(), 0)
+
+    def note_closed(self) -> None:
+        """Forget that entry: the file is closed, and may be replaced by a copy."""
+        self._is_closed = True
 
     def ensure_held(self) -> None:
         """Take the lock again if its file was removed.
@@ -79,9 +95,10 @@ class WriterLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        with suppress(OSError):
-            # A full disk must not prevent the release.
-            _write(self._descriptor, "")
+        if self._is_closed:
+            with suppress(OSError):
+                # A full disk must not prevent the release.
+                _write(self._descriptor, "")
         os.close(self._descriptor)
 
     def close_untaken(self) -> None:
@@ -143,18 +160,26 @@ def writer_of(path: Path) -> int | None:
         if _try_lock(descriptor, fcntl.LOCK_SH):
             # Closing releases it. A writer that begins in this moment tries again.
             return None
-        written = _written(descriptor)
-        return int(written) if written.isdecimal() else UNKNOWN
+        return _written(descriptor).process
     finally:
         os.close(descriptor)
 
 
-def last_writer_of(path: Path) -> str:
-    """Return the id of the last writer if it ended without releasing the lock; else nothing."""
+@attrs.frozen
+class LastWriter:
+    """A process that wrote the journal."""
+
+    process: int = UNKNOWN
+    durable_seq: int = 0
+    """The last entry that it knew to be durable."""
+
+
+def last_writer_of(path: Path) -> LastWriter:
+    """Return the last writer if it ended without closing the file; else one that is unknown."""
     try:
-        return lock_path(path).read_text(errors="replace")
+        return _parse(lock_path(path).read_bytes())
     except OSError:
-        return ""
+        return LastWriter()
 
 
 def lock_path(path: Path) -> Path:
@@ -174,8 +199,13 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _written(descriptor: int) -> str:
-    return os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+def _written(descriptor: int) -> LastWriter:
+    return _parse(os.pread(descriptor, 64, 0))
+
+
+def _parse(content: bytes) -> LastWriter:
+    words = [int(word) for word in content.split()[:2] if word.isdigit()]
+    return LastWriter(*words)
 
 
 def _write(descriptor: int, text: str) -> None:

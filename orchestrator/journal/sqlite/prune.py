@@ -45,8 +45,10 @@ async def prune_sqlite_journal(path: Path, *, before: float) -> Pruned:
     Raises:
         JournalInUseError: a process writes the journal.
     """
-    async with hold_lock(path):
-        return await trio.to_thread.run_sync(_prune, path, before)
+    async with hold_lock(path) as lock:
+        pruned = await trio.to_thread.run_sync(_prune, path, before, lock.durable_seq)
+        lock.note_closed()
+        return pruned
 
 
 def preview_prune(path: Path, *, before: float) -> Pruned:
@@ -66,8 +68,8 @@ def preview_prune(path: Path, *, before: float) -> Pruned:
         return Pruned(runs=runs, entries=entries, active=_count_active(connection))
 
 
-def _prune(path: Path, before: float) -> Pruned:
-    with closing(connect(path)) as connection, translate_errors(path):
+def _prune(path: Path, before: float, durable_seq: int) -> Pruned:
+    with closing(connect(path, durable_seq)) as connection, translate_errors(path):
         require_known_facts(path, connection)
         require_complete(path, connection)
         size = _size(path)

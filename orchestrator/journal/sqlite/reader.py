@@ -21,9 +21,11 @@ from orchestrator.journal.sqlite.entries import (
     last_entry,
     require_chain,
 )
+from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
 from orchestrator.journal.sqlite.schema import (
     AS_STORED,
     has_table,
+    last_seq,
     require_complete,
     require_journal_file,
     require_known_facts,
@@ -156,7 +158,28 @@ def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
             raise JournalError(path, "it is empty: nothing was ever written")
         require_known_facts(path, connection)
         require_complete(path, connection)
+        if writer_of(path) is None:
+            refuse_lost_entries(path, connection, last_writer_of(path).durable_seq)
         yield connection
+
+
+def require_durable(path: Path, seq: int) -> None:
+    """Refuse a journal that ends before an entry that was durable when its writer died."""
+    if seq:
+        # Without writing: what is left of the log stays as it is.
+        with open_file_read_only(path) as connection, translate_errors(path):
+            refuse_lost_entries(path, connection, seq)
+
+
+def refuse_lost_entries(path: Path, connection: sqlite3.Connection, seq: int) -> None:
+    last = last_seq(connection) if version_of(connection) else 0
+    if last < seq:
+        raise JournalError(
+            path,
+            f"its entries {last + 1} to {seq} are lost, which its last writer has written:"
+            f" {path.name} or {path.name}-wal is damaged, or is an older copy;"
+            f" to go on without them, remove {lock_path(path).name}",
+        )
 
 
 @contextmanager
