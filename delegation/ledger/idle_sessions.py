@@ -63,18 +63,24 @@ def _used(part: Account) -> AccountUse:
 
 def decode_used_amounts(used: str) -> dict[str, Amounts]:
     """Return what one session has used of each budget."""
-    parts = _DECODER.decode(used) if used else []
-    return {part.grant.id: part.used for part in parts}
+    return {part.grant.id: part.used for part in _decode(used)}
+
+
+def _decode(used: str) -> list[AccountUse]:
+    if not used:
+        return []
+    try:
+        return _DECODER.decode(used)
+    except msgspec.MsgspecError as exc:
+        raise UnreadableFactError(f"it is not what a session uses: {exc}") from exc
 
 
 def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> None:
     """Add an idle session to the ledger, and book what it has used."""
     ledger.all_sessions[session] = None
-    if not used:
-        return
     try:
-        parts = _DECODER.decode(used)
-    except msgspec.MsgspecError as exc:
+        parts = _decode(used)
+    except UnreadableFactError as exc:
         raise UnreadableFactError(f"what session {session} has used: {exc}") from exc
     for part in parts:
         if part.grant.id not in ledger.accounts:

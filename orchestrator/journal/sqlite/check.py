@@ -102,6 +102,8 @@ def check_journal(path: Path) -> Iterator[Finding]:
                 yield from check(path, connection)
             except JournalError as exc:
                 yield Finding(Level.WRONG, exc.problem)
+            except UnreadableFactError as exc:
+                yield Finding(Level.WRONG, str(exc))
             except (sqlite3.Error, ValueError) as exc:
                 what = check.__name__.strip("_")
                 yield Finding(
@@ -281,7 +283,7 @@ def _payloads(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     for name, string in connection.execute(
         "SELECT digest, CAST(string AS BLOB) FROM payloads"
     ):
-        stored[name] = digest(string) == name
+        stored[name] = string is not None and digest(string) == name
     problems = [
         f"string {name} is missing" for name in sorted(referenced - stored.keys())
     ]

@@ -5,6 +5,7 @@ others can.
 """
 
 import sqlite3
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -24,6 +25,8 @@ from orchestrator.journal.sqlite.schema import has_checksums, last_seq
 IdleChanges: TypeAlias = Mapping[SessionId, str | None]
 Row: TypeAlias = tuple[int, float, str, str, int, bytes, int | None, int | None]
 
+UNCHECKED: Final = (int, float, str, str, int, bytes, type(None), type(None))
+"""The types of a `Row` without a checksum."""
 NO_SESSION: Final = SessionId("")
 RESTORE: Final = "restore a copy of the journal"
 WHAT_TO_DO: Final = f"delete the run (orchestrator runs --delete RUN), or {RESTORE}"
@@ -166,10 +169,7 @@ def _read_sessions(
         "SELECT session, first, used, checksum FROM sessions ORDER BY first"
     )
     for session, first, used, checksum in rows:
-        if checksum != row_checksum(session, first, used):
-            raise UnreadableFactError(
-                f"the list of runs is damaged at run {session!r}; {RESTORE}"
-            )
+        require_listed(session, first, used, checksum)
         sessions[session] = (first, used)
     (count,) = connection.execute(
         "SELECT count(*) FROM last_entries WHERE session != ''"
@@ -180,6 +180,14 @@ def _read_sessions(
             f" {RESTORE}"
         )
     return sessions
+
+
+def require_listed(session: str, first: int, used: str | None, checksum: int) -> None:
+    """Refuse a row of the list of sessions that is not what was written."""
+    if checksum != row_checksum(session, first, used):
+        raise UnreadableFactError(
+            f"the list of runs is damaged at run {session!r}; {RESTORE}"
+        )
 
 
 def _read_pruned(connection: sqlite3.Connection) -> list[str]:
@@ -212,8 +220,8 @@ def _find_string(connection: sqlite3.Connection, kind: str, name: str) -> bytes:
     ).fetchone()
     if found is None:
         raise UnreadableFactError(f"a damaged {kind!r}: its string {name} is missing")
-    string = bytes(found[0])
-    if digest(string) != name:
+    (string,) = found
+    if not isinstance(string, bytes) or digest(string) != name:
         raise UnreadableFactError(
             f"a damaged {kind!r}: its string {name} is not what was written"
         )
@@ -223,13 +231,16 @@ def _find_string(connection: sqlite3.Connection, kind: str, name: str) -> bytes:
 def require_whole(row: Row) -> None:
     """Refuse a row that is not what was written."""
     seq, at, session, kind, version, body, previous, checksum = row
-    if None in row[:6] or (previous is None) != (checksum is None):
+    try:
+        if previous is None or checksum is None:
+            # From before there were checksums. A damaged row may have anything in its columns.
+            types = tuple(type(value) for value in row)
+            is_whole = types == UNCHECKED
+        else:
+            found = entry_checksum(seq, at, session, kind, version, body, previous)
+            is_whole = found == checksum
+    except (struct.error, TypeError):
         is_whole = False
-    else:
-        # Entries from before there were checksums have none.
-        is_whole = previous is None or checksum == entry_checksum(
-            seq, at, session, kind, version, body, previous
-        )
     if not is_whole:
         raise UnreadableFactError(
             f"entry {seq} is damaged: it is not what was written; {WHAT_TO_DO}"

@@ -20,6 +20,7 @@ from orchestrator.journal.sqlite.entries import (
     decode_rows,
     last_entry,
     require_chain,
+    require_listed,
 )
 from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
 from orchestrator.journal.sqlite.schema import (
@@ -61,18 +62,21 @@ class SQLiteReader:
         self, *, prefix: str = "", newest: int | None = None
     ) -> Sequence[SessionId]:
         if has_table(self._connection, "sessions"):
-            found = "SELECT session, first FROM sessions"
+            found = "SELECT * FROM sessions"
         else:
             found = (
                 "SELECT session, min(seq) AS first FROM entries WHERE session != ''"
                 " GROUP BY session"
             )
         rows = self._connection.execute(
-            f"SELECT session FROM ({found})"  # noqa: S608 (one of the two above)
+            f"SELECT * FROM ({found})"  # noqa: S608 (one of the two above)
             " WHERE substr(session, 1, ?1) = ?2 ORDER BY first DESC LIMIT ?3",
             (len(prefix), prefix, -1 if newest is None else newest),
-        )
-        return [SessionId(session) for (session,) in rows][::-1]
+        ).fetchall()
+        if has_table(self._connection, "last_entries"):
+            for row in rows:
+                require_listed(*row)
+        return [SessionId(session) for session, *_ in rows][::-1]
 
     def count(self) -> int:
         table = (

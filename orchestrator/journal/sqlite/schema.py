@@ -197,27 +197,44 @@ def require_complete(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse a journal with missing entries that were not pruned."""
     if missing := missing_entries(connection):
         raise JournalError(path, f"{missing} of its entries are missing")
+    if unlisted := unlisted_sessions(connection):
+        raise JournalError(path, f"{unlisted} of its runs are not listed")
+
+
+def unlisted_sessions(connection: sqlite3.Connection) -> int:
+    """Return how many sessions have entries, and are not in the list of sessions."""
+    if not has_table(connection, "last_entries"):
+        return 0
+    # The rows themselves are counted, not those of an index.
+    listed = _number(connection, "SELECT count(*) FROM sessions NOT INDEXED")
+    query = "SELECT count(*) FROM last_entries WHERE session != ''"
+    return _number(connection, query) - listed
 
 
 def missing_entries(connection: sqlite3.Connection) -> int:
-    (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
+    count = _number(connection, "SELECT count(*) FROM entries")
     pruned = 0
     if has_table(connection, "pruned"):
-        (pruned,) = connection.execute(
-            "SELECT coalesce(sum(entries), 0) FROM pruned"
-        ).fetchone()
-    return last_seq(connection) - int(count) - int(pruned)
+        pruned = _number(connection, "SELECT sum(entries) FROM pruned")
+    return last_seq(connection) - count - pruned
 
 
 def last_seq(connection: sqlite3.Connection) -> int:
     """Return the number of the last entry, also if that was pruned."""
-    (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
-    pruned = listed = 0
+    last = [_number(connection, "SELECT max(seq) FROM entries")]
     if version_of(connection) >= 3:
-        (pruned,) = connection.execute("SELECT max(last) FROM pruned").fetchone()
+        last.append(_number(connection, "SELECT max(last) FROM pruned"))
     if has_table(connection, "last_entries"):
-        (listed,) = connection.execute("SELECT max(seq) FROM last_entries").fetchone()
-    return max(last or 0, pruned or 0, listed or 0)
+        last.append(_number(connection, "SELECT max(seq) FROM last_entries"))
+    return max(last)
+
+
+def _number(connection: sqlite3.Connection, query: str) -> int:
+    """Return a number, also of damaged rows, which may have anything in its place."""
+    (found,) = connection.execute(query).fetchone()
+    if not isinstance(found, int | None):
+        raise UnreadableFactError(f"a number in it is damaged: {found!r}")
+    return found or 0
 
 
 @contextmanager
