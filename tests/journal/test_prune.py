@@ -201,6 +201,7 @@ def test_a_dry_run_on_a_file_of_the_first_version_changes_nothing(
     write_runs(path, "go")
     ask(path, "DROP TABLE sessions")
     ask(path, "DROP TABLE pruned")
+    ask(path, "DROP TABLE last_entries")
     ask(path, "PRAGMA user_version = 0")
     out, _ = command(capsys, path, "runs", "--prune", "0h", "--dry-run")
 

@@ -30,7 +30,12 @@ from orchestrator.journal.sqlite.entries import (
     from_row,
     require_whole,
 )
-from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
+from orchestrator.journal.sqlite.lock import (
+    last_writer_of,
+    lock_path,
+    require_one_name,
+    writer_of,
+)
 from orchestrator.journal.sqlite.long_strings import digest, references
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
@@ -72,6 +77,11 @@ def check_journal(path: Path) -> Iterator[Finding]:
         JournalError: there is no such file.
     """
     yield from _files(path)
+    try:
+        require_one_name(path)
+    except JournalError as exc:
+        yield Finding(Level.WRONG, exc.problem)
+        return
     with open_file_read_only(path) as connection:
         try:
             require_journal_file(path, connection)

@@ -20,7 +20,13 @@ from orchestrator.journal.sqlite.entries import (
     read_contents,
     write_entries,
 )
-from orchestrator.journal.sqlite.lock import WriterLock, hold_lock, writer_of
+from orchestrator.journal.sqlite.lock import (
+    WriterLock,
+    hold_lock,
+    real_path,
+    require_one_name,
+    writer_of,
+)
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
     open_file_read_only,
@@ -136,6 +142,7 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
         JournalInUseError: another process writes it.
         JournalError: it cannot be opened, or is no journal.
     """
+    path = real_path(path)
     async with hold_lock(path) as lock:
         connection = await trio.to_thread.run_sync(connect, path, lock.durable_seq)
         with closing(connection), raising_one_error():
@@ -178,6 +185,7 @@ def connect(path: Path, durable_seq: int = 0) -> sqlite3.Connection:
         path: the file, which is created where there is none.
         durable_seq: the last entry that the last writer knew to be durable when it died.
     """
+    require_one_name(path)
     if path.exists():
         require_durable(path, durable_seq)
     with translate_errors(path), ExitStack() as undo:

@@ -183,8 +183,29 @@ def last_writer_of(path: Path) -> LastWriter:
 
 
 def lock_path(path: Path) -> Path:
-    path = path.absolute()
+    path = real_path(path)
     return path.with_name(f"{path.name}.lock")
+
+
+def real_path(path: Path) -> Path:
+    """Return the one path of a journal: by whichever link it is opened, it has one lock."""
+    return Path(os.path.realpath(path))
+
+
+def require_one_name(path: Path) -> None:
+    """Refuse a file with hard links: SQLite keeps the log beside the name that it was opened by.
+
+    Raises:
+        JournalError: it has several names, so a log may be where this process does not look.
+    """
+    with suppress(FileNotFoundError):
+        names = path.stat().st_nlink
+        if names > 1:
+            raise JournalError(
+                path,
+                f"it has {names} names (hard links), and its log can be beside each of them:"
+                " remove the others, or make them symbolic links",
+            )
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -22,7 +22,13 @@ from orchestrator.journal.sqlite.entries import (
     require_chain,
     require_listed,
 )
-from orchestrator.journal.sqlite.lock import last_writer_of, lock_path, writer_of
+from orchestrator.journal.sqlite.lock import (
+    last_writer_of,
+    lock_path,
+    real_path,
+    require_one_name,
+    writer_of,
+)
 from orchestrator.journal.sqlite.schema import (
     AS_STORED,
     has_table,
@@ -189,11 +195,14 @@ def refuse_lost_entries(path: Path, connection: sqlite3.Connection, seq: int) ->
 @contextmanager
 def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a file, whatever it is, without ever creating or changing it."""
+    path = real_path(path)
     if not path.exists():
         raise JournalError(path, "there is no such file")
     # Percent and question marks mean something in the address, so it is built by pathlib.
     address = f"{path.absolute().as_uri()}?mode=ro"
     wal = path.with_name(f"{path.name}-wal")
+    if not wal.exists():
+        require_one_name(path)
     if not wal.exists() and not os.access(path.parent, os.W_OK):
         # Readers and writers meet in files beside it: where there can be none, there is no writer.
         address += "&immutable=1"

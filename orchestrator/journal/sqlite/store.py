@@ -7,7 +7,7 @@ from pathlib import Path
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import SQLiteJournal, open_sqlite_journal
-from orchestrator.journal.sqlite.lock import writer_of
+from orchestrator.journal.sqlite.lock import real_path, writer_of
 from orchestrator.journal.sqlite.prune import preview_prune, prune_sqlite_journal
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
@@ -22,7 +22,7 @@ class SQLiteStore:
     """A file, the log of SQLite beside it, and the lock of its writer."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = real_path(path)
 
     def exists(self) -> bool:
         return self._path.exists()
