@@ -111,12 +111,19 @@ class FakeProvider:
         self.heard: list[Heard] = []
         self.connections = 0
         self.was_left = trio.Event()
+        self.choose: Callable[[], Reply] | None = None
+        """Gives each reply, instead of the list."""
         self._usual = usual
         self._was_asked = trio.Event()
 
     async def wait_asked(self, times: int = 1) -> None:
         while len(self.heard) < times:
             await self._was_asked.wait()
+
+    def _next_reply(self) -> Reply:
+        if self.choose is not None:
+            return self.choose()
+        return self.replies.pop(0) if self.replies else self._usual
 
     async def serve(self, connection: trio.SocketStream) -> None:
         self.connections += 1
@@ -143,8 +150,7 @@ class FakeProvider:
         self, http: h11.Connection, connection: trio.SocketStream, heard: Heard
     ) -> Then:
         """Answer one request, and return what becomes of the connection."""
-        reply = self.replies.pop(0) if self.replies else self._usual
-        return await send_reply(http, connection, heard, reply)
+        return await send_reply(http, connection, heard, self._next_reply())
 
 
 ProviderT = TypeVar("ProviderT", bound=FakeProvider)

@@ -11,6 +11,7 @@ from delegation import TaskRecord
 if TYPE_CHECKING:
     from agents.models.http.answer_limits import AnswerLimits
     from agents.models.registry import CloseableModel
+    from agents.models.wrappers.pace import Pace
     from agents.models.wrappers.prices import PriceTable
     from agents.models.wrappers.rate_limit import Limiter
 
@@ -68,6 +69,8 @@ class ModelResolver:
         self._models: dict[str, Model] = {}
         # One for each agent and its model, so that summaries are made once.
         self._compacting: dict[tuple[str, int, int, int, int], Model] = {}
+        self._paces: dict[str, Pace] = {}
+        """One for each model, shared by all agents that use it."""
         self._open: list[CloseableModel] = []
 
     def model_for(
@@ -113,6 +116,7 @@ class ModelResolver:
     def _provider_model(self, name: str) -> Model:
         """Return a provider's model: rate-limited, retried, priced."""
         from agents.models.registry import PROVIDERS
+        from agents.models.wrappers.pace import Pace, paced
         from agents.models.wrappers.prices import PriceTable, priced
         from agents.models.wrappers.rate_limit import limited
         from agents.models.wrappers.retry import retrying
@@ -123,7 +127,8 @@ class ModelResolver:
         account = provider.removesuffix("-responses")
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
             model = limited(model, limiter)
-        model = retrying(model)
+        # By model: that is how providers count, and a fallback may be one of the same provider.
+        model = retrying(paced(model, self._paces.setdefault(name, Pace())))
         has_custom_url = provider in PROVIDERS and PROVIDERS[provider].has_custom_url(
             self._environ
         )

@@ -32,7 +32,7 @@ class AnswerLimits:
     document_bytes: int = 4 * 2**20
     """Of one event, or of an answer that is not streamed: each is parsed in one step."""
     events: int = 200_000
-    characters: int = 4 * 2**20
+    characters: int = 2 * 2**20
     """Of text, reasoning and arguments together."""
     calls: int = 1_000
     seconds: float = 3_600.0

@@ -22,6 +22,8 @@ SILENCE_SECONDS: Final = 600.0
 """How long a connection may be silent: a model may think for minutes before its first byte."""
 DEFAULT_LIMITS: Final = AnswerLimits()
 SHOWN_OF_AN_ANSWER: Final = 500
+KEPT_OF_A_FLOOD: Final = 100_000
+"""How many characters of an answer that is too long are kept: all of it would be journaled."""
 ENDLESS_HEADERS: Final = 431
 SHORTEST_SECRET: Final = 6
 """A shorter part of a key is no secret, and occurs in any text."""
@@ -71,7 +73,10 @@ class Endpoint:
         ) as exc:
             cause: Exception = exc
         # Raised outside the handler: inside, the error would carry its context, and so the key.
-        error = self._error(cause, builder.text)
+        partial = builder.text
+        if isinstance(cause, AnswerTooLongError):
+            partial = partial[:KEPT_OF_A_FLOOD]
+        error = self._error(cause, partial)
         if builder.usage.tokens:
             error.usage = builder.usage
         raise error from self._cause_without_key(cause)

@@ -1,0 +1,203 @@
+"""Wrapper: all callers of a model slow down together when its provider refuses requests.
+
+A refusal (HTTP 429) holds every call back until the time that the provider names, or for a wait
+that doubles. Then one call tries, and each call that the provider begins to answer lets one more
+pass: a storm costs few requests, and its end no stampede. Calls pass in the order in which they
+came; a cancelled wait uses nothing up.
+"""
+
+import math
+from typing import Final
+
+import attrs
+import trio
+
+from agents.errors import Failure, ModelError
+from agents.messages import AssistantMessage, Usage
+from agents.models.model import (
+    CallDelta,
+    Model,
+    ModelEvent,
+    ModelRequest,
+    Queued,
+    ReasoningDelta,
+    TextDelta,
+)
+from agents.models.wrappers.retry import LONGEST_RETRY_AFTER
+from agents.models.wrappers.wrapper import ModelWrapper
+
+FIRST_CALLS: Final = 32
+"""How many calls are sent before the provider has begun to answer any of them."""
+SMALLEST_THRESHOLD: Final = 4
+BASE_SECONDS: Final = 0.5
+MAX_SECONDS: Final = 30.0
+IDLE_SECONDS: Final = 300.0
+"""After so long without a call, what was learned of the provider is no longer true."""
+
+
+class Pace:
+    """How many calls of a model may be sent before the provider begins to answer them.
+
+    A call that it has begun to answer is accepted, however long the answer takes, and counts no
+    more. What may be unanswered grows with each accepted call, as TCP's window does: it doubles in
+    each round trip at first, and from half of what was refused by one.
+    """
+
+    def __init__(self, first_calls: int = FIRST_CALLS) -> None:
+        self._first_calls = first_calls
+        self._allowed: float = first_calls
+        self._threshold = math.inf
+        """From here on it grows by one in each round trip."""
+        self._unanswered = 0
+        self._waiting = 0
+        self._round = 0
+        """Rises with each refusal: what was sent before it teaches nothing about after it."""
+        self._refused_rounds = 0
+        """How many in a row, without an accepted call between them."""
+        self._held_until = -math.inf
+        self._last_call = -math.inf
+        self._queue_lock = trio.StrictFIFOLock()
+        self._changed = trio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """How many calls are held back."""
+        return self._waiting
+
+    def must_wait(self) -> bool:
+        """Return whether a call would have to wait now."""
+        return self._waiting > 0 or self._ready_at() > trio.current_time()
+
+    async def begin(self, model: str) -> "_PacedCall":
+        """Wait until a call may be sent.
+
+        Raises:
+            ModelError: the provider refuses calls for longer than a call should wait.
+        """
+        self._waiting += 1
+        try:
+            self._require_short_hold(model)
+            async with self._queue_lock:
+                # Only the first of the queue gets here.
+                while (ready_at := self._ready_at()) > trio.current_time():
+                    self._require_short_hold(model)
+                    self._changed = trio.Event()
+                    with trio.move_on_at(ready_at):
+                        await self._changed.wait()
+                return self._begun_call()
+        finally:
+            self._waiting -= 1
+
+    def accepted(self, call: "_PacedCall") -> None:
+        """Let more calls pass: the provider has begun to answer one."""
+        if call.round == self._round:
+            self._refused_rounds = 0
+            is_slow = self._allowed >= self._threshold
+            self._allowed += 1 / self._allowed if is_slow else 1
+
+    def refused(self, call: "_PacedCall", retry_after: float | None) -> None:
+        """Hold all calls back, for longer each time that what the provider asks is too short."""
+        seconds = retry_after or 0
+        if call.round == self._round:
+            self._round += 1
+            self._refused_rounds += 1
+            if self._allowed > 1:
+                self._threshold = max(SMALLEST_THRESHOLD, self._allowed / 2)
+            self._allowed = 1
+            if retry_after is None or self._refused_rounds > 1:
+                doubled = BASE_SECONDS * 2 ** min(self._refused_rounds - 1, 32)
+                seconds = max(seconds, min(doubled, MAX_SECONDS))
+        self._held_until = max(self._held_until, trio.current_time() + seconds)
+        self._changed.set()
+
+    def answered(self) -> None:
+        """Count one call less that waits for the provider."""
+        self._unanswered -= 1
+        self._changed.set()
+
+    def _begun_call(self) -> "_PacedCall":
+        now = trio.current_time()
+        if now - self._last_call > IDLE_SECONDS and not self._unanswered:
+            self._allowed = min(self._allowed, self._first_calls)
+        self._last_call = now
+        self._unanswered += 1
+        return _PacedCall(self, self._round)
+
+    def _ready_at(self) -> float:
+        # Whole calls: a window of 1.5 is one call.
+        return math.inf if self._unanswered >= int(self._allowed) else self._held_until
+
+    def _require_short_hold(self, model: str) -> None:
+        now = trio.current_time()
+        seconds = self._held_until - now
+        longest = min(LONGEST_RETRY_AFTER, trio.current_effective_deadline() - now)
+        # One that is cancelled already is not stopped by this.
+        if 0 < longest < seconds:
+            raise ModelError(
+                f"{model} is not asked: it refuses all requests for another {seconds:.0f} s",
+                kind=Failure.RATE_LIMIT,
+                retry_after=seconds,
+                usage=Usage(),
+            )
+
+
+class _PacedCall:
+    """One call, until the provider has begun to answer it."""
+
+    def __init__(self, pace: Pace, round_: int) -> None:
+        self.round = round_
+        self._pace = pace
+        self._is_open = True
+
+    def accept(self) -> None:
+        if self._is_open:
+            self._pace.accepted(self)
+            self.end()
+
+    def refuse(self, retry_after: float | None) -> None:
+        self._pace.refused(self, retry_after)
+        self.end()
+
+    def end(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._pace.answered()
+
+
+def paced(model: Model, pace: Pace) -> Model:
+    """Return a model whose calls are held back while its provider refuses them."""
+    return _PacedModel(model, pace)
+
+
+class _PacedModel(ModelWrapper):
+    def __init__(self, model: Model, pace: Pace) -> None:
+        super().__init__(model)
+        self._pace = pace
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        if is_queued := self._pace.must_wait():
+            request.tell(Queued(True))
+        try:
+            call = await self._pace.begin(self.name)
+        finally:
+            if is_queued:
+                request.tell(Queued(False))
+
+        def tell(event: ModelEvent) -> None:
+            if isinstance(event, TextDelta | ReasoningDelta | CallDelta):
+                call.accept()
+            request.tell(event)
+
+        try:
+            answer = await self._model.answer(attrs.evolve(request, tell=tell))
+        except ModelError as exc:
+            # A server that is overloaded and names a time means all callers, too.
+            if exc.kind is Failure.RATE_LIMIT or (
+                exc.kind is Failure.OVERLOADED and exc.retry_after is not None
+            ):
+                call.refuse(exc.retry_after)
+            raise
+        finally:
+            call.end()
+        call.accept()
+        return answer

@@ -1,0 +1,343 @@
+"""All callers of a model slow down together when its provider refuses requests."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    Failure,
+    Model,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Queued,
+    TextDelta,
+    Usage,
+)
+from agents.models.wrappers.fallback import fallback
+from agents.models.wrappers.pace import FIRST_CALLS, IDLE_SECONDS, Pace, paced
+from agents.models.wrappers.rate_limit import Limiter, limited
+from agents.models.wrappers.retry import retrying
+from orchestrator import open_orchestrator
+from tests.fake_provider import Raw, Reply, Say, open_provider
+
+REQUEST = ModelRequest(instructions="", transcript=(), tools=())
+
+
+class Provider:
+    """Answers after a while, or refuses, by a rule of the time and of what it has accepted."""
+
+    name = "provider"
+
+    def __init__(
+        self,
+        refuses: Callable[["Provider"], float | bool],
+        *,
+        first_sign: float = 0.5,
+        seconds: float = 2,
+        has_retry_after: bool = True,
+    ) -> None:
+        self.asked_at: list[float] = []
+        self.asked_by: list[str] = []
+        self.refused = 0
+        self.accepted_at: list[float] = []
+        self._refuses = refuses
+        self._first_sign = first_sign
+        self._seconds = seconds
+        self._has_retry_after = has_retry_after
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        self.asked_at.append(trio.current_time())
+        self.asked_by.append(request.instructions)
+        await trio.sleep(0.05)
+        if wait := self._refuses(self):
+            self.refused += 1
+            raise ModelError(
+                "slow down",
+                kind=Failure.RATE_LIMIT,
+                retry_after=float(wait) if self._has_retry_after else None,
+            )
+        self.accepted_at.append(trio.current_time())
+        await trio.sleep(self._first_sign)
+        request.tell(TextDelta("so"))
+        await trio.sleep(self._seconds)
+        return AssistantMessage("so", usage=Usage(calls=1))
+
+
+def storm(seconds: float) -> Callable[[Provider], float]:
+    return lambda _: max(0.0, seconds - trio.current_time())
+
+
+async def ask_together(model: Model, times: int) -> int:
+    """Return how many of so many calls were answered."""
+    answered = 0
+
+    async def ask() -> None:
+        nonlocal answered
+        try:
+            await model.answer(REQUEST)
+        except ModelError:
+            return
+        answered += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(times):
+            nursery.start_soon(ask)
+    return answered
+
+
+def asked(model: Model, pace: Pace | None = None) -> Model:
+    return retrying(paced(model, pace or Pace()), jitter=random.Random(7))
+
+
+@pytest.mark.parametrize("has_retry_after", [True, False])
+async def test_a_storm_costs_few_requests_and_then_all_succeed(
+    *, has_retry_after: bool
+) -> None:
+    """Five hundred callers would make two thousand requests for five hundred failures."""
+    provider = Provider(storm(10), has_retry_after=has_retry_after)
+
+    assert await ask_together(asked(provider), 500) == 500
+
+    assert provider.refused <= 50
+    assert trio.current_time() < 60
+
+
+async def test_a_short_storm_that_names_no_time_ends_soon() -> None:
+    provider = Provider(storm(1), has_retry_after=False)
+
+    assert await ask_together(asked(provider), 100) == 100
+
+    assert provider.refused <= FIRST_CALLS + 2
+    assert trio.current_time() < 15
+
+
+async def test_the_end_of_a_storm_is_no_stampede() -> None:
+    provider = Provider(storm(10))
+
+    await ask_together(asked(provider), 200)
+
+    after = [at for at in provider.asked_at if at >= 10]
+    together = [sum(at <= other < at + 0.5 for other in after) for at in after]
+    assert together[0] == 1
+    assert max(together) <= 2 * FIRST_CALLS
+
+
+async def test_a_provider_that_refuses_nothing_is_soon_asked_by_all() -> None:
+    """What may be unanswered doubles in each round trip, and long answers hold up none."""
+    provider = Provider(lambda _: False, seconds=100)
+
+    assert await ask_together(asked(provider), 200) == 200
+
+    assert provider.asked_at[FIRST_CALLS - 1] == 0
+    assert max(provider.asked_at) < 3 * 0.6
+
+
+async def test_a_limit_of_the_provider_is_found_and_kept() -> None:
+    """It takes sixty a minute: the rest costs few refusals, and none of the callers fails."""
+
+    def too_many(provider: Provider) -> float:
+        now = trio.current_time()
+        recent = [at for at in provider.accepted_at if at > now - 60]
+        return max(0.1, recent[0] + 60 - now) if len(recent) >= 60 else 0
+
+    provider = Provider(too_many)
+
+    assert await ask_together(asked(provider), 150) == 150
+
+    assert provider.refused < 100
+    assert trio.current_time() < 60 * 3
+
+
+async def test_calls_that_wait_pass_in_the_order_in_which_they_came() -> None:
+    provider = Provider(storm(5))
+    model = asked(provider, Pace(first_calls=1))
+
+    async with trio.open_nursery() as nursery:
+        for number in "123456":
+            request = attrs.evolve(REQUEST, instructions=number)
+            nursery.start_soon(model.answer, request)
+            await trio.sleep(0.01)
+
+    # The first one is refused, and comes back behind those that waited meanwhile.
+    assert "".join(provider.asked_by) == "1234561"
+
+
+async def test_a_call_that_waits_says_so() -> None:
+    emitted: list[ModelEvent] = []
+    provider = Provider(storm(5))
+    pace = Pace(first_calls=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(asked(provider, pace).answer, REQUEST)
+        await trio.sleep(1)
+        request = ModelRequest(
+            instructions="", transcript=(), tools=(), tell=emitted.append
+        )
+        await asked(provider, pace).answer(request)
+
+    assert emitted == [Queued(True), Queued(False), TextDelta("so")]
+
+
+async def test_a_cancelled_wait_and_a_cancelled_trial_hold_up_none() -> None:
+    provider = Provider(storm(5), first_sign=100)
+    pace = Pace(first_calls=1)
+    model = paced(provider, pace)
+    with pytest.raises(ModelError):
+        await model.answer(REQUEST)
+    with trio.move_on_after(2) as impatient:
+        # Its deadline is not known to the wait.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(trio.sleep, 1))
+            await trio.sleep(3)
+            await model.answer(REQUEST)
+    assert impatient.cancelled_caught
+    with trio.move_on_after(10) as trial:
+        await model.answer(REQUEST)
+    assert trial.cancelled_caught
+    assert pace.waiting == 0
+
+    quick = paced(Provider(lambda _: False), pace)
+    with trio.fail_after(10):
+        await quick.answer(REQUEST)
+
+
+@pytest.mark.parametrize(("wait", "seconds"), [(3600, None), (60, 30)])
+async def test_a_hold_that_is_too_long_to_wait_for_fails_at_once_and_asks_nothing(
+    wait: float, seconds: float | None
+) -> None:
+    """So a fallback can go on, and a task does not wait for what its deadline forbids."""
+    provider = Provider(lambda _: wait)
+    pace = Pace()
+    with pytest.raises(ModelError):
+        await paced(provider, pace).answer(REQUEST)
+
+    with trio.move_on_after(seconds or 1e9), pytest.raises(ModelError) as caught:
+        await paced(provider, pace).answer(REQUEST)
+
+    assert caught.value.kind is Failure.RATE_LIMIT
+    assert caught.value.usage == Usage()
+    assert len(provider.asked_at) == 1
+    assert trio.current_time() < 1
+    other = Provider(lambda _: False)
+    model = fallback(asked(provider, pace), asked(other))
+    if seconds is None:
+        assert (await model.answer(REQUEST)).text == "so"
+
+
+async def test_another_failure_holds_nothing_back() -> None:
+    """A request that the server cannot digest is no reason to slow down the others."""
+
+    class Failing(Provider):
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            await trio.sleep(0.1)
+            raise ModelError("oops", kind=Failure.OVERLOADED)
+
+    pace = Pace()
+    with pytest.raises(ModelError):
+        await paced(Failing(lambda _: False), pace).answer(REQUEST)
+
+    assert not pace.must_wait()
+
+
+async def test_after_a_long_silence_it_starts_anew() -> None:
+    provider = Provider(lambda _: False, seconds=0)
+    pace = Pace()
+    await ask_together(asked(provider, pace), 100)
+    await trio.sleep(IDLE_SECONDS + 1)
+    begun = len(provider.asked_at)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask_together, asked(provider, pace), 100)
+        await trio.sleep(0.01)
+        assert len(provider.asked_at) == begun + FIRST_CALLS
+
+
+async def test_a_limiter_and_a_pace_go_together() -> None:
+    provider = Provider(storm(10))
+    model = asked(limited(provider, Limiter(requests_per_minute=600, in_flight=40)))
+
+    assert await ask_together(model, 100) == 100
+
+    assert provider.refused <= 50
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    callers=st.integers(1, 30),
+    first=st.integers(1, 40),
+    length=st.floats(0, 40),
+    has_retry_after=st.booleans(),
+    leaving=st.lists(st.floats(0, 60), max_size=10),
+)
+def test_no_caller_is_forgotten(
+    callers: int,
+    first: int,
+    length: float,
+    leaving: list[float],
+    *,
+    has_retry_after: bool,
+) -> None:
+    """Whatever is refused and whoever leaves: all others are answered, and nothing is left."""
+
+    async def main() -> None:
+        provider = Provider(storm(length), has_retry_after=has_retry_after)
+        pace = Pace(first_calls=first)
+        model = retrying(paced(provider, pace), attempts=50, jitter=random.Random(1))
+
+        async def leave(after: float) -> None:
+            scope = trio.CancelScope()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(_in_scope, scope, model))
+                await trio.sleep(after)
+                scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for after in leaving:
+                nursery.start_soon(leave, after)
+            assert await ask_together(model, callers) == callers
+        assert pace.waiting == 0
+        assert not pace.must_wait()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def _in_scope(scope: trio.CancelScope, model: Model) -> None:
+    with scope:
+        await model.answer(REQUEST)
+
+
+@pytest.mark.realtime
+async def test_children_in_a_storm_over_http_all_succeed() -> None:
+    """Real sockets: the server refuses for half a second, and then answers."""
+    refusal = Raw(b"slow down", 429, {"retry-after": "0.5"})
+    async with open_provider(Say(text="hello")) as server:
+        opened = trio.current_time()
+
+        def reply() -> Reply:
+            is_storm = trio.current_time() < opened + 0.5
+            return refusal if is_storm else Say(text="hello")
+
+        server.choose = reply
+        environ = {"OPENAI_BASE_URL": f"{server.url}/v1"}
+        agent = Agent("child", model="openai:busy")
+        answers: list[str] = []
+        async with open_orchestrator(":memory:", environ=environ) as orchestrator:
+
+            async def ask() -> None:
+                answers.append((await orchestrator.run(agent, "go")).output)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(60):
+                    nursery.start_soon(ask)
+
+    assert answers == ["hello"] * 60
+    assert len(server.heard) <= 60 + 40
