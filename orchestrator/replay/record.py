@@ -114,8 +114,8 @@ class RecordedRun:
         self.session = self.ledger.sessions[self.run]
         self.model_answers: dict[TaskTurn, list[Entry]] = {}
         """The answers and the failures of the model of a task."""
-        self.abandoned_calls: set[TaskTurn] = set()
-        """The turns with a model call that was broken off."""
+        self.abandoned_calls: dict[TaskTurn, str] = {}
+        """The turns with a model call that was broken off, and what was said in it."""
         self.tool_answers: dict[tuple[TaskId, CallId], Entry] = {}
         self.task_tool_calls: set[tuple[TaskId, CallId]] = set()
         """The calls of the `task` tool: they may have waited for some seconds."""
@@ -168,7 +168,7 @@ class RecordedRun:
             case ModelFailed():
                 task_turn = self.task_turn(event.task)
                 if event.reason is ModelFailure.BROKEN_OFF:
-                    self.abandoned_calls.add(task_turn)
+                    self.abandoned_calls[task_turn] = event.text
                 else:
                     self._failed[task_turn] = entry
             case ToolAnswered():

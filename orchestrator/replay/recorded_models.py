@@ -16,6 +16,7 @@ from agents import (
     ModelError,
     ModelRequest,
     Queued,
+    TextDelta,
 )
 from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import Cause, Ending, Ledger, Outcome, TaskId, TaskRecord
@@ -83,8 +84,8 @@ class RecordedAnswers:
         self._unrecorded_waits = unrecorded_waits
         self._end = record.outcomes.get(task_turn)
         self.next = next(self._answers, None)
-        self.has_abandoned_call = task_turn in record.abandoned_calls
-        """The model was called once more, and the call was broken off."""
+        self.abandoned_text = record.abandoned_calls.get(task_turn)
+        """What the model had said in a last call that was broken off; None if none was."""
 
     @property
     def outcome(self) -> Outcome:
@@ -131,7 +132,7 @@ class _TimedModel:
             request.tell(Queued(True))
             await answers.wait_next(answers.next.seq)
             request.tell(Queued(False))
-        elif not answers.has_abandoned_call:
+        elif answers.abandoned_text is None:
             await answers.wait_end()
         return await self._model.answer(request)
 
@@ -147,6 +148,8 @@ class _RecordedModel(ModelWrapper):
         answers, entry = self._answers, self._answers.next
         await trio.lowlevel.checkpoint()
         if entry is None:
+            if answers.abandoned_text:
+                request.tell(TextDelta(answers.abandoned_text))
             await answers.end_unanswered("its model is asked once more")
         answers.advance()
         match entry and entry.event:

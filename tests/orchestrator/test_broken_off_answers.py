@@ -1,0 +1,290 @@
+"""An answer that is broken off is kept as far as it had come: its text, its tokens, its cost."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import trio
+
+from agents import (
+    Agent,
+    AssistantMessage,
+    CallDelta,
+    Failure,
+    Limits,
+    ModelError,
+    Patience,
+    Price,
+    Queued,
+    ReasoningDelta,
+    Retrying,
+    ToolCall,
+    Usage,
+    tool,
+)
+from delegation import Cause, Ending
+from delegation.events import ModelFailed, ModelFailure, TaskSettled, TurnResumed
+from orchestrator import MemoryJournal, budget, open_orchestrator, race
+from orchestrator.replay.run import replay_sync
+from orchestrator.report import read_history
+from orchestrator.testing import SpyModel, StreamingModel
+from tests.kit import FunctionModel, editor, facts, hand_on, run, tool_answers, worker
+from tests.orchestrator.test_replay import run_of
+
+SAID = "Roses are red, violets "
+PIECES = ("Roses are ", "red, ", "violets ")
+
+
+class PricedStream(StreamingModel):
+    price = Price(input=1_000, output=4_000)
+
+
+def poet(*more: Any, **options: Any) -> Agent[Any]:
+    """Return an agent that says three pieces, and then nothing for an hour."""
+    model = PricedStream.always(*PIECES, *more, 3_600, "are blue")
+    return Agent("poet", model=model, **options)
+
+
+def broken_off(journal: MemoryJournal) -> ModelFailed:
+    (fact,) = facts(journal.entries, ModelFailed)
+    assert fact.reason is ModelFailure.BROKEN_OFF
+    return fact
+
+
+async def test_what_was_said_before_a_timeout_is_kept_with_what_it_used() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        ran = await orchestrator.run(poet(limits=Limits(seconds=5)), "a poem")
+
+    assert ran.outcome.cause is Cause.DEADLINE
+    assert ran.outcome.output == SAID
+    assert broken_off(journal).text == SAID
+    used = ran.usage
+    assert (used.calls, used.estimated, used.unpriced) == (1, 1, 0)
+    assert used.output_tokens == len(SAID) // 4 + 1
+    assert used.input_tokens >= 1
+    assert used.cost == used.input_tokens * 1_000 + used.output_tokens * 4_000
+    line = ran.tree.to_text()
+    assert f"~{used.tokens} tok" in line
+    assert "≥ $" in line
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"calls": 5}, {"tokens": 100_000}, {"usd": 900}, {"seconds": 90}]
+)
+async def test_a_tree_shows_the_same_of_it_under_any_budget(
+    limits: dict[str, Any],
+) -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        with budget(**limits) if limits else nullcontext():
+            ran = await orchestrator.run(poet(limits=Limits(seconds=5)), "a poem")
+
+    assert ran.outcome.output == SAID
+    assert (ran.usage.input_tokens, ran.usage.output_tokens) == (1, 6)
+    assert ran.usage.cost == 25_000
+
+
+async def test_a_child_that_is_cancelled_hands_its_parent_what_it_had_said() -> None:
+    spy = SpyModel([hand_on("a poem", agent="poet", background=False), "end"])
+    lead = Agent("lead", model=spy, delegates=[poet()])
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(orchestrator.run, lead, "go")
+            await trio.sleep(5)
+            tree = orchestrator.tree(orchestrator.runs[-1])
+            (child,) = tree.children(tree.root)
+            await orchestrator.cancel(child)
+            kept = await orchestrator.read.task(child)
+        session = kept.session.id
+        entries = await orchestrator.read.entries(session)
+
+    history = read_history(
+        session, entries, has_writer=False, wants_transcript=lambda _: True
+    )
+    transcript = history.transcripts[child].messages
+    assert kept.task.outcome is not None
+    assert kept.task.outcome.output == SAID
+    assert tree[child]["total"].estimated == 1
+    last = transcript[-1]
+    assert isinstance(last, AssistantMessage)
+    assert (last.text, last.incomplete) == (SAID, True)
+    (answer,) = tool_answers(spy.requests[-1].transcript)
+    assert answer["results"][0]["output"] == SAID
+    assert answer["results"][0]["estimated_calls"] == 1
+
+
+async def test_a_stalled_child_and_the_loser_of_a_race_keep_it_too() -> None:
+    stalled = poet(patience=Patience(quiet=5, stalled=20))
+    lead = editor(hand_on("x", agent="poet"), "end", delegates=[stalled])
+    for agent, ending in (
+        (lead, Ending.TIMED_OUT),
+        (race(worker("winner", seconds=9), poet()), Ending.CANCELLED),
+    ):
+        journal = MemoryJournal()
+        async with open_orchestrator(journal) as orchestrator:
+            ran = await orchestrator.run(agent, "a poem")
+
+        tree, fact = ran.tree, broken_off(journal)
+        assert tree[fact.task]["status"] == ending
+        assert tree[fact.task]["usage"].estimated == 1
+        (settled,) = (
+            it.outcome
+            for it in facts(journal.entries, TaskSettled)
+            if it.task == fact.task
+        )
+        assert settled.output == fact.text == SAID
+
+
+async def test_the_next_turn_reads_what_was_said_in_the_one_that_was_cancelled() -> (
+    None
+):
+    spy = SpyModel(StreamingModel([(*PIECES, 3_600), ("are blue",)]))
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(Agent("poet", model=spy)) as session:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.ask, "a poem")
+                await trio.sleep(5)
+                await orchestrator.cancel(session.id)
+                nursery.cancel_scope.cancel()
+            reply = await session.ask("go on")
+
+    assert reply.text == "are blue"
+    assert spy.texts[-1] == ["a poem", SAID, "go on"]
+
+
+async def test_a_turn_that_is_resumed_asks_again_and_has_nothing_twice() -> None:
+    """Closing the orchestrator interrupts it; what it had said is kept until then."""
+    journal = MemoryJournal()
+    hang = StreamingModel.always(*PIECES, 3_600)
+    async with open_orchestrator(journal) as orchestrator:
+        async with (
+            orchestrator.open_session(Agent("poet", model=hang)) as session,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(session.ask, "a poem")
+            await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+
+    assert broken_off(journal).text == SAID
+    spy = SpyModel(StreamingModel.always("Violets are blue"))
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(
+            Agent("poet", model=spy), session=session.id
+        ) as session:
+            reply = await session.replies.receive()
+            transcript = await orchestrator.read.transcript(session.id)
+
+    assert facts(journal.entries, TurnResumed)
+    assert reply.text == "Violets are blue"
+    assert spy.texts == [["a poem"]]
+    assert [message.text for message in transcript] == ["a poem", "Violets are blue"]
+
+
+async def test_a_model_that_does_not_stream_was_called_all_the_same() -> None:
+    async def silent(_: object) -> str:
+        await trio.sleep_forever()
+        return "never"
+
+    agent = Agent("a", model=FunctionModel(silent), limits=Limits(seconds=5))
+    ran = await run(agent, "x" * 400)
+
+    assert ran.outcome.output == ""
+    assert ran.usage == Usage(calls=1, input_tokens=100, unpriced=1, estimated=1), (
+        "the price is unknown, too"
+    )
+
+
+async def test_a_call_that_waits_for_its_turn_was_never_made() -> None:
+    journal = MemoryJournal()
+    agent = Agent(
+        "a", model=StreamingModel.always(Queued(True), 60), limits=Limits(seconds=5)
+    )
+    async with open_orchestrator(journal) as orchestrator:
+        ran = await orchestrator.run(agent, "go")
+
+    assert ran.usage == Usage()
+    assert facts(journal.entries, ModelFailed) == []
+
+
+async def test_a_call_that_was_only_half_said_is_never_run() -> None:
+    ran_tools: list[str] = []
+
+    @tool
+    async def launch(where: str) -> str:
+        """Launch it."""
+        await trio.lowlevel.checkpoint()
+        ran_tools.append(where)
+        return "launched"
+
+    model = StreamingModel.always(
+        ReasoningDelta("Let me think. "),
+        "I launch it. ",
+        CallDelta(0, "launch", '{"where": "Pa'),
+        3_600,
+        ToolCall("launch", {"where": "Paris"}),
+    )
+    agent = Agent("a", model=model, tools=[launch], limits=Limits(seconds=5))
+    ran = await run(agent)
+
+    assert ran.outcome.output == "I launch it. "
+    assert ran_tools == []
+    assert ran.usage.output_tokens == -(
+        -len('Let me think. I launch it. {"where": "Pa') // 4
+    )
+
+
+async def test_what_a_failed_attempt_said_is_void_and_paid_for() -> None:
+    again = Retrying(Failure.CONNECTION, "gone", 1)
+    model = StreamingModel.always("Rosy ", again, "Roses ", 3_600)
+    ran = await run(Agent("a", model=model, limits=Limits(seconds=5)))
+
+    assert ran.outcome.output == "Roses "
+    assert ran.usage.calls >= 1
+    assert ran.usage.output_tokens >= len("Roses ") // 4
+
+
+async def test_a_provider_that_fails_in_the_middle_leaves_the_text_without_numbers() -> (
+    None
+):
+    journal = MemoryJournal()
+    model = PricedStream.always(*PIECES, ModelError("gone", partial=SAID))
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(Agent("a", model=model)) as session:
+            reply = await session.ask("a poem")
+            transcript = await orchestrator.read.transcript(session.id)
+
+    (failed,) = facts(journal.entries, ModelFailed)
+    assert (failed.reason, failed.text) == (ModelFailure.FAILED, SAID)
+    assert failed.usage.estimated == 1
+    assert failed.usage.output_tokens == 6
+    assert reply.outcome.output == transcript[-1].text == SAID
+
+
+async def test_half_a_secret_at_the_end_is_left_out_as_in_the_live_stream() -> None:
+    key = "sk-proj-" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 2
+    model = StreamingModel.always("Here it is: ", key[:20], 3_600)
+    whole = StreamingModel.always(f"Here it is: {key} and ", "so ", 3_600)
+    for script in (model, whole):
+        journal = MemoryJournal()
+        agent = Agent("a", model=script, limits=Limits(seconds=5))
+        async with open_orchestrator(journal) as orchestrator:
+            ran = await orchestrator.run(agent, "go")
+        assert ran.outcome.output.startswith("Here it is: ")
+        assert key[8:20] not in repr(journal.entries)
+
+
+def test_a_replay_breaks_off_where_the_record_does() -> None:
+    agent = poet(limits=Limits(seconds=5))
+    lead = editor(hand_on("x", agent="poet"), "end", delegates=[agent])
+
+    assert replay_sync(run_of(agent), agent).difference is None
+    assert replay_sync(run_of(lead), lead).difference is None
+
+
+async def test_a_piece_of_text_costs_the_same_however_much_was_said() -> None:
+    """It is joined once, when the call is broken off."""
+    model = StreamingModel.always(*["so it goes "] * 20_000, 3_600)
+    ran = await run(Agent("a", model=model, limits=Limits(seconds=5)))
+
+    assert len(ran.outcome.output) == 20_000 * len("so it goes ")
