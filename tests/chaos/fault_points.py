@@ -13,6 +13,9 @@ from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import Encoded, SessionId
 from delegation.events import Entry
 from orchestrator.journal.journal import Journal
+from tests.chaos.life import Life
+from tests.chaos.logs import AppendLog
+from tests.chaos.provider import answer_number
 
 FACTS: Final = (
     "MessageReceived",
@@ -48,14 +51,16 @@ POINTS: Final[Mapping[str, int]] = {
 class FaultPoints:
     """Kills this process when a point is reached for the n-th time."""
 
-    def __init__(self, point: str, count: int) -> None:
-        self._point = point
-        self._left = count
+    def __init__(self, life: Life) -> None:
+        self._point = life.point
+        self._left = life.count
+        self._kills = life.kills
 
     def reach(self, point: str) -> None:
         if point == self._point:
             self._left -= 1
             if self._left <= 0:
+                self._kills.write("killed")
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -94,12 +99,14 @@ class FaultyJournal:
 class FaultyModel(ModelWrapper):
     """A model whose process may die before it is asked and after it has answered."""
 
-    def __init__(self, model: Model, points: FaultPoints) -> None:
+    def __init__(self, model: Model, points: FaultPoints, arrivals: AppendLog) -> None:
         super().__init__(model)
         self._points = points
+        self._arrivals = arrivals
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         self._points.reach("before the model is asked")
         answer = await self._model.answer(request)
+        self._arrivals.write("arrived", number=answer_number(answer))
         self._points.reach("after the answer arrived")
         return answer

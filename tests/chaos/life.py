@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from tests.chaos.logs import SyncedLog
+from tests.chaos.logs import AppendLog
 
 MICRO_DOLLARS: Final = 2
 """The price of one token."""
@@ -41,12 +41,22 @@ class Life:
         return self.folder / "journal.db"
 
     @property
-    def effects(self) -> SyncedLog:
-        return SyncedLog(self.folder / "effects.log")
+    def effects(self) -> AppendLog:
+        return AppendLog(self.folder / "effects.log")
 
     @property
-    def receipts(self) -> SyncedLog:
-        return SyncedLog(self.folder / "receipts.log")
+    def receipts(self) -> AppendLog:
+        return AppendLog(self.folder / "receipts.log")
+
+    @property
+    def arrivals(self) -> AppendLog:
+        """The answers that have arrived. A sync would give them time to become durable."""
+        return AppendLog(self.folder / "arrivals.log", synced=False)
+
+    @property
+    def kills(self) -> AppendLog:
+        """When processes have killed themselves."""
+        return AppendLog(self.folder / "kills.log", synced=False)
 
     @property
     def environ(self) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Logs outside the journal: one JSON object a line, each written whole and then synced."""
+"""Logs outside the journal: one JSON object a line, each written whole, and then synced."""
 
 import json
 import os
@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 Line: TypeAlias = dict[str, Any]
 
 
-class SyncedLog:
+class AppendLog:
     """A file to which several processes append, and from which no kill takes a line away."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
         self.path = path
+        self._synced = synced
 
     def write(self, kind: str, **fields: Any) -> None:
         line = json.dumps({"at": time.time(), "kind": kind, **fields})
@@ -21,7 +22,8 @@ class SyncedLog:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, f"{line}\n".encode())
-            os.fsync(descriptor)
+            if self._synced:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 

@@ -21,7 +21,7 @@ import attrs
 import h11
 import trio
 
-from agents import CallId, ToolCall
+from agents import AssistantMessage, CallId, ToolCall
 from tests.chaos.life import Life
 from tests.chaos.plan import (
     LISTENS,
@@ -53,6 +53,13 @@ ASK: Final = re.compile(r"ask (\d+) of ")
 NOTICE: Final = re.compile(r"has ended: \S+ \((\S+?), '([^']+)'\)")
 STEERING: Final = re.compile(r"while you work:\n(.+)")
 LATENCY: Final = 0.006
+
+
+def answer_number(answer: AssistantMessage) -> int:
+    """Return the number of the exchange that an answer comes from."""
+    # Calls have it in their ids, and texts at their end.
+    mark = answer.calls[0].id.split("_")[1] if answer.calls else answer.text
+    return int(mark.rpartition("#")[2])
 
 
 @attrs.define(kw_only=True)

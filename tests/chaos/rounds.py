@@ -67,6 +67,11 @@ class Worker(Protocol):
         """Kill the process that lives now."""
         ...
 
+    @property
+    def killed_at(self) -> float:
+        """When it was last killed, or 0."""
+        ...
+
 
 class Spawner:
     """The process of which the workers are forked."""
@@ -76,6 +81,7 @@ class Spawner:
         self._unread = b""
         self._pid = 0
         """The worker that lives now, or 0."""
+        self.killed_at = 0.0
 
     async def live(self, life: Life, *, seconds: float) -> int:
         """Let a process live, kill it after so many seconds, and return its exit code."""
@@ -95,6 +101,7 @@ class Spawner:
     def kill(self) -> None:
         """Kill the worker that lives now."""
         if self._pid:
+            self.killed_at = time.time()
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
@@ -215,7 +222,10 @@ async def _live_and_die(
         if code == 0:
             return deaths, []
         how = f"{point or 'after'} {count or f'{seconds:.3f} s'}"
-        deaths.append(Death(how, began, time.time()))
+        # A process that has killed itself has written down when.
+        kills = [*(it["at"] for it in life.kills.read()), worker.killed_at]
+        at = min((at for at in kills if at > began), default=time.time())
+        deaths.append(Death(how, began, at))
         if code != -signal.SIGKILL:
             return deaths, [f"a process ended with {code}: see its errors"]
         if len(deaths) > kills:

@@ -6,6 +6,7 @@ idempotency keys, and read all facts from the beginning.
 
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from tests.chaos.life import Life
 from tests.chaos.team import roots
 
 life = Life(**json.loads(os.environ["CHAOS_LIFE"]))
-globals().update(roots(life, FaultPoints(life.point, life.count)))
+globals().update(roots(life, FaultPoints(life)))
 """
 POINTS: Final = {
     "before the model is asked": 30,
@@ -48,6 +49,7 @@ class ServedWorker:
         self._server = server
         self._environ = environ
         self._is_up = False
+        self.killed_at = 0.0
 
     async def live(self, life: Life, *, seconds: float) -> int:
         """Serve until the sessions are idle, or kill it before, and return its exit code.
@@ -79,6 +81,7 @@ class ServedWorker:
     def kill(self) -> None:
         """Kill the server that lives now."""
         if self._is_up:
+            self.killed_at = time.time()
             self._server.signal(SIGKILL)
 
     async def _end(self) -> int:

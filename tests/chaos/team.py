@@ -16,7 +16,7 @@ from agents.tools.terminal import process, terminal
 from orchestrator import TaskFailedError, delegate
 from tests.chaos.fault_points import FaultPoints, FaultyModel
 from tests.chaos.life import MICRO_DOLLARS, Life
-from tests.chaos.logs import SyncedLog
+from tests.chaos.logs import AppendLog
 from tests.chaos.plan import Node, Plan, plan_of
 
 PAUSE: Final = 0.004
@@ -32,12 +32,13 @@ def roots(life: Life, points: FaultPoints) -> dict[str, Agent[Any]]:
     plan = plan_of(life.plan)
     bare = OpenAIModel("chaos", key="none", base_url=life.provider)
     # As `ModelResolver` builds it, with shorter waits.
-    model = FaultyModel(priced(retrying(bare, base_seconds=0.02), PRICES), points)
+    outer = priced(retrying(bare, base_seconds=0.02), PRICES)
+    model = FaultyModel(outer, points, life.arrivals)
     builder = _Builder(plan, life, model, effect_tools(life.effects, points))
     return {node.id: builder.agent(node) for node in plan.roots}
 
 
-def effect_tools(effects: SyncedLog, points: FaultPoints) -> Sequence[Tool]:
+def effect_tools(effects: AppendLog, points: FaultPoints) -> Sequence[Tool]:
     """Return tools that do something outside: they add a line to a log, and it stays there."""
 
     def write(kind: str, **fields: str) -> None:

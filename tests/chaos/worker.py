@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any, cast
 
 # Imported late elsewhere, and here before anything is forked.
@@ -39,7 +40,7 @@ from tests.chaos.team import roots
 async def live(life: Life) -> None:
     """Begin the sessions of a round or go on with them, until there is nothing left to do."""
     random.seed(life.seed)
-    points = FaultPoints(life.point, life.count)
+    points = FaultPoints(life)
     agents = roots(life, points)
     async with open_sqlite_journal(life.journal) as journal:
         faulty = cast("Journal", FaultyJournal(journal, points))
@@ -142,6 +143,10 @@ class Clients:
                         await trio.sleep(random.uniform(0, 0.03))
                 await session.wait_idle()
                 beside.cancel_scope.cancel()
+            # The last replies may have come in the moment of the cancel.
+            with suppress(trio.WouldBlock):
+                while True:
+                    self._reply(session.replies.receive_nowait())
 
     async def _ask(self, session: Session, node: Node, number: int) -> None:
         reply = await session.ask(f"ask {number} of {node.id}")
