@@ -18,7 +18,7 @@ from tests.chaos.provider import CountingProvider
 from tests.chaos.rounds import Round, Spawner, open_spawner, play_round
 from tests.fake_provider import serving
 
-OTHER_PROOFS: Final = ("tests.chaos.budgets", "tests.chaos.power_cuts")
+OTHER_PROOFS: Final = ("tests.journal.corruption", "tests.journal.power_cuts")
 """The other long proofs, each with its own --seed and --rounds."""
 
 

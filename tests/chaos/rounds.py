@@ -223,8 +223,8 @@ async def _live_and_die(
             return deaths, []
         how = f"{point or 'after'} {count or f'{seconds:.3f} s'}"
         # A process that has killed itself has written down when.
-        kills = [*(it["at"] for it in life.kills.read()), worker.killed_at]
-        at = min((at for at in kills if at > began), default=time.time())
+        killed = [*(it["at"] for it in life.kills.read()), worker.killed_at]
+        at = min((at for at in killed if at > began), default=time.time())
         deaths.append(Death(how, began, at))
         if code != -signal.SIGKILL:
             return deaths, [f"a process ended with {code}: see its errors"]
