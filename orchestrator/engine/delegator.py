@@ -40,6 +40,7 @@ from orchestrator.engine.task_runner import TaskRunner
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import StepTiming
 from orchestrator.execution.outcomes import PROCESS_DIED
+from orchestrator.journal.admission import START_AT_ONCE
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
@@ -114,11 +115,13 @@ class OrchestratorDelegator:
             # Every child gets a task of its own, also a single one: a chain of delegations
             # would otherwise be one stack, and end where Python's recursion ends.
             async with trio.open_nursery() as children:
-                for task in tasks:
+                for number, task in enumerate(tasks, 1):
                     if task.is_running:
                         children.start_soon(self.run_child, task.id)
                     elif task.outcome is None:
                         children.start_soon(self.run_joined, task)
+                    if number % START_AT_ONCE == 0:
+                        await trio.lowlevel.checkpoint()
         # The nursery only owns what runs in this process; the wait ends by the facts.
         await self._wait_settled(tasks)
         return joined_answer(

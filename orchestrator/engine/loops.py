@@ -4,6 +4,7 @@ Both ask the ledger what is due. There is no second queue that could lose anythi
 needs no other code than this.
 """
 
+from itertools import islice
 from typing import NoReturn
 
 import trio
@@ -13,6 +14,7 @@ from delegation.session_context import reset_session_vars
 from orchestrator.engine.delegator import OrchestratorDelegator
 from orchestrator.engine.deliveries import Deliveries
 from orchestrator.engine.turns import Turns
+from orchestrator.journal.admission import START_AT_ONCE
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 
@@ -28,7 +30,8 @@ async def dispatch_forever(
                 await book.wakeups.wait_startable()
                 if book.admission.is_stopping:
                     await book.admission.wait_running()
-                for task in list(book.ledger.startable.values()):
+                due = islice(book.ledger.startable.values(), START_AT_ONCE)
+                for task in list(due):
                     # Posted here, so that it is no longer due; the child waits until it is durable.
                     if delegator.start(task):
                         children.start_soon(delegator.run_child, task.id)
@@ -45,7 +48,8 @@ async def wake_forever(
                 await book.wakeups.wait_wakeable()
                 if book.admission.is_stopping:
                     await book.admission.wait_running()
-                for session in list(book.ledger.wakeable.values()):
+                due = islice(book.ledger.wakeable.values(), START_AT_ONCE)
+                for session in list(due):
                     assert session.door is not None, (
                         "a session without a door is not woken"
                     )

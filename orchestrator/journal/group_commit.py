@@ -12,6 +12,8 @@ import trio
 
 RowT = TypeVar("RowT")
 
+WAKE_AT_ONCE: Final = 50
+"""How many tasks go on after a commit before all others get a turn of the event loop."""
 MAX_DELAY_SECONDS: Final = 0.05
 """How long rows stay in memory that no task waits for, and that are not urgent."""
 
@@ -81,10 +83,19 @@ class GroupCommit(Generic[RowT]):
                     await trio.to_thread.run_sync(self._commit, batch)
                     self.commits += 1
                     self._durable_seq = seq
-                    self._committed.unpark_all()
+                    await self._wake()
         except Exception as exc:
             self.fail(exc)
             raise
+
+    async def _wake(self) -> None:  # noqa: ASYNC910 (most commits wake a few tasks)
+        """Wake the tasks that wait now, some at a time: thousands at once would stall the loop."""
+        waiting = len(self._committed)
+        while waiting > 0:
+            self._committed.unpark(count=WAKE_AT_ONCE)
+            waiting -= WAKE_AT_ONCE
+            if waiting > 0:
+                await trio.lowlevel.checkpoint()
 
     def fail(self, problem: Exception) -> None:
         """Raise an error from every wait, now and later: nothing more is committed."""

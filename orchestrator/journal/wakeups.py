@@ -45,6 +45,8 @@ class Wakeups:
         self._sessions: dict[SessionId, trio.lowlevel.ParkingLot] = {}
         self._slots: dict[TaskId, trio.Event] = {}
         """The joined tasks that wait for a slot."""
+        self._last_joinable: TaskId | None = None
+        """The newest task with a slot when those before it were woken."""
         self._tasks: dict[TaskId, set[trio.Event]] = {}
 
     def notify(self, entry: Entry) -> None:
@@ -84,12 +86,15 @@ class Wakeups:
             self._next_fact = None
 
     def _notify_slots(self, event: Event) -> None:
+        # The newest come last, and thousands may have a slot before their parent starts them.
+        newest = None
         for task in reversed(self._ledger.joinable):
-            if (waiting := self._slots.get(task)) is None:
-                continue
-            if waiting.is_set():
-                break  # the newest come last: those before it were woken with it
-            waiting.set()
+            newest = newest or task
+            if (waiting := self._slots.get(task)) is not None:
+                waiting.set()
+            if task == self._last_joinable:
+                break
+        self._last_joinable = newest
         if isinstance(event, TaskSettled) and event.task in self._slots:
             self._slots[event.task].set()
 

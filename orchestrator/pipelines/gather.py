@@ -74,10 +74,10 @@ class ChildGroup:
     ) -> None:
         self._requests = requests
         self._limit = len(requests) if limit is None else limit
+        self._free = trio.Semaphore(self._limit)
+        """How many more may be started now."""
         self._pipeline_run = current_pipeline_run("delegate")
         self._began = 0.0
-        self._started = 0
-        self._start_lock = trio.Lock()
         self._children: dict[int, Child[Any]] = {}
         self._ended: dict[int, _Ended] = {}
         """The children that have ended, by their index among all."""
@@ -97,39 +97,42 @@ class ChildGroup:
         self._began = trio.current_time()
         with raising_one_error():
             async with trio.open_nursery() as nursery:
-                for _ in range(min(self._limit, len(self._requests))):
-                    nursery.start_soon(self._run_requests, needed, nursery.cancel_scope)
+                for at, request in enumerate(self._requests):
+                    await self._free.acquire()
+                    child = await self._start(at, request)
+                    if not isinstance(child, TaskFailedError):
+                        self._children[at] = child
+                    nursery.start_soon(
+                        self._wait, at, child, needed, nursery.cancel_scope
+                    )
         for at, child in self._children.items():
             # It ended just when it was not needed any more.
             if at not in self._ended and not child.was_not_awaited:
                 self._note(at, self._end_of(child, child.outcome))
 
-    async def _start_next(self) -> tuple[int, Child[Any] | TaskFailedError] | None:
-        """Start the next child; return None if there is none."""
-        # One after the other, so that the tree numbers them as the list does.
-        async with self._start_lock:
-            if self._started == len(self._requests):
-                return None
-            at = self._started
-            self._started += 1
-            held_since = self._began if at >= self._limit else None
-            request = self._requests[at]
-            try:
-                child = await self._pipeline_run.start_child(
-                    request.agent, request.value, held_since=held_since
-                )
-            except TaskFailedError as exc:
-                return at, exc
-            self._children[at] = child
-            return at, child
+    async def _start(
+        self, at: int, request: ChildRequest
+    ) -> Child[Any] | TaskFailedError:
+        held_since = self._began if at >= self._limit else None
+        try:
+            return await self._pipeline_run.start_child(
+                request.agent, request.value, held_since=held_since
+            )
+        except TaskFailedError as exc:
+            return exc
 
-    async def _run_requests(self, needed: int | None, scope: trio.CancelScope) -> None:
-        """Run one child after the other, as long as there are any."""
-        while (started := await self._start_next()) is not None:
-            at, child = started
-            self._note(at, await self._wait_ended(child))
-            if needed is not None and self._is_decided(needed):
-                scope.cancel(reason="enough have ended")
+    async def _wait(
+        self,
+        at: int,
+        child: Child[Any] | TaskFailedError,
+        needed: int | None,
+        scope: trio.CancelScope,
+    ) -> None:
+        """Wait until a child has ended, and cancel the others if that decides it."""
+        self._note(at, await self._wait_ended(child))
+        self._free.release()
+        if needed is not None and self._is_decided(needed):
+            scope.cancel(reason="enough have ended")
 
     async def _wait_ended(self, child: Child[Any] | TaskFailedError) -> _Ended:
         if isinstance(child, TaskFailedError):

@@ -1,0 +1,75 @@
+"""Wide trees: thousands of children begin, wait for a commit and end, and the loop goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel
+from delegation import Ending, Rules
+from orchestrator import open_orchestrator
+from orchestrator.pipelines.combinators.fan_out import map_each
+from tests.kit import hand_on, worker
+
+pytestmark = pytest.mark.realtime
+
+CHILDREN = 1_000
+GOALS = [f"goal {number}" for number in range(CHILDREN)]
+RULES = Rules(children_per_call=CHILDREN, live_tasks=None, detached=None)
+
+
+class StepsPerPass(trio.abc.Instrument):
+    """The most steps of tasks between two looks of the event loop at the world outside.
+
+    All that comes from outside waits for that long, however fast the machine is.
+    """
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._steps = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._steps = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._steps += 1
+        self.most = max(self.most, self._steps)
+
+
+def lead(*, background: bool) -> Agent:
+    steps = [hand_on(*GOALS, background=background), *["done"] * CHILDREN]
+    return Agent("lead", model=ScriptedModel(steps), delegates=[worker()])
+
+
+async def joined(path: Path) -> None:
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        run = await orchestrator.run(lead(background=False), "go")
+        assert run.tree.counts() == {Ending.SUCCEEDED: CHILDREN + 1}
+
+
+async def detached(path: Path) -> None:
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        async with orchestrator.open_session(lead(background=True)) as session:
+            await session.ask("go")
+            await session.wait_idle()
+            assert session.tree.counts() == {Ending.SUCCEEDED: CHILDREN + 1}
+
+
+async def mapped(path: Path) -> None:
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        run = await orchestrator.run(map_each(worker()), GOALS)
+        assert run.output == ["done"] * CHILDREN
+
+
+@pytest.mark.parametrize("run", [joined, detached, mapped])
+async def test_thousands_of_children_leave_turns_of_the_loop_to_others(
+    tmp_path: Path, run: Any
+) -> None:
+    steps = StepsPerPass()
+    trio.lowlevel.add_instrument(steps)
+    try:
+        await run(tmp_path / "journal.db")
+    finally:
+        trio.lowlevel.remove_instrument(steps)
+    assert steps.most < 0.7 * CHILDREN
