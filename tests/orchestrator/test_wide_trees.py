@@ -38,7 +38,8 @@ class StepsPerPass(trio.abc.Instrument):
 
 
 def lead(*, background: bool) -> Agent:
-    steps = [hand_on(*GOALS, background=background), *["done"] * CHILDREN]
+    steps: list[Any] = [hand_on(*GOALS, background=background)]
+    steps += ["done"] * CHILDREN
     return Agent("lead", model=ScriptedModel(steps), delegates=[worker()])
 
 
