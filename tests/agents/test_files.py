@@ -225,6 +225,30 @@ async def test_a_new_file_is_written_with_its_folders(
     assert os.listdir(tmp_path / "a/b") == ["c.txt"]  # noqa: PTH208 (also hidden ones)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [".git", ".git/config", "part/.GIT/info/attributes", ".hg/hgrc", "link/config"],
+)
+async def test_nothing_of_version_control_is_written(
+    tmp_path: Path, worker: Worker, path: str
+) -> None:
+    """Its settings name commands, which git runs as us."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("[core]\n")
+    (tmp_path / "link").symlink_to(".git")
+
+    assert "version control" in await worker.refused(
+        write_file, path=path, content="[filter]"
+    )
+    assert "version control" in await worker.refused(
+        edit_file, path=path, old="[core]", new="[filter]"
+    )
+    assert not (tmp_path / "part" / ".GIT").exists()
+    assert not (tmp_path / ".hg").exists()
+    assert await worker.use(read_file, path=".git/config")
+    await worker.use(write_file, path=".gitignore", content="*.log\n")
+
+
 async def test_a_new_file_has_the_permissions_of_any_new_file(
     tmp_path: Path, worker: Worker
 ) -> None:

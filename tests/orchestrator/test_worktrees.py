@@ -381,14 +381,24 @@ def start_house(repo: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=environ, cwd=Path(__file__).parents[2])
 
 
-def smudge_slowly(repo: Path) -> int:
+def replace_checkout(environ: dict[str, str], folder: Path, script: str) -> None:
+    """Put a git into the PATH that runs a script instead of a checkout."""
+    real = shutil.which("git", path=environ["PATH"])
+    program = folder / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\ncase " $* " in *" reset "*) {script};; esac\nexec {real} "$@"\n'
+    )
+    program.chmod(0o755)
+    environ["PATH"] = f"{program.parent}:{environ['PATH']}"
+
+
+def check_out_slowly(environ: dict[str, str], folder: Path) -> int:
     """Let a checkout take forever; who takes part in it holds the other end of what is returned."""
-    line = repo.parent / "line"
+    line = folder / "line"
     os.mkfifo(line)
-    (repo / ".gitattributes").write_text("b.txt filter=slow\n")
-    commit(repo)
-    smudge = f"exec 3> {line}; echo $$ >&3; exec sleep 600"
-    git(repo, "config", "filter.slow.smudge", smudge)
+    script = f"exec 3> {line}; echo $$ >&3; exec sleep 600"
+    replace_checkout(environ, folder, script)
     return os.open(line, os.O_RDONLY | os.O_NONBLOCK)
 
 
@@ -404,7 +414,7 @@ async def test_nothing_is_made_anew_while_an_earlier_git_works_in_it(
     repo: Path, trees: Worktrees, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """Its process was killed, and git was not: it still writes files there."""
-    line = smudge_slowly(repo)
+    line = check_out_slowly(environ, tmp_path)
     house = start_house(repo, environ)
     await trio.lowlevel.wait_readable(line)
     smudging = int(os.read(line, 100))
@@ -420,7 +430,6 @@ async def test_nothing_is_made_anew_while_an_earlier_git_works_in_it(
     finally:
         os.killpg(os.getpgid(smudging), signal.SIGKILL)
     await wait_gone(line)
-    git(repo, "config", "--unset", "filter.slow.smudge")
     tree = await trees.open(repo, name="t1")
     assert (tree.path / "b.txt").read_text() == "b\n"
     assert await trees.close(tree) == ""
@@ -428,10 +437,11 @@ async def test_nothing_is_made_anew_while_an_earlier_git_works_in_it(
 
 @realtime
 async def test_a_cancelled_opening_leaves_nothing(
-    repo: Path, trees: Worktrees, tmp_path: Path
+    repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """Neither a folder nor a branch, nor a process that goes on with it."""
-    line = smudge_slowly(repo)
+    line = check_out_slowly(environ, tmp_path)
+    trees = Worktrees(tmp_path / "trees", environ)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: trees.open(repo, name="t1"))
@@ -447,14 +457,12 @@ async def test_a_cancelled_opening_leaves_nothing(
 
 @realtime
 async def test_a_checkout_that_fails_leaves_nothing(
-    repo: Path, trees: Worktrees, tmp_path: Path
+    repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    (repo / ".gitattributes").write_text("b.txt filter=broken\n")
-    commit(repo)
-    git(repo, "config", "filter.broken.smudge", "false")
-    git(repo, "config", "filter.broken.required", "true")
+    replace_checkout(environ, tmp_path, "echo the disk is full >&2; exit 1")
+    trees = Worktrees(tmp_path / "trees", environ)
 
-    with pytest.raises(GitError, match=r"git reset: .*smudge filter broken failed"):
+    with pytest.raises(GitError, match=r"git reset: the disk is full"):
         await trees.open(repo, name="t1")
 
     assert left_of(repo) == []
@@ -571,6 +579,46 @@ async def test_a_task_cannot_make_the_house_run_its_commands(
     assert (tree.path / "b.txt").exists()
 
 
+@realtime
+@pytest.mark.parametrize("part", ["clean", "smudge", "process"])
+async def test_no_filter_of_the_repository_runs(
+    repo: Path, trees: Worktrees, tmp_path: Path, part: str
+) -> None:
+    """An agent may have written it down there, or the author of the repository."""
+    ran = tmp_path / "ran"
+    (tmp_path / "included").write_text(
+        f'[filter "a=b.c"]\n\t{part} = touch {ran}; cat\n\trequired = true\n'
+    )
+    git(repo, "config", "include.path", str(tmp_path / "included"))
+    (repo / ".git" / "info").mkdir(exist_ok=True)
+    (repo / ".git" / "info" / "attributes").write_text("* filter=a=b.c\n")
+
+    tree = await trees.open(repo, name="t1")
+    (tree.path / "b.txt").write_text("changed\n")
+
+    assert (tree.path / "part" / "a.txt").read_text() == "a\n"
+    assert "1 changed file" in await trees.close(tree)
+    assert not ran.exists()
+
+
+@realtime
+async def test_a_folder_that_only_looks_like_a_repository_is_none(
+    repo: Path, trees: Worktrees, tmp_path: Path
+) -> None:
+    """It came with an innocent project, and its settings name a command."""
+    ran = tmp_path / "ran"
+    fake = tmp_path / "project" / "fixtures"
+    git(tmp_path, "clone", "--quiet", "--bare", str(repo), str(fake))
+    git(fake, "config", "core.bare", "false")
+    git(fake, "config", "core.worktree", str(repo))
+    git(fake, "config", "filter.x.smudge", f"touch {ran}; cat")
+
+    with pytest.raises(WorktreeError):
+        await trees.open(fake, name="t1")
+
+    assert not ran.exists()
+
+
 async def no_repository(repo: Path, trees: Worktrees) -> None:
     await trees.open(repo.parent, name="t1")
 
@@ -643,7 +691,7 @@ async def a_locked_one_without_its_folder(repo: Path, trees: Worktrees) -> None:
         (no_repository, "is in no git repository.* run `git init` there and commit"),
         (no_workspace, "git cannot look at .*nowhere"),
         (no_commit, "no commit that a worktree could be made from; commit something"),
-        (no_files_at_all, "bare is bare, or .* work in a clone of it"),
+        (no_files_at_all, "bare has no files .* work in a clone of it"),
         (the_git_folder, "the inside of a .git folder"),
         (a_file_for_a_folder, "trees'; make .*trees one that can be written to"),
         (a_taken_place, "t1' already exists"),

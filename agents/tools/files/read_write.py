@@ -98,7 +98,9 @@ def write_file(path: str, content: str) -> str:
     """
     data = _encoded(content)
     context = current_tool_context()
-    with Workspace(context.workspace).find(path, make_folders=True) as entry:
+    with Workspace(context.workspace).find(
+        path, writes=True, make_folders=True
+    ) as entry:
         with context.seen_files.registry.lock_file(entry.real):
             if is_there := (found := entry.status()) is not None:
                 require_regular_file(found, entry.path)
@@ -144,7 +146,7 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
     if wanted == replacement:
         raise ToolError("old and new are the same: nothing would change")
     context = current_tool_context()
-    with Workspace(context.workspace).find(path) as entry:
+    with Workspace(context.workspace).find(path, writes=True) as entry:
         with context.seen_files.registry.lock_file(entry.real):
             with entry.open_file() as (descriptor, status):
                 _require_writable(status.st_mode, entry)

@@ -17,13 +17,10 @@ from agents.tools.files.dir_entry import (
     os_errors_as_tool_errors,
 )
 from agents.tools.files.glob import Glob, Positions
+from agents.tools.files.workspace import VERSION_CONTROL_NAMES
 
 MAX_ENTRIES: Final = 50_000
 """How many names one call reads."""
-VERSION_CONTROL_FOLDERS: Final = frozenset(
-    {".git", ".hg", ".svn", ".jj", ".bzr", "CVS", "_darcs"}
-)
-"""Entered only if the pattern names them: there is much in them, and nothing that a user wrote."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +66,9 @@ class Walk:
                 not stat.S_ISDIR(status.st_mode)
                 or not self._glob.can_continue(positions_here)
                 or (
-                    name in VERSION_CONTROL_FOLDERS and not self._glob.has_literal(name)
+                    # There is much in it, and nothing that a user wrote.
+                    name.casefold() in VERSION_CONTROL_NAMES
+                    and not self._glob.has_literal(name)
                 )
             ):
                 continue

@@ -26,6 +26,11 @@ from agents.tools.files.dir_entry import (
 MAX_LINKS: Final = 40
 MAX_CHARACTERS: Final = 4_096
 
+VERSION_CONTROL_NAMES: Final = frozenset(
+    {".git", ".hg", ".svn", ".jj", ".bzr", "cvs", "_darcs"}
+)
+"""The folders, and files, of version control, in lower case."""
+
 RULE: Final = (
     "files are read and written only inside the workspace, whose top is '.'; give a path"
     " relative to it, without '..' or links that lead out"
@@ -41,15 +46,18 @@ class Workspace:
         self._roots = {_parts(self._real), _parts(str(folder.absolute()))}
 
     @contextmanager
-    def find(self, path: str, *, make_folders: bool = False) -> Generator["DirEntry"]:
+    def find(
+        self, path: str, *, writes: bool = False, make_folders: bool = False
+    ) -> Generator["DirEntry"]:
         """Resolve a path up to its last name, which need not exist.
 
         Args:
             path: as the model wrote it.
+            writes: the caller writes it: it must not be of version control.
             make_folders: create missing folders on the way.
 
         Raises:
-            ToolError: it leads out of the workspace, or nowhere.
+            ToolError: it leads out of the workspace, or nowhere, or must not be written.
         """
         with os_errors_as_tool_errors(path):
             _require_valid_path(path)
@@ -59,7 +67,7 @@ class Workspace:
             open_folders = [("", _open_top(self._real))]
             try:
                 name = self._resolve(
-                    path, names, open_folders, make_folders=make_folders
+                    path, names, open_folders, writes=writes, make_folders=make_folders
                 )
                 yield DirEntry(
                     self._real,
@@ -68,8 +76,7 @@ class Workspace:
                     name,
                 )
             finally:
-                for _, descriptor in open_folders:
-                    os.close(descriptor)
+                _close_below(open_folders, 0)
 
     def _names_inside(self, target: str, path: str) -> tuple[str, ...]:
         """Return the names of a path, or of the target of a link on it, below the workspace."""
@@ -87,6 +94,7 @@ class Workspace:
         names: deque[str],
         open_folders: list[tuple[str, int]],
         *,
+        writes: bool,
         make_folders: bool,
     ) -> str:
         """Open the folders of a path, and return the last name in the last of them."""
@@ -96,7 +104,7 @@ class Workspace:
             if name == "..":
                 if len(open_folders) == 1:
                     raise _outside(path)
-                os.close(open_folders.pop()[1])
+                _close_below(open_folders, len(open_folders) - 1)
                 continue
             if (target := _link_target(name, open_folders[-1][1])) is not None:
                 links += 1
@@ -105,10 +113,11 @@ class Workspace:
                         f"{path!r} leads through more than {MAX_LINKS} links"
                     )
                 if target.startswith("/"):
-                    while len(open_folders) > 1:
-                        os.close(open_folders.pop()[1])
+                    _close_below(open_folders, 1)
                 names.extendleft(reversed(self._names_inside(target, path)))
                 continue
+            if writes and name.casefold() in VERSION_CONTROL_NAMES:
+                raise _of_version_control(path, name)
             if not names:
                 return name
             if len(open_folders) > MAX_DEPTH:
@@ -139,6 +148,12 @@ def _enter(name: str, open_folders: list[tuple[str, int]], *, make: bool) -> int
     return open_folder_at(name, folder, path)
 
 
+def _close_below(open_folders: list[tuple[str, int]], count: int) -> None:
+    """Close all but so many of the first folders."""
+    while len(open_folders) > count:
+        os.close(open_folders.pop()[1])
+
+
 def _link_target(name: str, folder: int) -> str | None:
     try:
         return os.readlink(name, dir_fd=folder)
@@ -149,6 +164,13 @@ def _link_target(name: str, folder: int) -> str | None:
 
 def _outside(path: str) -> ToolError:
     return ToolError(f"{escape_unprintable(path)!r} leads out of the workspace: {RULE}")
+
+
+def _of_version_control(path: str, name: str) -> ToolError:
+    return ToolError(
+        f"{escape_unprintable(path)!r} is refused: {name} belongs to version control, whose"
+        " settings name commands that it runs; change it with its own program"
+    )
 
 
 def _too_deep(path: str) -> ToolError:

@@ -2,13 +2,14 @@
 
 A task may write anything in its working tree, also over the file `.git` there, which names the
 settings of git, and settings name commands that git runs. So every call passes the repository, and
-git never asks a working tree. No hook runs, and no variable of the environment leads elsewhere.
+git never asks a working tree. No hook and no filter runs, whatever the settings of the repository
+say; nothing is fetched; and no variable of the environment leads elsewhere.
 """
 
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -52,7 +53,14 @@ _SETTINGS: Final = (
     "core.filesRefLockTimeout=5000",
     "core.packedRefsTimeout=5000",
     "worktree.useRelativePaths=false",
+    # A folder with the files of a bare repository may be part of any project.
+    "safe.bareRepository=explicit",
 )
+_FILTER: Final = ("clean", "smudge", "process")
+"""The commands of a filter, which git runs on files as it reads and writes them."""
+
+
+EMPTY: Final[Mapping[str, str]] = {}
 
 
 class GitError(AgentError):
@@ -72,6 +80,8 @@ class Git:
             "LC_ALL": "C",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0",
+            # A remote that lacks an object may name a command to fetch it with.
+            "GIT_ALLOW_PROTOCOL": "",
         }
         self._holds = holds
 
@@ -98,22 +108,36 @@ class Git:
             seconds: how long it may take.
         """
         at = ("-C", str(path), f"--git-dir={git_folder}", f"--work-tree={path}")
-        return _checked(args[0], await self.run(*at, *args, seconds=seconds))
+        listed = await self.run(*at, "config", "--list", "--name-only", "-z")
+        settings = _no_filters(_checked("config", listed).split("\0"))
+        done = await self.run(*at, *args, seconds=seconds, settings=settings)
+        return _checked(args[0], done)
 
     async def run(
-        self, *args: str, stdin: str = "", seconds: float = GIT_SECONDS
+        self,
+        *args: str,
+        stdin: str = "",
+        seconds: float = GIT_SECONDS,
+        settings: Mapping[str, str] = EMPTY,
     ) -> tuple[int, str, str]:
-        """Return the exit code of git, its output, and its errors."""
-        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        """Return the exit code of git, its output, and its errors.
+
+        Args:
+            args: the command.
+            stdin: its input.
+            seconds: how long it may take.
+            settings: settings that override those of the repository.
+        """
+        own = [part for setting in _SETTINGS for part in ("-c", setting)]
         try:
             with trio.fail_after(seconds):
                 done = await trio.run_process(
-                    ["git", *settings, *args],
+                    ["git", *own, *args],
                     stdin=stdin.encode(),
                     capture_stdout=True,
                     capture_stderr=True,
                     check=False,
-                    env=self._environ,
+                    env={**self._environ, **_as_environment(settings)},
                     pass_fds=self._holds,
                     start_new_session=True,  # one group with its own children, and no terminal
                     deliver_cancel=_stop_group,
@@ -126,6 +150,28 @@ class Git:
             raise GitError(f"git has not answered within {seconds:g} seconds") from exc
         errors = " ".join(os.fsdecode(done.stderr).split())
         return done.returncode, os.fsdecode(done.stdout), errors[-500:]
+
+
+def _no_filters(names: Iterable[str]) -> Mapping[str, str]:
+    """Return the settings by which no filter runs that is named in these settings."""
+    drivers = {
+        name.rpartition(".")[0] for name in names if name.lower().startswith("filter.")
+    }
+    return {
+        f"{driver}.{part}": "false" if part == "required" else ""
+        for driver in drivers
+        for part in (*_FILTER, "required")
+    }
+
+
+def _as_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings as variables: a name may have any character in it, also `=`."""
+    pairs = [*settings.items()]
+    environ = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for number, (name, value) in enumerate(pairs):
+        environ[f"GIT_CONFIG_KEY_{number}"] = name
+        environ[f"GIT_CONFIG_VALUE_{number}"] = value
+    return environ
 
 
 async def _stop_group(process: trio.Process) -> None:

@@ -155,10 +155,10 @@ class Worktrees:
                     f"the repository {top} has no commit that a worktree could be made from;"
                     f" commit something first, {otherwise}"
                 )
-            case ["false", repository, *_]:
+            case _ if out.startswith("false\n") or "bare repository" in errors:
                 raise WorktreeError(
-                    f"{workspace} has no files of a repository: {repository} is bare, or that is"
-                    f" the inside of a .git folder; work in a clone of it, {otherwise}"
+                    f"{workspace} has no files of a repository: it is bare, or that is the"
+                    f" inside of a .git folder; work in a clone of it, {otherwise}"
                 )
             case _ if "not a git repository" in errors:
                 raise WorktreeError(
