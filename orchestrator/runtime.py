@@ -31,14 +31,14 @@ from orchestrator.doors.one_shot import Run, run_once
 from orchestrator.doors.session import Session, open_session
 from orchestrator.engine.model_events import TaskModelEvent
 from orchestrator.engine.shutdown import abandon, drain
-from orchestrator.errors import UnknownIdError
+from orchestrator.errors import SessionOpenError, UnknownIdError
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.execution.outcomes import STOPPED
 from orchestrator.execution.workspace.task_workspace import resolve_workspace_settings
 from orchestrator.journal.backends import store_at
 from orchestrator.journal.bookkeeper import Bookkeeper
-from orchestrator.journal.journal import Journal, restore_ledger
+from orchestrator.journal.journal import Journal, Pruned, restore_ledger
 from orchestrator.journal.subscriptions import FactQueue
 from orchestrator.read_api import ReadApi
 from orchestrator.replay.fork import fork_run
@@ -217,6 +217,32 @@ class Orchestrator:
         """
         services = self._services
         await abandon(services.book, services.runner.settlement, services.background)
+
+    async def prune(self, *, before: float) -> Pruned:
+        """Delete the idle runs that have no fact since a time, and free the space.
+
+        Everything goes on meanwhile. What is not idle stays: what runs, unread mail, replies that
+        no door has taken.
+
+        Args:
+            before: seconds since the epoch.
+        """
+        return await self._services.book.prune(before=before)
+
+    async def delete_run(self, run: str) -> Pruned:
+        """Delete one idle run, or one whose facts are damaged, whatever its age.
+
+        Raises:
+            UnknownIdError: there is no such run.
+            SessionOpenError: it is not idle.
+        """
+        id_ = SessionId(run)
+        if id_ not in self.read.session_ids:
+            raise UnknownIdError(f"there is no run {run!r}")
+        pruned = await self._services.book.prune(before=0, only=id_)
+        if not pruned.runs:
+            raise SessionOpenError(f"run {run!r} is not idle, and stays")
+        return pruned
 
     @property
     def working(self) -> int:

@@ -4,7 +4,7 @@ Only the runs that a command shows are read, however many there are.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,9 +13,10 @@ import attrs
 from delegation import Ledger, SessionId, SessionRecord
 from delegation.events import Entry, JournalOpened
 from orchestrator.cli.errors import CommandError
+from orchestrator.errors import JournalError
 from orchestrator.journal.backends import store_at
 from orchestrator.journal.journal import fold_entries
-from orchestrator.journal.reader import JournalReader, read_sessions
+from orchestrator.journal.reader import JournalReader
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 ReadT = TypeVar("ReadT")
@@ -27,17 +28,46 @@ class Runs:
 
     shown: Sequence[SessionRecord]
     count: int
+    damaged: Mapping[SessionId, JournalError]
+    """Those of them that cannot be read."""
 
 
 def read_runs(journal: Path, *, newest: int | None = None) -> Runs:
     """Return the newest runs of a journal, or all."""
+    damaged: dict[SessionId, JournalError] = {}
 
     def read(reader: JournalReader) -> tuple[list[Entry], int]:
-        return read_sessions(reader, reader.sessions(newest=newest)), reader.count()
+        found: dict[int, Entry] = {}
+        damaged.clear()
+        for session in reader.sessions(newest=newest):
+            try:
+                found |= {entry.seq: entry for entry in reader.entries(session)}
+            except JournalError as exc:
+                damaged[session] = exc
+        return [found[seq] for seq in sorted(found)], reader.count()
 
     (entries, count), writer = read_journal(journal, read)
     ledger = fold_run(entries, journal, has_writer=writer is not None)
-    return Runs(list(ledger.sessions.values()), count)
+    return Runs(list(ledger.sessions.values()), count, damaged)
+
+
+def require_deletable(journal: Path, run: SessionId) -> None:
+    """Refuse to delete a run that is not idle; one that is damaged may be deleted."""
+
+    def read(reader: JournalReader) -> Sequence[Entry] | None:
+        if run not in reader.sessions(prefix=run):
+            raise CommandError(f"there is no run {run!r}; see: orchestrator runs")
+        try:
+            return reader.entries(run)
+        except JournalError:
+            return None
+
+    entries, writer = read_journal(journal, read)
+    if entries is None:
+        return
+    ledger = fold_run(entries, journal, has_writer=writer is not None)
+    if not ledger.sessions[run].is_idle:
+        raise CommandError(f"run {run!r} is not idle, and stays")
 
 
 def read_entries(
@@ -91,12 +121,12 @@ def read_journal(
             return result, writer
 
 
-def parse_age(age: str) -> int:
+def parse_age(age: str, option: str = "--prune") -> int:
     """Return the seconds of an age such as 12h, 30d or 2w."""
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", age.strip())
     if found is None:
         raise CommandError(
-            f"--prune is {age!r}; say how old: 12h, 30d or 2w (hours, days, weeks)"
+            f"{option} is {age!r}; say how old: 12h, 30d or 2w (hours, days, weeks)"
         )
     return int(found[1]) * SECONDS[found[2]]
 

@@ -8,6 +8,8 @@ A client sends requests in lines of JSON, and gets responses in lines of JSON:
                                                  what it has in the background, too
     {"id": 3, "do": "steer", "task": "t_...", "text": "..."}
     {"id": 4, "do": "answer", "approval": "a_...", "answer": "once", "reason": ""}
+    {"id": 5, "do": "prune", "before": 1790000000.0}     idle runs without a fact since that time
+    {"id": 6, "do": "delete", "run": "r_..."}            {"id": 6, "ok": true, "runs": 1, ...}
 
 A response has the `id` of its request, and `ok` or `error`. No line hurts the run: one that is no
 request gets an error. A command that an agent has started may subscribe, and not act: it would
@@ -73,12 +75,26 @@ class AnswerApproval:
     reason: str = ""
 
 
-ControlRequest: TypeAlias = Subscribe | Cancel | Steer | AnswerApproval
+@attrs.frozen
+class Prune:
+    before: float
+
+
+@attrs.frozen
+class DeleteRun:
+    run: str
+
+
+ControlRequest: TypeAlias = (
+    Subscribe | Cancel | Steer | AnswerApproval | Prune | DeleteRun
+)
 REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
     "subscribe": Subscribe,
     "cancel": Cancel,
     "steer": Steer,
     "answer": AnswerApproval,
+    "prune": Prune,
+    "delete": DeleteRun,
 }
 
 
@@ -253,6 +269,10 @@ class _Connection:
                 await self._orchestrator.answer(
                     approval, answer, reason=reason, by=ANSWERED_BY
                 )
+            case Prune(before):
+                return attrs.asdict(await self._orchestrator.prune(before=before))
+            case DeleteRun(run):
+                return attrs.asdict(await self._orchestrator.delete_run(run))
             case Subscribe():
                 if self._is_subscribed:
                     raise ValueError("it has subscribed already")

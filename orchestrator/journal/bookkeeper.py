@@ -12,7 +12,7 @@ from delegation.events import Entry, Event
 from orchestrator.errors import ClosedError, JournalError
 from orchestrator.journal.admission import Admission
 from orchestrator.journal.fact_redaction import EventT, FactRedactor
-from orchestrator.journal.journal import Journal
+from orchestrator.journal.journal import Journal, Pruned
 from orchestrator.journal.session_cache import SessionCache
 from orchestrator.journal.subscriptions import FactSubscribers
 from orchestrator.journal.wakeups import Schedule, Wakeups
@@ -105,6 +105,23 @@ class Bookkeeper:
         """Return the entries of one kind, of all sessions, that contain an id."""
         await self.wait_durable()
         return await self._journal.read_naming(kind.__name__, id_)
+
+    async def prune(self, *, before: float, only: SessionId | None = None) -> Pruned:
+        """Delete idle sessions for good, while facts are posted.
+
+        Args:
+            before: those whose last fact is older than this time.
+            only: delete this one instead, whatever its age.
+        """
+        posted: set[SessionId] = set()
+
+        def release(session: SessionId) -> bool:
+            # One that was used meanwhile is not as old as it was.
+            return session not in posted and self.cache.release(session)
+
+        with self.subscribers.subscribe(lambda entry, _: posted.add(entry.session)):
+            await self.wait_durable()
+            return await self._journal.prune(before=before, release=release, only=only)
 
     def close(self) -> None:
         """Post no more facts."""

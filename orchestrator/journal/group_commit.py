@@ -23,6 +23,8 @@ class GroupCommit(Generic[RowT]):
 
     def __init__(self, commit: Callable[[Sequence[RowT]], None]) -> None:
         self._commit = commit
+        self.turn = trio.Lock()
+        """Held during a commit: what else writes takes turns with commits."""
         self.commits = 0
         """The number of commits so far: each is a flush to the disk."""
         self._pending: list[RowT] = []
@@ -77,10 +79,11 @@ class GroupCommit(Generic[RowT]):
                     await self._appended.wait()
                     with trio.move_on_after(MAX_DELAY_SECONDS):
                         await self._wanted.wait()
-                    self._appended, self._wanted = trio.Event(), trio.Event()
-                    self._taken_seq = seq = self._appended_seq
-                    batch, self._pending = self._pending, []
-                    await trio.to_thread.run_sync(self._commit, batch)
+                    async with self.turn:
+                        self._appended, self._wanted = trio.Event(), trio.Event()
+                        self._taken_seq = seq = self._appended_seq
+                        batch, self._pending = self._pending, []
+                        await trio.to_thread.run_sync(self._commit, batch)
                     self.commits += 1
                     self._durable_seq = seq
                     await self._wake()

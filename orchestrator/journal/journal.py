@@ -1,6 +1,6 @@
 """The port of the journal's writer, and the fold of what a journal has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -38,6 +38,18 @@ class JournalContents:
     """What is wrong with active sessions that cannot be read; their entries are not among these."""
 
 
+@attrs.frozen(kw_only=True)
+class Pruned:
+    """What was deleted from a journal, or would be."""
+
+    runs: int
+    entries: int
+    active: int
+    """How many sessions stay because they are not idle, whatever their age."""
+    freed: int = 0
+    """How many bytes the journal has become smaller."""
+
+
 class Journal(Protocol):
     """Stores entries in order. One orchestrator writes it at a time."""
 
@@ -73,6 +85,22 @@ class Journal(Protocol):
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         """Return the durable entries of one kind, of all sessions, that contain an id."""
+        ...
+
+    async def prune(
+        self,
+        *,
+        before: float,
+        release: Callable[[SessionId], bool],
+        only: SessionId | None = None,
+    ) -> Pruned:
+        """Delete idle sessions for good, and free the space, while facts are appended.
+
+        Args:
+            before: those whose last entry is older than this time.
+            release: called with each session before it is deleted; returns whether it may be.
+            only: delete this one instead, whatever its age, idle or damaged.
+        """
         ...
 
 

@@ -122,6 +122,18 @@ class SessionCache:
         entries = await self._journal.read_session(session)
         return fold_entries(entries, type(self._journal).__name__, self._ledger.rules)
 
+    def release(self, session: SessionId) -> bool:
+        """Forget an idle session that is about to be deleted, and return whether it may be.
+
+        It may not be while it is active, has a reply that no door has taken, or is being read.
+        """
+        if session in self.active or session in self.untaken or session in self._reads:
+            return False
+        if session in self._ledger.sessions:
+            self._evict(session)
+        self._ledger.all_sessions.pop(session, None)
+        return True
+
     def evict_resting(self) -> None:
         """Evict all sessions at rest, however few their tasks are."""
         for session in list(self._resting_sizes):

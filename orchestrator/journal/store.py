@@ -11,7 +11,8 @@ from typing import Protocol
 
 import attrs
 
-from orchestrator.journal.journal import Journal
+from delegation import SessionId
+from orchestrator.journal.journal import Journal, Pruned
 from orchestrator.journal.reader import JournalReader
 
 
@@ -29,18 +30,6 @@ class Finding:
 
     level: Level
     text: str
-
-
-@attrs.frozen(kw_only=True)
-class Pruned:
-    """What was deleted from a journal, or would be."""
-
-    runs: int
-    entries: int
-    active: int
-    """How many sessions stay because they are not idle, whatever their age."""
-    freed: int = 0
-    """How many bytes the journal has become smaller."""
 
 
 class JournalStore(Protocol):
@@ -85,8 +74,12 @@ class JournalStore(Protocol):
         """Return what `prune` would delete."""
         ...
 
-    async def prune(self, *, before: float) -> Pruned:
+    async def prune(self, *, before: float, only: SessionId | None = None) -> Pruned:
         """Delete the idle sessions whose last entry is older than a time, and free the space.
+
+        Args:
+            before: that time.
+            only: delete this session instead, whatever its age, idle or damaged.
 
         Raises:
             JournalInUseError: a process writes the journal.

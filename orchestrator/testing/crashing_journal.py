@@ -2,12 +2,12 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from delegation import Encoded, SessionId
 from delegation.events import Entry
 from orchestrator.errors import JournalError
-from orchestrator.journal.journal import Journal, JournalContents
+from orchestrator.journal.journal import Journal, JournalContents, Pruned
 
 
 class CrashedError(JournalError):
@@ -65,3 +65,12 @@ class CrashingJournal:
 
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await self._journal.read_naming(kind, id_)
+
+    async def prune(
+        self,
+        *,
+        before: float,
+        release: Callable[[SessionId], bool],
+        only: SessionId | None = None,
+    ) -> Pruned:
+        return await self._journal.prune(before=before, release=release, only=only)

@@ -12,10 +12,10 @@ from orchestrator import budget, open_orchestrator
 from orchestrator.cli.app import run_command
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_entries
+from orchestrator.journal.backends import store_at
 from orchestrator.journal.sqlite import entries as sqlite_entries
 from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import open_sqlite_journal, read_sqlite_journal
-from orchestrator.journal.sqlite.prune import prune_sqlite_journal
 from orchestrator.journal.store import Level
 from tests.journal.kit import rewrite
 from tests.kit import hand_on, worker
@@ -137,7 +137,7 @@ async def test_what_was_used_of_a_shared_budget_stays_used(tmp_path: Path) -> No
     make_old(path, *(run.id for run in runs), days=31)
     async with open_orchestrator(path) as later:
         now = later.now()
-    pruned = await prune_sqlite_journal(path, before=now - 30 * DAY)
+    pruned = await store_at(path).prune(before=now - 30 * DAY)
     async with open_orchestrator(path) as last:
         assert last.runs == [session.id]
         async with last.open_session(worker(), session=session.id) as again:

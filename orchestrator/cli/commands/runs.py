@@ -2,20 +2,28 @@
 
 import datetime as dt
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trio
 from rich.table import Table
 from rich.text import Text
 
-from delegation import SessionRecord, one_line, usd
+from delegation import SessionId, SessionRecord, one_line, usd
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.journal_queries import parse_age, read_runs, require_journal
+from orchestrator.cli.journal_queries import (
+    parse_age,
+    read_runs,
+    require_deletable,
+    require_journal,
+)
 from orchestrator.cli.options import JournalOption, journal_path
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
+from orchestrator.control.client import connect_control
+from orchestrator.control.server import DeleteRun, Prune
 from orchestrator.journal.backends import store_at
-from orchestrator.journal.store import Pruned
+from orchestrator.journal.journal import Pruned
 
 NEWEST: Final = 20
 """How many runs are listed without `--all`."""
@@ -25,6 +33,7 @@ def runs(
     *,
     all: bool = False,  # noqa: A002 (the option's name)
     prune: str | None = None,
+    delete: str | None = None,
     dry_run: bool = False,
     journal: JournalOption = None,
 ) -> None:
@@ -34,11 +43,14 @@ def runs(
         all: List all of them.
         prune: Delete the runs that have ended, and have no fact that is newer than this: 12h,
             30d, 2w.
+        delete: Delete this run, whatever its age, if it is idle or its facts are damaged.
         dry_run: Only say what would be deleted.
     """
     path = journal_path(journal)
     if prune is not None:
         _prune_runs(path, before=time.time() - parse_age(prune), dry_run=dry_run)
+    elif delete is not None:
+        _delete_run(path, SessionId(delete))
     elif dry_run:
         raise CommandError("--dry-run goes with --prune")
     else:
@@ -58,14 +70,19 @@ def _list_runs(path: Path, *, newest: int | None, journal: Path | None) -> None:
     table.add_column("goal", no_wrap=True, overflow="ellipsis")
     for session in runs.shown:
         table.add_row(*map(Text, _cells(session)))
+    for damaged in runs.damaged:
+        table.add_row(Text(damaged), "", "", Text("damaged", style="red"))
     if not console.is_terminal:
         # A file or a pipe has no width; a line must not be cut for it.
         console.width = 1000
     console.print(table)
-    if len(runs.shown) < runs.count:
+    shown = len(runs.shown) + len(runs.damaged)
+    if shown < runs.count:
         again = command("runs", "--all", journal=journal)
-        hint = f"the newest {len(runs.shown)} of {runs.count:,}; all: {again}"
+        hint = f"the newest {shown} of {runs.count:,}; all: {again}"
         print_hint(Terminal(stderr=True), hint)
+    for error in runs.damaged.values():
+        raise error
 
 
 def _cells(session: SessionRecord) -> tuple[str, ...]:
@@ -97,9 +114,37 @@ def _prune_runs(path: Path, *, before: float, dry_run: bool) -> None:
         return
 
     async def prune() -> Pruned:
+        async with connect_control(path) as writer:
+            if writer is not None:
+                return _received(await writer.request(Prune(before)))
         return await store_at(path).prune(before=before)
 
-    pruned = trio.run(prune)
+    _print_pruned(trio.run(prune))
+
+
+def _delete_run(path: Path, run: SessionId) -> None:
+    require_journal(path)
+
+    async def delete() -> Pruned:
+        async with connect_control(path) as writer:
+            if writer is not None:
+                return _received(await writer.request(DeleteRun(run)))
+        require_deletable(path, run)
+        return await store_at(path).prune(before=0, only=run)
+
+    _print_pruned(trio.run(delete))
+
+
+def _received(response: Mapping[str, Any]) -> Pruned:
+    return Pruned(
+        runs=response["runs"],
+        entries=response["entries"],
+        active=response["active"],
+        freed=response["freed"],
+    )
+
+
+def _print_pruned(pruned: Pruned) -> None:
     megabytes = f"{pruned.freed / 1_000_000:,.1f} MB"
     print(f"pruned {_describe_pruned(pruned)}; {megabytes} are free again")
 

@@ -6,26 +6,30 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
+import trio
 from cyclopts import Parameter
 
-from agents import Agent
+from agents import Agent, raising_one_error
 from delegation import SessionRecord
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.journal_queries import parse_age
 from orchestrator.cli.options import JournalOption, journal_path
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
 from orchestrator.control.server import open_control
 from orchestrator.journal.backends import IN_MEMORY
-from orchestrator.runtime import open_orchestrator
+from orchestrator.runtime import Orchestrator, open_orchestrator
 
 if TYPE_CHECKING:
     from orchestrator.server.transport.api_key import StoredSecret
     from orchestrator.server.transport.listener import Listening
 
 GRACE_SECONDS: Final = 10
+PRUNE_SECONDS: Final = 3600
+"""How long after a pruning the next one begins."""
 INSTALL: Final = "pip install 'delegation-orchestrator[server]'"
 REACHABLE_AT: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 (compared, not bound)
 """An address to reach a server that listens at all addresses."""
@@ -44,6 +48,7 @@ def serve(
     key: Path | None = None,
     webhook: Annotated[str | None, Parameter(show_default=False)] = None,
     grace: float = GRACE_SECONDS,
+    keep: str | None = None,
     journal: JournalOption = None,
 ) -> int:
     """Put the agents of a file behind HTTP: each is a model for OpenAI's clients.
@@ -62,7 +67,10 @@ def serve(
         key: The PEM file of its key, if that is another one.
         webhook: A URL that receives the replies, signed.
         grace: How many seconds what runs may go on after the first signal.
+        keep: Delete runs that have ended and have no fact that is newer than this: 12h, 30d, 2w.
+            By default all are kept.
     """
+    kept_seconds = None if keep is None else parse_age(keep, "--keep")
     _require_positive(body_limit, "--body-limit")
     if not 0 <= port < 2**16:
         raise CommandError(f"--port is {port}; it must be 0 to 65535")
@@ -128,6 +136,11 @@ def serve(
                 open_server(orchestrator, agents, settings, listening, push)
             )
             stop.set_orchestrator(orchestrator)
+            if kept_seconds is not None:
+                opened.enter_context(raising_one_error())
+                nursery = await opened.enter_async_context(trio.open_nursery())
+                opened.callback(nursery.cancel_scope.cancel)
+                nursery.start_soon(_prune_forever, orchestrator, kept_seconds)
             if secret is not None:
                 where = SECRET if secret.file is None else secret.file.absolute()
                 print(f"webhooks are signed with the secret in {where}")
@@ -138,6 +151,13 @@ def serve(
         return 0
 
     return run_stoppable(work, grace)
+
+
+async def _prune_forever(orchestrator: Orchestrator, kept_seconds: int) -> NoReturn:
+    """Delete the runs that are older, now and again every hour."""
+    while True:
+        await orchestrator.prune(before=orchestrator.now() - kept_seconds)
+        await trio.sleep(PRUNE_SECONDS)
 
 
 def _require_positive(number: int, option: str) -> None:

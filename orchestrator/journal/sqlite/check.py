@@ -64,6 +64,7 @@ LISTS: Final = {
     "sessions": "session, first, used",
     "last_entries": "session, seq",
     "pruned": "entries, last, used",
+    "pruned_sessions": "session",
 }
 """The columns of the tables beside the entries that have checksums."""
 
@@ -312,10 +313,17 @@ def _table(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Compare the list of sessions with the sessions of the entries."""
     if not has_table(connection, "sessions"):
         return
-    unlisted = connection.execute(
+    pruned: list[tuple[str]] = []
+    if has_table(connection, "pruned_sessions"):
+        pruned = connection.execute("SELECT session FROM pruned_sessions").fetchall()
+        if pruned:
+            text = f"the next pruning deletes what is left of {len(pruned)} pruned runs"
+            yield Finding(Level.NOTE, text)
+    found = connection.execute(
         "SELECT DISTINCT session FROM entries WHERE session != ''"
         " AND session NOT IN (SELECT session FROM sessions)"
-    )
+    ).fetchall()
+    unlisted = [it for it in found if it not in pruned]
     problems = [f"run {session!r} is not listed" for (session,) in unlisted]
     misplaced = connection.execute(
         "SELECT session FROM sessions WHERE first IS NOT"
@@ -346,10 +354,10 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     if has_table(connection, "sessions"):
         listed = dict(connection.execute("SELECT session, used FROM sessions"))
     totals = _Totals()
-    for session in SQLiteReader(connection).sessions():
+    for session in SQLiteReader(path, connection).sessions():
         totals.runs += 1
         try:
-            entries = _entries(connection, session, totals)
+            entries = _entries(path, connection, session, totals)
             if entries is None:
                 continue
             record = fold_entries(entries, path).sessions[session]
@@ -373,12 +381,12 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _entries(
-    connection: sqlite3.Connection, session: SessionId, totals: _Totals
+    path: Path, connection: sqlite3.Connection, session: SessionId, totals: _Totals
 ) -> list[Entry] | None:
     """Return the entries of a session, or None if some cannot be read."""
     entries: list[Entry] = []
     count = len(totals.problems)
-    for row in SQLiteReader(connection).rows(session):
+    for row in SQLiteReader(path, connection).rows(session):
         try:
             require_whole(row)
         except UnreadableFactError:

@@ -6,7 +6,7 @@ others can.
 
 import sqlite3
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -40,8 +40,11 @@ def columns(connection: sqlite3.Connection) -> str:
 
 def write_entries(
     connection: sqlite3.Connection, batch: Iterable[tuple[Entry, Encoded, IdleChanges]]
-) -> None:
-    """Write entries, their long strings, and the sessions that they make idle or active."""
+) -> Collection[str]:
+    """Write entries, their long strings, and the sessions that they make idle or active.
+
+    Return the names of the long strings.
+    """
     rows: list[tuple[int, float, str, str, int, str, int, int]] = []
     payloads: dict[str, str] = {}
     sessions: dict[SessionId, tuple[int, str | None]] = {}
@@ -75,6 +78,7 @@ def write_entries(
         " DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum",
         [(session, seq, row_checksum(session, seq)) for session, seq in last.items()],
     )
+    return payloads.keys()
 
 
 def last_entry(connection: sqlite3.Connection, session: SessionId) -> int:

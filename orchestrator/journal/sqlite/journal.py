@@ -2,10 +2,10 @@
 
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import trio
 
@@ -14,7 +14,7 @@ from delegation import Encoded, SessionId
 from delegation.events import Entry, ModelAnswered, ModelFailed
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.group_commit import GroupCommit
-from orchestrator.journal.journal import JournalContents
+from orchestrator.journal.journal import JournalContents, Pruned
 from orchestrator.journal.sqlite.entries import (
     IdleChanges,
     read_contents,
@@ -27,6 +27,20 @@ from orchestrator.journal.sqlite.lock import (
     require_one_name,
     writer_of,
 )
+from orchestrator.journal.sqlite.prune import (
+    INCREMENTAL,
+    count_active,
+    delete_entries,
+    delete_strings,
+    find_expired,
+    free_pages,
+    mark_pruned,
+    read_referenced,
+    read_stored,
+    size_of,
+    truncate_log,
+    vacuum,
+)
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
     open_file_read_only,
@@ -35,6 +49,7 @@ from orchestrator.journal.sqlite.reader import (
 )
 from orchestrator.journal.sqlite.schema import (
     AS_STORED,
+    last_seq,
     migrate,
     require_complete,
     require_journal_file,
@@ -52,6 +67,18 @@ __all__ = [
 
 PAID: Final = (ModelAnswered, ModelFailed)
 """The facts that cost money: until they are durable, a crash makes them cost it again."""
+StepP = ParamSpec("StepP")
+ResultT = TypeVar("ResultT")
+
+STEP_SESSIONS: Final = 50
+STEP_ENTRIES: Final = 200
+STEP_STRINGS: Final = 20
+STEP_PAGES: Final = 50
+"""How much pruning does at a time: so long the next commit waits at most."""
+SCAN_ENTRIES: Final = 5_000
+"""How many entries pruning reads at a time, while facts are written."""
+LOG_BYTES: Final = 4_000_000
+"""How large the log stays on the disk that SQLite writes over again and again."""
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
 
@@ -68,6 +95,8 @@ class SQLiteJournal:
         self._file = path.stat()
         self._wal = path.with_name(f"{path.name}-wal")
         (self._version,) = connection.execute("PRAGMA data_version").fetchone()
+        self._new_strings: set[str] | None = None
+        """The long strings that were written since a pruning looks for unused ones."""
         self.group = GroupCommit(self._commit)
         self.wait_durable = self.group.wait_durable
 
@@ -86,6 +115,92 @@ class SQLiteJournal:
     async def read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         return await trio.to_thread.run_sync(self._read_naming, kind, id_)
 
+    async def prune(
+        self,
+        *,
+        before: float,
+        release: Callable[[SessionId], bool],
+        only: SessionId | None = None,
+    ) -> Pruned:
+        size = size_of(self._path)
+        expired = [only] if only is not None else await self._find(find_expired, before)
+        runs = entries = 0
+        while True:
+            some, expired = expired[:STEP_SESSIONS], expired[STEP_SESSIONS:]
+            if released := [session for session in some if release(session)]:
+                await self._step(mark_pruned, released)
+                runs += len(released)
+            # Also those that a crash has left.
+            while deleted := await self._step(delete_entries, STEP_ENTRIES):
+                entries += deleted
+            if not expired:
+                break
+        if entries:
+            await self._delete_strings()
+        while await self._step(free_pages, STEP_PAGES):
+            pass
+        await self._step(truncate_log)
+        return Pruned(
+            runs=runs,
+            entries=entries,
+            active=await self._find(count_active),
+            freed=max(0, size - size_of(self._path)),
+        )
+
+    async def vacuum(self) -> None:
+        """Write the file anew if it cannot shrink in steps. Nothing else is written meanwhile."""
+        await self._step(vacuum)
+
+    async def _delete_strings(self) -> None:
+        """Delete the long strings that no entry refers to."""
+        self._new_strings = set()
+        try:
+            stored = await self._find(read_stored)
+            for after in range(0, await self._find(last_seq), SCAN_ENTRIES):
+                until = after + SCAN_ENTRIES
+                stored -= await self._find(read_referenced, after, until)
+            spare = sorted(stored)
+            for start in range(0, len(spare), STEP_STRINGS):
+                names = spare[start : start + STEP_STRINGS]
+                await self._step(delete_strings, names, self._new_strings)
+        finally:
+            self._new_strings = None
+
+    async def _step(
+        self,
+        change: Callable[Concatenate[sqlite3.Connection, StepP], ResultT],
+        *args: StepP.args,
+        **kwargs: StepP.kwargs,
+    ) -> ResultT:
+        """Change something in a transaction of its own, between two commits."""
+
+        def step() -> ResultT:
+            with translate_errors(self._path):
+                self._lock.ensure_held()
+                self._require_sole_writer()
+                with self._connection:
+                    return change(self._connection, *args, **kwargs)
+
+        async with self.group.turn:
+            return await trio.to_thread.run_sync(step)
+
+    async def _find(
+        self,
+        read: Callable[Concatenate[sqlite3.Connection, StepP], ResultT],
+        *args: StepP.args,
+        **kwargs: StepP.kwargs,
+    ) -> ResultT:
+        """Read something beside the commits."""
+
+        def find() -> ResultT:
+            with (
+                open_file_read_only(self._path) as connection,
+                translate_errors(self._path),
+            ):
+                return read(connection, *args, **kwargs)
+
+        return await trio.to_thread.run_sync(find)
+
     def _read(self) -> JournalContents:
         with translate_errors(self._path):
             require_known_facts(self._path, self._connection)
@@ -98,21 +213,23 @@ class SQLiteJournal:
             open_file_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
-            return SQLiteReader(connection).entries(session, after=after)
+            return SQLiteReader(self._path, connection).entries(session, after=after)
 
     def _read_naming(self, kind: str, id_: str) -> Sequence[Entry]:
         with (
             open_file_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
-            return SQLiteReader(connection).naming(id_, kind=kind)
+            return SQLiteReader(self._path, connection).naming(id_, kind=kind)
 
     def _commit(self, batch: Sequence[tuple[Entry, Encoded, IdleChanges]]) -> None:
         with translate_errors(self._path):
             self._lock.ensure_held()
             self._require_sole_writer()
             with self._connection:
-                write_entries(self._connection, batch)
+                strings = write_entries(self._connection, batch)
+            if self._new_strings is not None:
+                self._new_strings.update(strings)
             self._require_same_file()
             self._lock.note_durable(batch[-1][0].seq)
 
@@ -175,7 +292,7 @@ async def read_sqlite_journal(path: Path) -> Sequence[Entry]:
 
 def _read_all(path: Path) -> Sequence[Entry]:
     with open_journal_read_only(path) as connection:
-        return SQLiteReader(connection).all_entries()
+        return SQLiteReader(path, connection).all_entries()
 
 
 def connect(path: Path, durable_seq: int = 0) -> sqlite3.Connection:
@@ -195,7 +312,10 @@ def connect(path: Path, durable_seq: int = 0) -> sqlite3.Connection:
         undo.callback(connection.close)
         connection.text_factory = AS_STORED
         require_journal_file(path, connection)
+        if not path.stat().st_size:
+            connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         connection.execute("PRAGMA synchronous = FULL")
         migrate(path, connection)
         undo.pop_all()

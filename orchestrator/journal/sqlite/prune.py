@@ -1,30 +1,23 @@
-"""Deletes idle sessions from a journal for good, and frees the space.
+"""Deletes sessions from a journal for good, and frees the space, in steps of some milliseconds.
 
-The deleted entries are counted in the same transaction, so that an entry that is missing for
-another reason is still found.
+Each step is one transaction; between two of them the writer commits facts. A session is marked
+first, and is gone for every reader. Then its entries are deleted, some at a time, the last ones
+first. They are counted in the same transaction, so that an entry that is missing for another reason
+is still found. What a crash leaves marked, the next pruning deletes.
 """
 
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
-import trio
-
-from orchestrator.journal.sqlite.journal import connect
-from orchestrator.journal.sqlite.lock import hold_lock
-from orchestrator.journal.sqlite.long_strings import MARK, references
+from delegation import SessionId
+from orchestrator.journal.journal import Pruned
+from orchestrator.journal.sqlite.checksums import row_checksum
+from orchestrator.journal.sqlite.long_strings import references
 from orchestrator.journal.sqlite.reader import open_journal_read_only
-from orchestrator.journal.sqlite.schema import (
-    has_table,
-    last_seq,
-    require_complete,
-    require_known_facts,
-    translate_errors,
-)
-from orchestrator.journal.store import Pruned
+from orchestrator.journal.sqlite.schema import has_table
 
 # By the last entry, not by the latest: clocks are set back.
 EXPIRED_SESSIONS: Final = """
@@ -33,26 +26,12 @@ SELECT session FROM sessions WHERE used IS NOT NULL AND (
     ORDER BY seq DESC LIMIT 1
 ) < ?
 """
-
-
-async def prune_sqlite_journal(path: Path, *, before: float) -> Pruned:
-    """Delete the idle sessions whose last entry is older, and free the space.
-
-    Args:
-        path: the journal.
-        before: seconds since the epoch.
-
-    Raises:
-        JournalInUseError: a process writes the journal.
-    """
-    async with hold_lock(path) as lock:
-        pruned = await trio.to_thread.run_sync(_prune, path, before, lock.durable_seq)
-        lock.note_closed()
-        return pruned
+INCREMENTAL: Final = 2
+"""How SQLite calls a file that can shrink in steps; those of earlier versions cannot."""
 
 
 def preview_prune(path: Path, *, before: float) -> Pruned:
-    """Return what `prune_sqlite_journal` would delete; a process may write the journal."""
+    """Return what pruning would delete; a process may write the journal."""
     with open_journal_read_only(path) as connection:
         if not has_table(connection, "sessions"):
             # A file of the first version does not list idle sessions.
@@ -65,73 +44,121 @@ def preview_prune(path: Path, *, before: float) -> Pruned:
             f" WHERE session IN ({EXPIRED_SESSIONS})",
             (before,),
         ).fetchone()
-        return Pruned(runs=runs, entries=entries, active=_count_active(connection))
+        return Pruned(runs=runs, entries=entries, active=count_active(connection))
 
 
-def _prune(path: Path, before: float, durable_seq: int) -> Pruned:
-    with closing(connect(path, durable_seq)) as connection, translate_errors(path):
-        require_known_facts(path, connection)
-        require_complete(path, connection)
-        size = _size(path)
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            pruned = _delete(connection, before)
-        if pruned.runs:
-            connection.execute("VACUUM")
-        # Move the log into the file, and truncate it.
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        return attrs.evolve(pruned, freed=max(0, size - _size(path)))
+def find_expired(connection: sqlite3.Connection, before: float) -> list[SessionId]:
+    """Return the idle sessions whose last entry is older than a time."""
+    rows = connection.execute(EXPIRED_SESSIONS, (before,))
+    return [SessionId(session) for (session,) in rows]
 
 
-def _delete(connection: sqlite3.Connection, before: float) -> Pruned:
-    connection.execute(f"CREATE TEMP TABLE expired AS {EXPIRED_SESSIONS}", (before,))
-    last = last_seq(connection)
-    used: list[object] = []
-    for (amounts,) in connection.execute(
-        "SELECT used FROM sessions JOIN expired USING (session) WHERE used != ''"
-    ):
-        used += json.loads(amounts)
-    entries = connection.execute(
-        "DELETE FROM entries WHERE session IN (SELECT session FROM expired)"
-    ).rowcount
-    runs = connection.execute(
-        "DELETE FROM sessions WHERE session IN (SELECT session FROM expired)"
-    ).rowcount
-    connection.execute(
-        "DELETE FROM last_entries WHERE session IN (SELECT session FROM expired)"
-    )
-    if runs:
-        connection.execute(
-            "INSERT INTO pruned VALUES (?1, ?2, ?3, row_checksum(?1, ?2, ?3))",
-            (entries, last, json.dumps(used)),
-        )
-        _delete_payloads(connection)
-    return Pruned(runs=runs, entries=entries, active=_count_active(connection))
-
-
-def _delete_payloads(connection: sqlite3.Connection) -> None:
-    """Delete the long strings that no fact refers to any more."""
-    connection.execute("CREATE TEMP TABLE referenced (digest TEXT PRIMARY KEY) STRICT")
-    for (body,) in connection.execute(
-        "SELECT CAST(body AS BLOB) FROM entries WHERE instr(body, ?)", (MARK,)
-    ):
-        connection.executemany(
-            "INSERT OR IGNORE INTO referenced VALUES (?)",
-            [(digest,) for digest in references(body)],
-        )
-    connection.execute(
-        "DELETE FROM payloads WHERE digest NOT IN (SELECT digest FROM referenced)"
-    )
-
-
-def _count_active(connection: sqlite3.Connection) -> int:
+def count_active(connection: sqlite3.Connection) -> int:
     (active,) = connection.execute(
         "SELECT count(*) FROM sessions WHERE used IS NULL"
     ).fetchone()
     return int(active)
 
 
-def _size(path: Path) -> int:
+def mark_pruned(connection: sqlite3.Connection, sessions: Sequence[SessionId]) -> None:
+    """Take sessions out of the lists; what they have used of shared budgets stays used."""
+    used: list[object] = []
+    for session in sessions:
+        found = connection.execute(
+            "SELECT session, first, used, checksum FROM sessions WHERE session = ?",
+            (session,),
+        ).fetchone()
+        # What a damaged row says was used is not known.
+        if found is not None and found[2] and row_checksum(*found[:3]) == found[3]:
+            used += json.loads(found[2])
+    connection.executemany(
+        "INSERT OR IGNORE INTO pruned_sessions VALUES (?1, row_checksum(?1))",
+        [(session,) for session in sessions],
+    )
+    for table in ("sessions", "last_entries"):
+        connection.executemany(
+            f"DELETE FROM {table} WHERE session = ?",  # noqa: S608
+            [(session,) for session in sessions],
+        )
+    # No number is used twice, also if the last entry of all is deleted.
+    (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+    connection.execute(
+        "INSERT INTO pruned VALUES (0, ?1, ?2, row_checksum(0, ?1, ?2))",
+        (last or 0, json.dumps(used)),
+    )
+
+
+def delete_entries(connection: sqlite3.Connection, limit: int) -> int:
+    """Delete some entries of marked sessions, and return how many: fewer than that is all."""
+    deleted = connection.execute(
+        "DELETE FROM entries WHERE seq IN ("
+        " SELECT seq FROM entries WHERE session IN (SELECT session FROM pruned_sessions)"
+        " ORDER BY session, seq DESC LIMIT ?)",
+        (limit,),
+    ).rowcount
+    connection.execute(
+        "UPDATE pruned SET entries = entries + ?1,"
+        " checksum = row_checksum(entries + ?1, last, used)"
+        " WHERE rowid = (SELECT max(rowid) FROM pruned)",
+        (deleted,),
+    )
+    if deleted < limit:
+        connection.execute("DELETE FROM pruned_sessions")
+    return deleted
+
+
+def read_referenced(connection: sqlite3.Connection, after: int, until: int) -> set[str]:
+    """Return the long strings that entries refer to, of those between two numbers."""
+    rows = connection.execute(
+        "SELECT CAST(body AS BLOB) FROM entries"
+        " WHERE seq > ? AND seq <= ? AND instr(body, char(26))",
+        (after, until),
+    )
+    return {name for (body,) in rows for name in references(body)}
+
+
+def read_stored(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of all long strings."""
+    return {name for (name,) in connection.execute("SELECT digest FROM payloads")}
+
+
+def delete_strings(
+    connection: sqlite3.Connection, names: Sequence[str], kept: Collection[str]
+) -> None:
+    """Delete long strings, but for those that have been written again."""
+    connection.executemany(
+        "DELETE FROM payloads WHERE digest = ?",
+        [(name,) for name in names if name not in kept],
+    )
+
+
+def free_pages(connection: sqlite3.Connection, limit: int) -> bool:
+    """Give some free pages of the file back, and return whether there are more."""
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    if mode != INCREMENTAL:
+        return False
+    connection.execute(f"PRAGMA incremental_vacuum({limit})").fetchall()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return bool(free)
+
+
+def truncate_log(connection: sqlite3.Connection) -> None:
+    """Move the log into the file and truncate it, unless a reader needs it."""
+    (wait,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {wait}")
+
+
+def vacuum(connection: sqlite3.Connection) -> None:
+    """Write the file anew, so that it can shrink in steps from now on."""
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    if mode != INCREMENTAL:
+        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+        connection.execute("VACUUM")
+
+
+def size_of(path: Path) -> int:
     """Return the size of a journal on the disk, with the log beside it."""
     files = (path, path.with_name(f"{path.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())

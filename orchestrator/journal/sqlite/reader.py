@@ -44,7 +44,7 @@ from orchestrator.journal.sqlite.schema import (
 # An entry of no session says that all processes have ended: after the last entry of a session, one
 # of them is as good as all.
 SELECT_SESSION: Final = """
-SELECT {columns} FROM entries WHERE session = ?1 AND seq > ?2
+SELECT {columns} FROM entries WHERE session = ?1 AND seq > ?2 AND {kept}
 UNION ALL
 SELECT {columns} FROM entries WHERE session = '' AND seq > ?2 AND seq BETWEEN
     (SELECT min(seq) FROM entries WHERE session = ?1) AND
@@ -60,9 +60,14 @@ ORDER BY seq
 class SQLiteReader:
     """A SQLite file at one moment: within one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
         self._connection = connection
         self._columns = columns(connection)
+        self._is_kept = "1"
+        """The condition of entries that are not about to be deleted."""
+        if has_table(connection, "pruned_sessions"):
+            self._is_kept = "session NOT IN (SELECT session FROM pruned_sessions)"
 
     def sessions(
         self, *, prefix: str = "", newest: int | None = None
@@ -80,8 +85,9 @@ class SQLiteReader:
             (len(prefix), prefix, -1 if newest is None else newest),
         ).fetchall()
         if has_table(self._connection, "last_entries"):
-            for row in rows:
-                require_listed(*row)
+            with translate_errors(self._path):
+                for row in rows:
+                    require_listed(*row)
         return [SessionId(session) for session, *_ in rows][::-1]
 
     def count(self) -> int:
@@ -96,13 +102,15 @@ class SQLiteReader:
         return int(count)
 
     def entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
-        rows = self.rows(session, after=after)
-        self._require_chains(session, rows, after)
-        return decode_rows(self._connection, rows)
+        # Translated here: the other sessions can still be read.
+        with translate_errors(self._path):
+            rows = self.rows(session, after=after)
+            self._require_chains(session, rows, after)
+            return decode_rows(self._connection, rows)
 
     def rows(self, session: SessionId, *, after: int = 0) -> list[Row]:
         """Return the same entries as they are stored."""
-        select = SELECT_SESSION.format(columns=self._columns)
+        select = SELECT_SESSION.format(columns=self._columns, kept=self._is_kept)
         return self._connection.execute(select, (session, after)).fetchall()
 
     def _require_chains(
@@ -133,15 +141,16 @@ class SQLiteReader:
             conditions, values = f"{conditions}kind = ? AND ", [*values, kind]
         rows = self._connection.execute(
             f"SELECT {self._columns} FROM entries"  # noqa: S608
-            f" WHERE {conditions}instr(body, ?) ORDER BY seq",
+            f" WHERE {conditions}instr(body, ?) AND {self._is_kept} ORDER BY seq",
             (*values, f'"{id_}"'),
         )
         return decode_rows(self._connection, rows)
 
     def sessions_with_task(self, prefix: str) -> Sequence[SessionId]:
         rows = self._connection.execute(
-            "SELECT DISTINCT session FROM entries"
-            " WHERE kind = 'TaskRequested' AND instr(body, ?) ORDER BY seq",
+            "SELECT DISTINCT session FROM entries"  # noqa: S608
+            f" WHERE kind = 'TaskRequested' AND instr(body, ?) AND {self._is_kept}"
+            " ORDER BY seq",
             (f'"id":"{prefix}',),
         )
         return [SessionId(session) for (session,) in rows]
@@ -149,7 +158,8 @@ class SQLiteReader:
     def all_entries(self) -> list[Entry]:
         """Return the entries of all sessions."""
         rows = self._connection.execute(
-            f"SELECT {self._columns} FROM entries ORDER BY seq"  # noqa: S608
+            f"SELECT {self._columns} FROM entries"  # noqa: S608
+            f" WHERE {self._is_kept} ORDER BY seq"
         )
         return decode_rows(self._connection, rows)
 

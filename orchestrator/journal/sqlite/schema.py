@@ -71,8 +71,9 @@ def _store_long_strings_once(connection: sqlite3.Connection) -> None:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Add checksums; the entries from before have none, and stay as they are.
+    """Add checksums, and let sessions be pruned in steps.
 
+    The entries from before have no checksums, and stay as they are.
     The last entry of each session, and of none (''), is listed: the entries before it are found
     missing by the numbers that each has of the one before.
     """
@@ -97,6 +98,15 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
     )
     connection.execute("ALTER TABLE pruned ADD COLUMN checksum INTEGER")
     connection.execute("UPDATE pruned SET checksum = row_checksum(entries, last, used)")
+    # The sessions whose entries are being deleted.
+    connection.execute(
+        """
+        CREATE TABLE pruned_sessions (
+            session  TEXT    PRIMARY KEY,
+            checksum INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID
+        """
+    )
 
 
 MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (

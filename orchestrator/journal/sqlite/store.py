@@ -4,18 +4,22 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
+import attrs
+
+from delegation import SessionId
+from orchestrator.journal.journal import Pruned
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.sqlite.check import check_journal
 from orchestrator.journal.sqlite.journal import SQLiteJournal, open_sqlite_journal
 from orchestrator.journal.sqlite.lock import real_path, writer_of
-from orchestrator.journal.sqlite.prune import preview_prune, prune_sqlite_journal
+from orchestrator.journal.sqlite.prune import preview_prune, size_of
 from orchestrator.journal.sqlite.reader import (
     SQLiteReader,
     open_file_read_only,
     open_journal_read_only,
 )
 from orchestrator.journal.sqlite.schema import translate_errors
-from orchestrator.journal.store import Finding, Pruned
+from orchestrator.journal.store import Finding
 
 
 class SQLiteStore:
@@ -40,7 +44,7 @@ class SQLiteStore:
             open_read_only(self._path) as connection,
             translate_errors(self._path),
         ):
-            yield SQLiteReader(connection)
+            yield SQLiteReader(self._path, connection)
 
     def check(self) -> Iterator[Finding]:
         return check_journal(self._path)
@@ -48,5 +52,13 @@ class SQLiteStore:
     def preview_prune(self, *, before: float) -> Pruned:
         return preview_prune(self._path, before=before)
 
-    async def prune(self, *, before: float) -> Pruned:
-        return await prune_sqlite_journal(self._path, before=before)
+    async def prune(self, *, before: float, only: SessionId | None = None) -> Pruned:
+        size = size_of(self._path)
+        async with open_sqlite_journal(self._path) as journal:
+            await journal.read()  # refuses a journal that is not complete
+            pruned = await journal.prune(
+                before=before, release=lambda _: True, only=only
+            )
+            if pruned.runs:
+                await journal.vacuum()
+        return attrs.evolve(pruned, freed=max(0, size - size_of(self._path)))
