@@ -72,6 +72,7 @@ class ModelError(AgentError):
         partial: str = "",
         usage: "Usage | None" = None,
         is_transient: bool | None = None,
+        at_most: "Usage | None" = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -82,7 +83,10 @@ class ModelError(AgentError):
         self.partial = partial
         """The text before the failure."""
         self.usage = usage
-        """What it had used by then, as far as it is known: it is paid for all the same."""
+        """What it had used by then, as far as it is known: it is paid for all the same. Without
+        any call, nothing was sent."""
+        self.at_most = at_most
+        """The most that it may have used, if that is known; budgets are charged with it."""
 
 
 class ScriptExhaustedError(ModelError):

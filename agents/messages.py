@@ -55,6 +55,21 @@ class Usage:
         """The number of tokens for people: an estimate is marked."""
         return f"{'~' if self.estimated else ''}{self.tokens:,}"
 
+    @property
+    def is_whole(self) -> bool:
+        """All are whole numbers: a model of the user may say anything, also to give money back."""
+        # Spelled out: `attrs.astuple` takes ten times as long, and this is every answer.
+        return (
+            (type(self.calls) is int and self.calls >= 0)
+            and (type(self.input_tokens) is int and self.input_tokens >= 0)
+            and (type(self.output_tokens) is int and self.output_tokens >= 0)
+            and (type(self.cost) is int and self.cost >= 0)
+            and (type(self.unpriced) is int and self.unpriced >= 0)
+            and (type(self.cached_tokens) is int and self.cached_tokens >= 0)
+            and (type(self.reasoning_tokens) is int and self.reasoning_tokens >= 0)
+            and (type(self.estimated) is int and self.estimated >= 0)
+        )
+
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.calls + other.calls,

@@ -31,6 +31,7 @@ class OverBudgetError(DelegationError):
     ) -> None:
         super().__init__(f"{account.describe()} {problem}")
         self.account = account
+        self.problem = problem
         self.ran_out = ran_out
         """The amount that is used up."""
 

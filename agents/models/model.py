@@ -167,6 +167,18 @@ class Price:
         # Prices have few decimals: six places are the exact sum, without a float's noise.
         return round(round(cost, 6))
 
+    def highest_cost(self, *, input_tokens: int, output_tokens: int) -> int:
+        """Return micro-dollars, however many of the tokens are cached."""
+        return max(
+            self.cost_of(
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cached_tokens=cached,
+            )
+            # Some providers take more for what they have to write to their cache.
+            for cached in (0, input_tokens)
+        )
+
     def applied_to(self, usage: Usage) -> Usage:
         """Return what a call has used with its cost at this price."""
         cost = self.cost_of(
@@ -198,38 +210,9 @@ class TokenCounter(Protocol):
         ...
 
 
-@runtime_checkable
-class HasPrices(Protocol):
-    """A model that stands for several, each with a price of its own."""
-
-    def price_for(self, name: str) -> Price | None:
-        """Return the price of the one that has this name; None if it is unknown."""
-        ...
-
-
-def known_price(model: Model, answered_by: str = "") -> Price | None:
-    """Return the price of a model, if it knows one.
-
-    Args:
-        model: the model that is asked.
-        answered_by: the one that answers, if the model stands for several.
-    """
-    if answered_by and isinstance(model, HasPrices):
-        return model.price_for(answered_by)
+def known_price(model: Model) -> Price | None:
+    """Return the price of a model, if it knows one."""
     return model.price if isinstance(model, HasPrice) else None
-
-
-def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
-    """Return what a call has used with its cost, by the price of the model.
-
-    A cost that is there already stands. Without a price, the cost is marked as unknown.
-    """
-    if usage.cost:
-        return usage
-    if (price := known_price(model, answered_by)) is None:
-        unpriced = usage.unpriced or max(1, usage.calls)
-        return attrs.evolve(usage, unpriced=unpriced)
-    return price.applied_to(usage)
 
 
 def known_count(model: Model, request: ModelRequest) -> int | None:

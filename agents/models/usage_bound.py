@@ -39,7 +39,7 @@ def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
         output_tokens=answer_tokens,
         cost=0
         if price is None
-        else price.cost_of(input_tokens=read, output_tokens=answer_tokens),
+        else price.highest_cost(input_tokens=read, output_tokens=answer_tokens),
         unpriced=int(price is None),
     )
 

@@ -1,13 +1,21 @@
-"""One model call while it is under way: what was said, and what that comes to if it is broken off.
+"""The model calls of a task: each is paid for before it is made, and booked when it has ended.
 
-A piece of text costs an append. What it adds up to is computed when a call ends without an answer.
+One answer may take several calls of providers: retries, fallbacks, summaries. Each of them is
+reserved, and recorded by a fact at the moment it ends, so that nothing is neither reserved nor
+booked. What was said by then is listened to; what that comes to is computed if a call is broken
+off.
 """
+
+from typing import Final
 
 import attrs
 
 from agents import (
+    AssistantMessage,
     CallDelta,
+    Failure,
     Model,
+    ModelError,
     ModelEvent,
     ModelRequest,
     Queued,
@@ -17,33 +25,216 @@ from agents import (
     TextDelta,
     Usage,
 )
+from agents.models.billing import with_cost
 from agents.models.token_estimate import estimated_usage
+from delegation import OverBudgetError, TaskRecord
+from delegation.events import ModelFailure
+from orchestrator.engine.reservations import (
+    NO_CALL,
+    ONE_CALL,
+    Reservation,
+    Reservations,
+)
+from orchestrator.errors import error_text
 
-ONE_CALL = Usage(calls=1)
+BROKEN_OFF: Final = "it was broken off"
+SUMMARIZED: Final = "it wrote a summary of what does not fit its window"
+REFUSALS: Final = frozenset(
+    {
+        Failure.RATE_LIMIT,
+        Failure.OVERLOADED,
+        Failure.AUTH,
+        Failure.QUOTA,
+        Failure.BAD_REQUEST,
+        Failure.CONTEXT_TOO_LONG,
+    }
+)
+"""Failures by which a provider refuses a request before it works on it."""
+BREAKS: Final = frozenset({Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORMED})
+"""Failures in the middle of an answer: what was reported by then is not all."""
 
 
-class ModelCall:
-    """Listens to the events of one call, and passes them on."""
+class BookedModel:
+    """The model of a task: every call is reserved first, and booked whatever becomes of it."""
 
-    __slots__ = (
-        "_attempts",
-        "_emit",
-        "_is_queued",
-        "_model",
-        "_texts",
-        "_written",
-        "request",
-    )
-
-    def __init__(self, model: Model, request: ModelRequest) -> None:
+    def __init__(
+        self, model: Model, task: TaskRecord, reservations: Reservations
+    ) -> None:
+        self.name = model.name
         self._model = model
+        self._task = task
+        self._reservations = reservations
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        call = _ModelCall(self._model, self._task, self._reservations, request)
+        request = await call.begin(call.request)
+        try:
+            answer = await self._model.answer(request)
+        except ModelError as exc:
+            if (over_budget := call.cut_off_by(exc)) is None:
+                call.end(ModelFailure.FAILED, exc)
+                raise
+            call.end(ModelFailure.CUT_OFF, exc)
+            raise over_budget from exc
+        except Exception as exc:
+            call.end(ModelFailure.FAILED, exc)
+            raise
+        except BaseException:
+            call.end(ModelFailure.BROKEN_OFF, None)
+            raise
+        return call.answered(answer)
+
+
+class _ModelCall:
+    """The calls of providers for one answer (`Attempts`), one after another."""
+
+    def __init__(
+        self,
+        model: Model,
+        task: TaskRecord,
+        reservations: Reservations,
+        request: ModelRequest,
+    ) -> None:
+        self._model = model
+        self._task = task
+        self._reservations = reservations
         self._emit = request.tell
+        self.request = attrs.evolve(request, tell=self._on_event, attempts=self)
+        self._asked = model
+        """The model of the call under way: a summary may be written by another."""
+        self._sent = self.request
+        self._is_open = False
+        """A call is under way, or about to be made."""
+        self._reservation: Reservation | None = None
+        self._capped_by: OverBudgetError | None = None
+        self._error: ModelError | None = None
+        """Why another call is made."""
         self._texts: list[str] = []
         self._written = 0
-        """How many characters came, those of failed attempts included."""
-        self._attempts = 1
+        """How many characters came, those of reasoning and of tool calls included."""
         self._is_queued = False
-        self.request = attrs.evolve(request, tell=self._on_event)
+
+    async def begin(
+        self, request: ModelRequest, model: Model | None = None
+    ) -> ModelRequest:
+        if self._is_open:
+            # It was not made: the request has to be shortened first.
+            self._is_open = False
+            self._reservations.not_made(self._task)
+        self._asked = model or self._model
+        self._texts.clear()
+        self._written = 0
+        self._is_queued = False
+        if self._task.accounts:
+            request = await self._reserve(request)
+        self._is_open = True
+        self._sent = request
+        return request  # noqa: ASYNC910 (without a budget there is nothing to wait for)
+
+    async def _reserve(self, request: ModelRequest) -> ModelRequest:
+        try:
+            self._reservation = reservation = await self._reservations.reserve(
+                self._task, self._asked, request
+            )
+        except OverBudgetError as exc:
+            if self._error is None:
+                raise
+            problem = f"{exc.problem}; before that, {error_text(self._error)}"
+            raise OverBudgetError(exc.account, exc.ran_out, problem) from self._error
+        # A request that was cut before stays as short.
+        self._capped_by = reservation.capped_by or self._capped_by
+        cap = reservation.max_output
+        return attrs.evolve(request, max_output=cap) if cap else request
+
+    def failed(self, error: ModelError) -> None:
+        self._error = error
+        self.end(ModelFailure.ATTEMPT, error)
+
+    def helped(self, usage: Usage) -> None:
+        self._is_open = False
+        self._reservations.failed(
+            self._task.id,
+            ModelFailure.SUMMARY,
+            SUMMARIZED,
+            with_cost(usage, self._asked),
+        )
+
+    def end(self, reason: ModelFailure, error: Exception | None) -> None:
+        """Book the call under way, which gave no answer."""
+        if not self._is_open:
+            if isinstance(error, ModelError):
+                # It fails by what its last call came to, and made no other.
+                self._reservations.failed(
+                    self._task.id, reason, error_text(error), NO_CALL, charged=NO_CALL
+                )
+            return
+        self._is_open = False
+        if self._is_queued and not self._written:
+            self._reservations.not_made(self._task)
+            return
+        usage, is_all = self._used(error)
+        charged = None
+        if isinstance(error, ModelError) and error.at_most is not None:
+            charged = error.at_most
+        elif usage == NO_CALL:
+            charged = NO_CALL
+        elif not is_all and self._reservation is not None:
+            charged = self._reservation.charged(usage)
+        text = ""
+        if reason is not ModelFailure.ATTEMPT:
+            partial = error.partial if isinstance(error, ModelError) else ""
+            text = partial or "".join(self._texts)
+        self._reservations.failed(
+            self._task.id,
+            reason,
+            BROKEN_OFF if error is None else error_text(error),
+            usage,
+            text,
+            charged=charged,
+        )
+
+    def _used(self, error: Exception | None) -> tuple[Usage, bool]:
+        """Return what the call is known to have used, and whether that is all."""
+        estimated = estimated_usage(
+            self._asked, self._sent, attempts=1, written=self._written
+        )
+        one_call = with_cost(ONE_CALL, self._asked)
+        if not isinstance(error, ModelError):
+            # Broken off, or an error of the model's own code, which may have sent anything.
+            return (estimated if error is None or self._written else one_call), False
+        reported = error.usage
+        if reported is None or not reported.is_whole:
+            if self._written or error.partial:
+                return estimated, False
+            return one_call, error.kind in REFUSALS
+        if reported == NO_CALL:
+            return reported, True
+        if not reported.tokens and self._written:
+            return estimated, False
+        is_all = not reported.tokens or error.kind not in BREAKS
+        return with_cost(reported, self._asked), is_all
+
+    def cut_off_by(self, error: ModelError) -> OverBudgetError | None:
+        """Return the budget by which an answer is cut off: it could pay for no longer one."""
+        if error.kind is not Failure.CUT_OFF or self._capped_by is None:
+            return None
+        problem = (
+            f"is used up: it paid for {self._sent.max_output} tokens of an answer that"
+            " is longer"
+        )
+        tightest = self._capped_by
+        return OverBudgetError(tightest.account, tightest.ran_out, problem)
+
+    def answered(self, answer: AssistantMessage) -> AssistantMessage:
+        """Return an answer with its cost. It is held until it is recorded."""
+        # A model of the user may answer anything; the turn refuses it.
+        usage = getattr(answer, "usage", None)
+        if not isinstance(usage, Usage) or not usage.is_whole:
+            return answer
+        paid = with_cost(usage, self._asked, answer.model)
+        if self._reservation is not None:
+            self._reservation.used = paid
+        return answer if paid is usage else attrs.evolve(answer, usage=paid)
 
     def _on_event(self, event: ModelEvent) -> None:
         match event:
@@ -55,35 +246,8 @@ class ModelCall:
             case Queued(waiting):
                 self._is_queued = waiting
             case Retrying() | Switched():
-                # What was said before is void, and was paid for all the same.
+                # What was said before is void, and is booked.
                 self._texts.clear()
-                self._attempts += 1
             case _:
                 pass
         self._emit(event)
-
-    @property
-    def text(self) -> str:
-        """What the model has said."""
-        return "".join(self._texts)
-
-    def usage(self) -> Usage:
-        """Return what the call has used so far, estimated; nothing if it was never sent."""
-        # The attempt that waits for its turn was not sent yet.
-        attempts = self._attempts - self._is_queued
-        if not attempts:
-            return Usage()
-        return estimated_usage(
-            self._model, self.request, attempts=attempts, written=self._written
-        )
-
-    def usage_of_failure(self, reported: Usage | None) -> Usage:
-        """Return what a failed call has used, estimated if its text came without numbers.
-
-        Args:
-            reported: what the provider says.
-        """
-        usage = reported or ONE_CALL
-        if usage.tokens or not self._written:
-            return usage
-        return attrs.evolve(self.usage(), calls=max(1, usage.calls))

@@ -7,20 +7,9 @@ cannot help. The output is capped by what is left, so no answer exceeds a budget
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import attrs
 import trio
 
-from agents import (
-    AssistantMessage,
-    DefinitionError,
-    Failure,
-    Model,
-    ModelError,
-    ModelRequest,
-    Queued,
-    Usage,
-    well_formed,
-)
+from agents import Model, ModelRequest, Queued, Usage, well_formed
 from agents.models.usage_bound import quote
 from agents.redaction.streamed_text import without_unfinished_secret
 from delegation import (
@@ -31,46 +20,43 @@ from delegation import (
     TaskRecord,
     fits_budget,
 )
-from delegation.events import ModelFailed, ModelFailure
-from orchestrator.engine.model_call import ModelCall
-from orchestrator.errors import error_text
+from delegation.events import ModelCalled, ModelFailed, ModelFailure
 from orchestrator.journal.bookkeeper import Bookkeeper
 
 LONGEST_ANSWER: Final = 16_384
 SHORTEST_ANSWER: Final = 256
 """A call that cannot pay for an answer of this many tokens is not made."""
 ONE_CALL: Final = Usage(calls=1)
-BROKEN_OFF: Final = "it was broken off"
+NO_CALL: Final = Usage()
 
 
 class Reservations:
     """What the calls under way hold on all accounts, and the calls that wait for it.
 
     A task has one call at a time. It is reserved, and held until the journal has what it really
-    used: that it is `booked`, or has `failed`.
+    used: that it is `booked`, or has `failed`. Both are one step, so no other call can be paid for
+    with the same money in between.
     """
 
     def __init__(self, book: Bookkeeper) -> None:
         self._book = book
         self._held: dict[str, Reserved] = {}
-        self._waiting: dict[str, dict[_Reservation, None]] = {}
+        self._waiting: dict[str, dict[Reservation, None]] = {}
         """The calls that wait at an account, the first first."""
-        self._open: dict[TaskId, _Reservation] = {}
-
-    def budgeted_model(self, task: TaskRecord, model: Model) -> Model:
-        """Return a model whose every call is paid for by the budgets of a task, and booked."""
-        return _BookedModel(model, task, self)
+        self._open: dict[TaskId, Reservation] = {}
 
     async def reserve(
         self, task: TaskRecord, model: Model, request: ModelRequest
-    ) -> "_Reservation":
+    ) -> "Reservation":
         """Wait until the budgets of a task can pay for a call, and hold what it may use.
+
+        The journal has it when this returns: a process that dies during the call has paid for it.
 
         Raises:
             OverBudgetError: they never can.
         """
         # Those of this very turn: the next may be paid for by others.
-        reservation = _Reservation(task.accounts, model, request)
+        reservation = Reservation(task.accounts, model, request)
         self._try_hold(reservation)
         if not reservation.decided.is_set():
             request.tell(Queued(True))
@@ -85,12 +71,30 @@ class Reservations:
         if reservation.problem is not None:
             raise reservation.problem
         self._open[task.id] = reservation
+        try:
+            self._book.post(ModelCalled(task.id, reservation.most))
+            await self._book.wait_durable()
+        except BaseException:
+            self.not_made(task)
+            raise
         return reservation
 
     def booked(self, task: TaskId) -> None:
         """Give back what the call of a task held: the ledger has what it used."""
         if (reservation := self._open.pop(task, None)) is not None:
             self._release(reservation)
+
+    def not_made(self, task: TaskRecord) -> None:
+        """Give back what a call held that was not made."""
+        if task.reserved is not None:
+            self.failed(
+                task.id,
+                ModelFailure.BROKEN_OFF,
+                "it was not made",
+                NO_CALL,
+                charged=NO_CALL,
+            )
+        self.booked(task.id)
 
     def failed(
         self,
@@ -99,6 +103,8 @@ class Reservations:
         error: str,
         usage: Usage,
         text: str = "",
+        *,
+        charged: Usage | None = None,
     ) -> None:
         """Book a call that has no answer, or none that can be recorded.
 
@@ -106,20 +112,25 @@ class Reservations:
             task: whose call.
             reason: why there is no answer.
             error: the same, for people.
-            usage: what it has used by then.
+            usage: what it has used, as far as that is known.
             text: what the model had said by then.
+            charged: what budgets are charged with, if it may have used more.
         """
         if not self._book.closed:
             said = without_unfinished_secret(well_formed(text), self._book.redactor)
-            self._book.post(ModelFailed(task, error, usage, reason, said))
+            self._book.post(ModelFailed(task, error, usage, reason, said, charged))
         self.booked(task)
 
-    def unbooked_usage(self, task: TaskId) -> Usage | None:
-        """Return what an answer has used that is not recorded; None if there is none."""
-        reservation = self._open.get(task)
-        return None if reservation is None else reservation.used
+    def unrecordable(self, task: TaskId) -> None:
+        """Book the answer of a model that could not be recorded, if a task has one."""
+        if (reservation := self._open.get(task)) is not None:
+            usage, charged = reservation.used, None
+            if usage is None:
+                usage, charged = ONE_CALL, reservation.charged(ONE_CALL)
+            error = "its answer cannot be recorded"
+            self.failed(task, ModelFailure.UNRECORDABLE, error, usage, charged=charged)
 
-    def _try_hold(self, reservation: "_Reservation") -> None:
+    def _try_hold(self, reservation: "Reservation") -> None:
         """Hold what a call needs, let it wait, or find that no waiting helps."""
         self._stop_waiting(reservation)
         try:
@@ -150,7 +161,7 @@ class Reservations:
     def _held_on(self, account: Account) -> Reserved:
         return self._held.setdefault(account.id, Reserved())
 
-    def _stop_waiting(self, reservation: "_Reservation") -> None:
+    def _stop_waiting(self, reservation: "Reservation") -> None:
         if (account := reservation.waits_at) is None:
             return
         reservation.waits_at = None
@@ -159,7 +170,7 @@ class Reservations:
         if not waiting:
             del self._waiting[account]
 
-    def _release(self, reservation: "_Reservation") -> None:
+    def _release(self, reservation: "Reservation") -> None:
         """Give back what a call holds, and try the calls that wait for it, the first first."""
         if (usage := reservation.held) is None:
             return
@@ -174,7 +185,7 @@ class Reservations:
                 self._try_hold(waiting)
 
 
-class _Reservation:
+class Reservation:
     """What one call may use, once that is held."""
 
     def __init__(
@@ -189,7 +200,7 @@ class _Reservation:
         self.capped_by: OverBudgetError | None = None
         """Why its answer may not be as long as others."""
         self.used: Usage | None = None
-        """What the answer says that it used."""
+        """What the answer says that it used, before it is recorded."""
         self._model = model
         self._request = request
         self._is_counted = any(
@@ -197,6 +208,12 @@ class _Reservation:
             for account in accounts
         )
         self._quotes: dict[int, Usage] = {}
+
+    @property
+    def most(self) -> Usage:
+        """What the call may use at most."""
+        assert self.held is not None, "it is held"
+        return self.held
 
     @property
     def max_output(self) -> int:
@@ -209,7 +226,7 @@ class _Reservation:
         """Return what the call may use with the longest answer that can be paid for."""
         if not self._is_counted:
             return ONE_CALL
-        length = LONGEST_ANSWER
+        length = min(LONGEST_ANSWER, self._request.max_output or LONGEST_ANSWER)
         while True:
             usage = self.quote(length)
             try:
@@ -231,65 +248,17 @@ class _Reservation:
             )
         return self._quotes[length]
 
+    def charged(self, usage: Usage) -> Usage | None:
+        """Return what budgets are charged with for a call of which only a part is known.
 
-class _BookedModel:
-    """A model whose every call is reserved first, and booked whatever becomes of it."""
-
-    def __init__(
-        self, model: Model, task: TaskRecord, reservations: Reservations
-    ) -> None:
-        self.name = model.name
-        self._model = model
-        self._task = task
-        self._reservations = reservations
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        task, reservations = self._task, self._reservations
-        reservation = None
-        if task.accounts:
-            reservation = await reservations.reserve(task, self._model, request)
-            if cap := reservation.max_output:
-                request = attrs.evolve(request, max_output=cap)
-        call = ModelCall(self._model, request)
-        try:
-            answer = await self._model.answer(call.request)
-        except DefinitionError:
-            reservations.booked(task.id)  # it could not be called
-            raise
-        except ModelError as exc:
-            usage = call.usage_of_failure(exc.usage)
-            text, error = exc.partial or call.text, error_text(exc)
-            if (
-                exc.kind is not Failure.CUT_OFF
-                or reservation is None
-                or reservation.capped_by is None
-            ):
-                reservations.failed(task.id, ModelFailure.FAILED, error, usage, text)
-                raise
-            reservations.failed(task.id, ModelFailure.CUT_OFF, error, usage, text)
-            raise _cut_off(reservation.capped_by, reservation.max_output) from exc
-        except Exception as exc:
-            usage = call.usage_of_failure(None)
-            reservations.failed(
-                task.id, ModelFailure.FAILED, error_text(exc), usage, call.text
-            )
-            raise
-        except BaseException:
-            if (usage := call.usage()).calls:
-                reservations.failed(
-                    task.id, ModelFailure.BROKEN_OFF, BROKEN_OFF, usage, call.text
-                )
-            else:
-                reservations.booked(task.id)  # it was never sent
-            raise
-        if reservation is not None:
-            # A model of the user may answer anything; the turn refuses it, and it is booked so.
-            used = getattr(answer, "usage", None)
-            reservation.used = used if isinstance(used, Usage) else ONE_CALL
-        return answer
-
-
-def _cut_off(tightest: OverBudgetError, cap: int) -> OverBudgetError:
-    """Return why an answer is cut off: a longer one could not be paid for."""
-    problem = f"is used up: it paid for {cap} tokens of an answer that is longer"
-    return OverBudgetError(tightest.account, tightest.ran_out, problem)
+        None: with that part, since nothing else is limited.
+        """
+        if not self._is_counted:
+            return None
+        most = self.most
+        return Usage(
+            calls=max(1, usage.calls),
+            input_tokens=max(most.input_tokens, usage.input_tokens),
+            output_tokens=max(most.output_tokens, usage.output_tokens),
+            cost=max(most.cost, usage.cost),
+        )

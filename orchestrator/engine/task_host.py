@@ -25,6 +25,7 @@ from agents import (
 from delegation import Cause, Ending, Mode, control_tool, delegate_tool
 from delegation.events import ModelAnswered, ModelFailure, SteeringSeen, ToolAnswered
 from orchestrator.engine.approvals import TaskApprovalCheck
+from orchestrator.engine.model_call import BookedModel
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
 from orchestrator.engine.settlement import Settlement
@@ -130,7 +131,7 @@ class LocalTaskHost:
 
     def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of the task, and booked."""
-        return self._reservations.budgeted_model(self._record, model)
+        return BookedModel(model, self._record, self._reservations)
 
     def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
         record = self._record
@@ -160,7 +161,11 @@ class LocalTaskHost:
 
     async def before_model_call(self) -> Sequence[UserMessage]:
         steering = self._read_steering() if self._record.unseen_steering else ()
-        await self._book.wait_durable()
+        if self._record.accounts:
+            # Under a budget the call is a fact, too: its model waits for all of them at once.
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._book.wait_durable()
         return steering
 
     async def before_tool(self, call: ToolCall, *, durable: bool) -> None:  # noqa: ASYNC910 (a delegation without rules waits for nothing)

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from agents import Agent
 from delegation import Cause, Delegator, Ending, Origin, Outcome, TaskId, TaskRecord
-from delegation.events import ModelFailure
 from orchestrator.engine.approvals import TaskApprovalCheck
 from orchestrator.engine.model_events import ModelEventSubscribers
 from orchestrator.engine.reservations import Reservations
@@ -139,7 +138,6 @@ class TaskRunner:
         except EXPECTED_ERRORS as exc:
             return self._expected_outcome(record, exc)  # noqa: ASYNC910
         except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
-            self._book_lost_answer(task)
             ending, cause = Ending.FAILED, Cause.ERROR
             error = describe_error(without_cancellations(exc))
             if self._book.ledger.is_cancelled(task):
@@ -150,7 +148,7 @@ class TaskRunner:
         finally:
             del self._scopes[task]
             self._registry.release(task)
-            self._reservations.booked(task)
+            self._reservations.unrecordable(task)
             self._stalled.pop(task, None)
         # No checkpoint: a task that could not even begin has nothing to wait for.
         outcome = unfinished_outcome(record, ending, cause, error)
@@ -158,7 +156,6 @@ class TaskRunner:
 
     def _expected_outcome(self, record: TaskRecord, exc: Exception) -> Outcome:
         """Return the outcome of a task that ends by a known error."""
-        self._book_lost_answer(record.id)
         outcome = outcome_of(exc, record)
         if not self._book.ledger.is_cancelled(record.id):
             return outcome
@@ -168,12 +165,6 @@ class TaskRunner:
             cause=cancel_cause(record),
             error=f"{STOPPED}, and then {outcome.error}",
         )
-
-    def _book_lost_answer(self, task: TaskId) -> None:
-        """Book the answer of a model that could not be recorded, if there is one."""
-        if (usage := self._reservations.unbooked_usage(task)) is not None:
-            error = "its answer cannot be recorded"
-            self._reservations.failed(task, ModelFailure.UNRECORDABLE, error, usage)
 
     async def _answer(
         self, order: WorkOrder, scope: trio.CancelScope, delegator: TaskDelegator

@@ -128,14 +128,14 @@ class ModelResolver:
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
             model = limited(model, limiter)
         # By model: that is how providers count, and a fallback may be one of the same provider.
-        model = retrying(paced(model, self._paces.setdefault(name, Pace())))
+        model = paced(model, self._paces.setdefault(name, Pace()))
         has_custom_url = provider in PROVIDERS and PROVIDERS[provider].has_custom_url(
             self._environ
         )
-        if self._prices is None and has_custom_url:
-            # Another server has its own prices, whatever its models are called.
-            return model
-        return priced(model, self._prices or PriceTable.shipped())
+        # Another server has its own prices, whatever its models are called.
+        if self._prices is not None or not has_custom_url:
+            model = priced(model, self._prices or PriceTable.shipped())
+        return retrying(model)
 
     def _connect_provider(self, name: str) -> Model:
         from agents.models.registry import model_named

@@ -58,6 +58,9 @@ from orchestrator.journal.journal import fold, fold_entries
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
 """The tools that a replay runs."""
 
+FURTHER_CALLS: Final = frozenset({ModelFailure.ATTEMPT, ModelFailure.SUMMARY})
+"""Calls after which the same answer takes another one."""
+
 TaskTurn: TypeAlias = tuple[TaskId, int]
 """A task, and the turn of a root: 0 of any other task."""
 
@@ -169,6 +172,8 @@ class RecordedRun:
                 task_turn = self.task_turn(event.task)
                 if event.reason is ModelFailure.BROKEN_OFF:
                     self.abandoned_calls[task_turn] = event.text
+                elif event.reason in FURTHER_CALLS:
+                    self.model_answers.setdefault(task_turn, []).append(entry)
                 else:
                     self._failed[task_turn] = entry
             case ToolAnswered():

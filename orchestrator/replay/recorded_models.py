@@ -17,13 +17,14 @@ from agents import (
     ModelRequest,
     Queued,
     TextDelta,
+    Usage,
 )
 from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import Cause, Ending, Ledger, Outcome, TaskId, TaskRecord
-from delegation.events import ModelAnswered, ModelFailed
+from delegation.events import ModelAnswered, ModelFailed, ModelFailure
 from orchestrator.execution.model_resolver import ModelResolver
 from orchestrator.replay.position import ReplayPosition
-from orchestrator.replay.record import RecordedRun, TaskTurn
+from orchestrator.replay.record import FURTHER_CALLS, RecordedRun, TaskTurn
 
 
 class RecordedModels:
@@ -144,26 +145,65 @@ class _RecordedModel(ModelWrapper):
         super().__init__(model)
         self._answers = answers
 
+    def bill(self, usage: Usage, answered_by: str = "") -> Usage:
+        """Return what was recorded: prices may have changed since."""
+        del answered_by
+        return usage
+
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        answers, entry = self._answers, self._answers.next
         await trio.lowlevel.checkpoint()
-        if entry is None:
-            if answers.abandoned_text:
-                request.tell(TextDelta(answers.abandoned_text))
-            await answers.end_unanswered("its model is asked once more")
-        answers.advance()
-        match entry and entry.event:
-            case ModelAnswered(_, message):
-                return message
-            case ModelFailed(_, error, usage, _, text):
-                outcome = answers.outcome
-                is_cut = outcome.cause is Cause.BUDGET
-                kind = Failure.CUT_OFF if is_cut else Failure(outcome.kind or "other")
-                # Older facts have the text in the outcome only.
-                partial = text or outcome.output
-                raise ModelError(error, kind=kind, partial=partial, usage=usage)
-            case _:
-                raise AssertionError("answers of models are these two facts")
+        while (entry := self._answers.next) is not None:
+            self._answers.advance()
+            event = entry.event
+            if isinstance(event, ModelAnswered):
+                return event.message
+            assert isinstance(event, ModelFailed), "models answer with these two facts"
+            if event.reason not in FURTHER_CALLS:
+                raise self._error(event)
+            request = await self._next_attempt(event, request)
+        await self._end_unanswered(request)
+        raise AssertionError("what is not recorded is not answered")
+
+    async def _end_unanswered(self, request: ModelRequest) -> None:
+        if self._answers.abandoned_text:
+            request.tell(TextDelta(self._answers.abandoned_text))
+        try:
+            await self._answers.end_unanswered("its model is asked once more")
+        except DefinitionError:
+            # As far as is recorded, it was never sent.
+            request.tell(Queued(True))
+            raise
+
+    def _error(self, event: ModelFailed) -> ModelError:
+        outcome = self._answers.outcome
+        is_cut = outcome.cause is Cause.BUDGET
+        return ModelError(
+            event.error,
+            kind=Failure.CUT_OFF if is_cut else Failure(outcome.kind or "other"),
+            # Older facts have the text in the outcome only.
+            partial=event.text or outcome.output,
+            usage=event.usage,
+            at_most=event.charged or event.usage,
+        )
+
+    async def _next_attempt(
+        self, event: ModelFailed, request: ModelRequest
+    ) -> ModelRequest:
+        """Repeat a call that gave no answer, and begin the next at its recorded end."""
+        answers, attempts = self._answers, request.attempts
+        assert attempts is not None, "the model of a task counts its attempts"
+        if event.reason is ModelFailure.SUMMARY:
+            attempts.helped(event.usage)
+        else:
+            at_most = event.charged or event.usage
+            attempts.failed(ModelError(event.error, usage=event.usage, at_most=at_most))
+        if answers.next is not None:
+            request.tell(Queued(True))
+            await answers.wait_next(answers.next.seq)
+            request.tell(Queued(False))
+        elif answers.outcome.cause is not Cause.BUDGET:
+            await self._end_unanswered(request)
+        return await attempts.begin(request)
 
 
 @attrs.frozen

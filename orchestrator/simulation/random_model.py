@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import attrs
 import msgspec
 import trio
 
@@ -28,6 +29,7 @@ from agents import (
     Usage,
 )
 from agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
+from agents.models.wrappers.attempts import Attempts
 from agents.models.wrappers.wrapper import ModelWrapper
 from delegation import TaskRecord
 from orchestrator.simulation.schema_sample import sample_value
@@ -114,7 +116,38 @@ class AfterBudget(TaskModelWrapper):
         self._task.failed_at = None
         # One booked call may let several go on at once.
         await self._task.sleep_jitter()
+        if request.attempts is not None:
+            attempts = _TimedAttempts(self._task, request.attempts)
+            request = attrs.evolve(request, attempts=attempts)
         return await self._model.answer(request)
+
+
+class _TimedAttempts:
+    """Notes when another call waits for its budget (`Attempts`)."""
+
+    def __init__(self, task: SimulatedTask, attempts: Attempts) -> None:
+        self._task = task
+        self._attempts = attempts
+
+    def failed(self, error: ModelError) -> None:
+        self._attempts.failed(error)
+
+    def helped(self, usage: Usage) -> None:
+        self._attempts.helped(usage)
+
+    async def begin(
+        self, request: ModelRequest, model: Model | None = None
+    ) -> ModelRequest:
+        if self._task.failed_at is not None:
+            self._task.add_wait(Wait.PAUSE, self._task.failed_at)
+            self._task.failed_at = None
+        if self._task.record.accounts:
+            await self._task.sleep_jitter()
+        began = trio.current_time()
+        request = await self._attempts.begin(request, model)
+        self._task.add_wait(Wait.BUDGET, began)
+        await self._task.sleep_jitter()
+        return request
 
 
 class BeforeLimiter(TaskModelWrapper):

@@ -304,32 +304,19 @@ async def test_the_oldest_of_too_many_summaries_is_forgotten() -> None:
     assert len(writer.requests) > asked
 
 
-async def test_what_a_summary_cost_is_told_by_the_first_answer_there_is() -> None:
-    busy = ModelError("busy", kind=Failure.OVERLOADED)
-    compact = compacting(
-        ScriptedModel([busy, "42", "43"]), window=WINDOW, summarizer=spy("short")
-    )
-    transcript = steps(6, thought=6000)
-    with pytest.raises(ModelError) as caught:
-        await ask(compact, transcript)
-    assert caught.value is busy
-
-    assert (await ask(compact, transcript)).usage.cost == 3
-    assert (await ask(compact, transcript)).usage.cost == 0
-
-
-async def test_an_unpaid_summary_is_paid_with_the_one_that_follows_it() -> None:
+async def test_what_a_summary_cost_is_told_by_the_answer_it_was_written_for() -> None:
+    """Or by its failure: the next answer is given with a summary that is paid for."""
     busy = ModelError("busy", kind=Failure.OVERLOADED)
     compact = compacting(
         ScriptedModel([busy, "42"]), window=WINDOW, summarizer=spy("short")
     )
     transcript = steps(6, thought=6000)
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError) as caught:
         await ask(compact, transcript)
 
-    transcript += step(10, "", thought="n" * 8_000) + step(11, "z" * 9_000, "", "")
-
-    assert (await ask(compact, transcript)).usage.cost == 6
+    assert caught.value is busy
+    assert busy.usage == Usage(calls=2, input_tokens=7, cost=3)
+    assert (await ask(compact, transcript)).usage.cost == 0
 
 
 async def test_a_summary_of_nothing_is_a_malformed_answer() -> None:
@@ -559,6 +546,6 @@ def test_whatever_the_transcript_the_request_is_whole_and_fits_or_is_too_long(
         assert 0 < event.messages < len(transcript)
         assert event.characters > 0
     if answer is not None:
-        assert answer.usage.calls == 1 + len(writer.requests)
+        assert answer.usage.calls == len(model.requests) + len(writer.requests)
         is_whole = model.requests[-1].transcript == tuple(transcript)
         assert is_whole == (compactions(events) == [])

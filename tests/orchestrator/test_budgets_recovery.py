@@ -17,7 +17,7 @@ from agents import (
     UserMessage,
 )
 from delegation import Cause, Ending, Outcome
-from delegation.events import ModelAnswered, ModelFailed, SessionOpened
+from delegation.events import ModelCalled, SessionOpened
 from orchestrator import MemoryJournal, budget, open_orchestrator
 from orchestrator.testing import GatedModel
 from tests.kit import facts, hand_on, worker
@@ -156,8 +156,8 @@ async def test_a_crash_after_any_entry_never_books_more_than_the_budget() -> Non
                     if session.tree[session.tree.root]["goal"] == "":
                         await session.ask("go")
                     await session.wait_idle()
-        calls = [*facts(journal.entries, ModelAnswered)]
-        return [*calls, *facts(journal.entries, ModelFailed)]
+        # Also those that the crash broke off: they may have been paid for.
+        return facts(journal.entries, ModelCalled)
 
     whole = MemoryJournal()
     assert len(await finish(whole)) == 5

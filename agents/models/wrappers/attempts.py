@@ -9,6 +9,8 @@ from agents.errors import ModelError
 from agents.messages import AssistantMessage, Usage
 from agents.models.model import Attempts, Model, ModelRequest
 
+__all__ = ["Attempts", "with_attempts"]
+
 
 async def with_attempts(
     request: ModelRequest,

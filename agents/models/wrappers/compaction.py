@@ -19,9 +19,10 @@ from agents.messages import (
     Usage,
     UserMessage,
 )
-from agents.models.model import Compacted, Model, ModelRequest
+from agents.models.model import Attempts, Compacted, Model, ModelRequest
 from agents.models.token_estimate import CHARACTERS_PER_TOKEN, estimated_tokens
 from agents.models.usage_bound import max_input_tokens
+from agents.models.wrappers.attempts import with_attempts
 from agents.models.wrappers.wrapper import ModelWrapper
 from agents.transcript import Transcript
 
@@ -61,21 +62,20 @@ def compacting(
     return _CompactingModel(model, window, summarizer or model, keep_last)
 
 
+@attrs.frozen
 class _Summary:
     """A summary of the first messages of a transcript, except the goal."""
 
-    def __init__(self, text: str, messages: int, unbilled_usage: Usage) -> None:
-        self.text = text
-        self.messages = messages
-        # Its cost, until it is added to the usage of an answer.
-        self.unbilled_usage = unbilled_usage
+    text: str
+    messages: int
 
 
 @attrs.frozen
 class _FittedRequest:
     request: ModelRequest
     event: Compacted | None = None
-    summary: _Summary | None = None
+    is_paid: bool = True
+    """Its call is paid for: no summary was written with that."""
 
     @property
     def tokens(self) -> int:
@@ -97,31 +97,40 @@ class _CompactingModel(ModelWrapper):
         return min(max_input_tokens(self._model, request), self._window)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        fitted = await self._fit(request, self._window * 4 // 5)
+        return await with_attempts(request, self._answer)
+
+    async def _answer(
+        self, request: ModelRequest, attempts: Attempts
+    ) -> AssistantMessage:
+        fitted = await self._fit(request, attempts, self._window * 4 // 5)
         try:
-            return await self._ask(fitted)
+            return await self._ask(fitted, attempts)
         except ModelError as exc:
             if exc.kind is not Failure.CONTEXT_TOO_LONG:
                 raise
             error = exc
+        attempts.failed(error)
         # The provider's count decides, also where our estimate left half the window free.
         smaller = min(self._window // 2, fitted.tokens * 3 // 4)
         try:
-            fitted = await self._fit(request, smaller)
+            fitted = await self._fit(request, attempts, smaller)
         except ModelError as exc:
             raise exc from error
-        return await self._ask(fitted)
+        return await self._ask(attrs.evolve(fitted, is_paid=False), attempts)
 
-    async def _ask(self, fitted: _FittedRequest) -> AssistantMessage:
+    async def _ask(
+        self, fitted: _FittedRequest, attempts: Attempts
+    ) -> AssistantMessage:
+        request = fitted.request
+        if not fitted.is_paid:
+            request = await attempts.begin(request)
         if fitted.event is not None:
-            fitted.request.tell(fitted.event)
-        answer = await self._model.answer(fitted.request)
-        if (summary := fitted.summary) is not None:
-            answer = attrs.evolve(answer, usage=answer.usage + summary.unbilled_usage)
-            summary.unbilled_usage = Usage()
-        return answer
+            request.tell(fitted.event)
+        return await self._model.answer(request)
 
-    async def _fit(self, request: ModelRequest, limit: int) -> _FittedRequest:
+    async def _fit(
+        self, request: ModelRequest, attempts: Attempts, limit: int
+    ) -> _FittedRequest:
         """Return the request, shortened to at most so many tokens."""
         await trio.lowlevel.checkpoint()
         fitted = _FittedRequest(request)
@@ -135,32 +144,37 @@ class _CompactingModel(ModelWrapper):
             if fitted.tokens <= limit:
                 return fitted
         # Before a summary is paid for: would an empty one be enough?
-        fitted = _shortened_request(request, _Summary("", seam, Usage()), seam, limit)
+        fitted = _shortened_request(request, _Summary("", seam), seam, limit)
         begin = known.messages if known else len(_goal(request.transcript))
         if begin < seam and fitted.tokens <= limit:
-            summary = await self._summarize(request, known, seam, limit)
+            summary = await self._summarize(request, attempts, known, seam, limit)
             self._summaries[prefixes[-1]] = summary
             if len(self._summaries) > SUMMARIES_KEPT:
                 del self._summaries[next(iter(self._summaries))]
             fitted = _shortened_request(request, summary, seam, limit)
             if fitted.tokens <= limit:
-                return fitted
+                return attrs.evolve(fitted, is_paid=False)
         raise self._too_long(
             f"needs {fitted.tokens} at least where {limit} can be used"
         )
 
     async def _summarize(
-        self, request: ModelRequest, known: _Summary | None, seam: int, limit: int
+        self,
+        request: ModelRequest,
+        attempts: Attempts,
+        known: _Summary | None,
+        seam: int,
+        limit: int,
     ) -> _Summary:
         """Extend the summary before by the messages since, piece by piece."""
         await trio.lowlevel.checkpoint()
         goal = "".join(message.text[:1000] for message in _goal(request.transcript))
-        before = known or _Summary("(none)", len(_goal(request.transcript)), Usage())
+        before = known or _Summary("(none)", len(_goal(request.transcript)))
         unread = _record(map(_shortened, request.transcript[before.messages : seam]))
-        text, used = before.text, Usage()
+        text = before.text
         instructions = SUMMARIZE.format(words=min(500, limit // 20))
         summary_request = ModelRequest(
-            instructions=instructions, transcript=(), tools=()
+            instructions=instructions, transcript=(), tools=(), attempts=attempts
         )
         space = (limit - estimated_tokens(summary_request)) * CHARACTERS_PER_TOKEN
         while unread:
@@ -174,19 +188,21 @@ class _CompactingModel(ModelWrapper):
             summary_request = attrs.evolve(
                 summary_request, transcript=(UserMessage(context + piece),)
             )
-            answer = await self._summarizer.answer(summary_request)
-            used += answer.usage
+            answer = await self._summarizer.answer(
+                await attempts.begin(summary_request, self._summarizer)
+            )
+            attempts.helped(answer.usage)
             if not (text := answer.text.strip()):
                 problem = f"{self._summarizer.name} wrote nothing for a summary"
-                raise ModelError(problem, kind=Failure.MALFORMED)
-        used, before.unbilled_usage = used + before.unbilled_usage, Usage()
-        return _Summary(text, seam, used)
+                raise ModelError(problem, kind=Failure.MALFORMED, usage=Usage())
+        return _Summary(text, seam)
 
     def _too_long(self, problem: str) -> ModelError:
         return ModelError(
             f"{self.name} has a window of {self._window} tokens, and {problem}; shorten the"
             " goal, the instructions or what tools answer, or use a larger model",
             kind=Failure.CONTEXT_TOO_LONG,
+            usage=Usage(),
         )
 
 
@@ -213,7 +229,7 @@ def _shortened_request(
     saved = len(_record(request.transcript)) - len(_record(shorter.transcript))
     # Not below zero: an image has no characters, and its summary has.
     event = Compacted(left_out, max(0, saved), summary is not None)
-    return _FittedRequest(shorter, event, summary)
+    return _FittedRequest(shorter, event)
 
 
 def _goal(transcript: Transcript) -> tuple[UserMessage, ...]:

@@ -9,7 +9,8 @@ from typing import Final
 import attrs
 
 from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage
+from agents.messages import AssistantMessage, Usage
+from agents.models.billing import cost_at, with_cost
 from agents.models.model import (
     Attempts,
     Model,
@@ -65,11 +66,12 @@ class _FallbackModel:
             ),
         )
 
-    def price_for(self, name: str) -> Price | None:
+    def bill(self, usage: Usage, answered_by: str = "") -> Usage:
+        """Return the cost by the price of the model that answered; else by the highest."""
         for model in self._models:
-            if name == model.name:
-                return known_price(model, name)
-        return self.price
+            if answered_by == model.name:
+                return with_cost(usage, model, answered_by)
+        return cost_at(self.price, usage)
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Return the highest count of all, since any of them may answer."""

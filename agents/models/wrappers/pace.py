@@ -179,9 +179,13 @@ class _PacedModel(ModelWrapper):
             request.tell(Queued(True))
         try:
             call = await self._pace.begin(self.name)
-        finally:
+        except ModelError:
             if is_queued:
                 request.tell(Queued(False))
+            raise
+        # One that is cancelled while it waits was not sent, and nothing says that it was.
+        if is_queued:
+            request.tell(Queued(False))
 
         def tell(event: ModelEvent) -> None:
             if isinstance(event, TextDelta | ReasoningDelta | CallDelta):

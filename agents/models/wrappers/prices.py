@@ -13,6 +13,7 @@ import msgspec
 
 from agents.errors import ModelError
 from agents.messages import AssistantMessage, Usage
+from agents.models.billing import cost_at
 from agents.models.model import Model, ModelRequest, Price
 from agents.models.wrappers.wrapper import ModelWrapper
 
@@ -57,9 +58,11 @@ class _PricedModel(ModelWrapper):
         price = self._table.price_of(self.name)
         return super().price if price is None else price
 
-    def price_for(self, name: str) -> Price | None:
-        price = self._table.price_of(name)
-        return super().price_for(name) if price is None else price
+    def bill(self, usage: Usage, answered_by: str = "") -> Usage:
+        price = self._table.price_of(answered_by or self.name)
+        if price is None:
+            return super().bill(usage, answered_by)
+        return cost_at(price, usage)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         try:

@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 
-from agents.messages import AssistantMessage
+from agents.messages import AssistantMessage, Usage
+from agents.models.billing import with_cost
 from agents.models.model import Model, ModelRequest, Price, known_count, known_price
 
 
@@ -17,9 +18,8 @@ class ModelWrapper(ABC):
     def price(self) -> Price | None:
         return known_price(self._model)
 
-    def price_for(self, name: str) -> Price | None:
-        """Return the price of the model that answered, if this one stands for several."""
-        return known_price(self._model, name)
+    def bill(self, usage: Usage, answered_by: str = "") -> Usage:
+        return with_cost(usage, self._model, answered_by)
 
     def count_tokens(self, request: ModelRequest) -> int | None:
         return known_count(self._model, request)

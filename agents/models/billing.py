@@ -1,0 +1,41 @@
+"""The cost of what a model has used, where the model itself does not say it."""
+
+from typing import Protocol, runtime_checkable
+
+import attrs
+
+from agents.messages import Usage
+from agents.models.model import Model, Price, known_price
+
+
+@runtime_checkable
+class Billing(Protocol):
+    """A model that knows the cost of what it used better than its one price tells."""
+
+    def bill(self, usage: Usage, answered_by: str = "") -> Usage:
+        """Return what a call has used with its cost (`with_cost`)."""
+        ...
+
+
+def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
+    """Return what a call has used with its cost, by the price of the model.
+
+    A cost that is there already stands. Without a price, the cost is marked as unknown.
+
+    Args:
+        usage: what the call has used.
+        model: the model that was called.
+        answered_by: the name of the model that answered, if the model stands for several.
+    """
+    if isinstance(model, Billing):
+        return model.bill(usage, answered_by)
+    return cost_at(known_price(model), usage)
+
+
+def cost_at(price: Price | None, usage: Usage) -> Usage:
+    """Return what a call has used with its cost at a price, or marked as of unknown cost."""
+    if usage.cost:
+        return usage
+    if price is None:
+        return attrs.evolve(usage, unpriced=usage.unpriced or max(1, usage.calls))
+    return price.applied_to(usage)
