@@ -17,6 +17,7 @@ from delegation.events import (
     ProcessEnded,
     ProcessMatched,
     ProcessStarted,
+    TaskSettled,
     ToolAnswered,
     TurnStarted,
 )
@@ -487,6 +488,7 @@ class TestNobodyToTell:
         self.is_honest(started, journal)
 
     def is_honest(self, started: dict[str, Any], journal: MemoryJournal) -> None:
+        assert started["ends_with_turn"] is True
         assert started["notify_on_complete"] is False
         assert "watch_patterns" not in started
         assert (
@@ -497,12 +499,74 @@ class TestNobodyToTell:
         assert not facts(journal.entries, ProcessMatched)
         assert not any(it.mail for it in facts(journal.entries, ToolAnswered))
 
-    async def test_a_silent_start_is_only_given_a_hint(self, tmp_path: Path) -> None:
-        async with in_a_run(tmp_path) as manual:
-            started = await manual.start("true")
+    async def test_a_run_is_told_that_what_it_leaves_running_ends_with_its_turn(
+        self, tmp_path: Path
+    ) -> None:
+        """It did not ask for a notice, and must not hope to look later either."""
+        manual = ManualModel()
+        async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+            async with trio.open_nursery() as nursery:
+                ran: list[Any] = []
 
+                async def run() -> None:
+                    ran.append(await orchestrator.run(shell_user(manual), "go"))
+
+                nursery.start_soon(run)
+                await manual.receive()
+                started = await manual.start("sleep 600")
+                assert is_alive(started["pid"])
+                manual.end()
+
+        assert started["ends_with_turn"] is True
         assert "notify_unsupported" not in started
-        assert 'process(action="poll"' in started["hint"]
+        for said in ("it is ended", f'id="{started["id"]}"', "background=false"):
+            assert said in started["hint"]
+        assert has_ended(started["pid"])
+        assert ran[0].outcome.succeeded
+        assert "`sleep 600`" in ran[0].outcome.note
+
+    @pytest.mark.parametrize("in_background", [True, False], ids=["detached", "joined"])
+    async def test_a_child_is_told_so_too_and_its_parent_reads_what_was_ended(
+        self, tmp_path: Path, journal: MemoryJournal, in_background: bool
+    ) -> None:
+        """Whatever the door of its session can do."""
+        child = ManualModel()
+        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+            async with talking(
+                orchestrator, delegates=[shell_user(child, "child")]
+            ) as talk:
+                manual = await talk.begin()
+                manual.begin_calls(hand_on("a", background=in_background))
+                await child.receive()
+                started = await child.start("sleep 600")
+                child.end()
+                await manual.receive()
+                manual.end()
+                if in_background:
+                    await talk.woken()
+                await talk.idle()
+
+        assert started["ends_with_turn"] is True
+        assert "it is ended" in started["hint"]
+        assert has_ended(started["pid"])
+        (settled,) = facts(journal.entries, TaskSettled)
+        assert "`sleep 600`" in settled.outcome.note
+
+    async def test_a_session_that_can_be_told_keeps_it_for_its_next_turn(
+        self, tmp_path: Path
+    ) -> None:
+        async with in_a_session(tmp_path) as talk:
+            manual = await talk.begin()
+            started = await manual.start("sleep 600")
+            manual.end()
+            await talk.idle()
+            assert is_alive(started["pid"])
+            manual = await talk.begin()
+            (listed,) = (await manual.call("process", action="list"))["processes"]
+
+        assert started["ends_with_turn"] is False
+        assert "it is ended" not in started["hint"]
+        assert (listed["id"], listed["status"]) == (started["id"], "running")
 
 
 class TestWhileNobodyTalks:

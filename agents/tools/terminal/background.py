@@ -51,7 +51,10 @@ class BackgroundCommands(Protocol):
 
     @property
     def can_notify(self) -> bool:
-        """Whether the session can be notified of a command that ends after its turn."""
+        """Whether the session can be notified of a command that ends after its turn.
+
+        Where it cannot, all commands of the task are ended with the turn.
+        """
         ...
 
     async def start(

@@ -1,7 +1,7 @@
 """The tools `terminal`, which runs a command, and `process`, which controls background commands.
 
-A notice is promised only where the session can receive one: elsewhere the answer says so, and how
-to poll instead.
+A notice is promised only where the session can receive one. Elsewhere a command ends with the turn,
+and the answer says so: how to look at it before that, or to wait for it instead.
 """
 
 import itertools
@@ -63,7 +63,8 @@ class RunCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     background: Annotated[
         bool,
         msgspec.Meta(
-            description="start it and go on, for servers and for what takes minutes"
+            description="start it and go on, for servers and for what takes minutes; where"
+            " nothing can be delivered after your turn it ends with the turn, as the answer says"
         ),
     ] = False
     timeout: Annotated[
@@ -195,14 +196,19 @@ async def _start_background(
         "id": command.id,
         "pid": command.pid,
         "notify_on_complete": is_notified,
+        "ends_with_turn": not processes.can_notify,
     }
     if is_notified and watch:
         answer["watch_patterns"] = watch
-    if wants_notice and not is_notified:
-        answer["notify_unsupported"] = (
-            "This session cannot be notified after this turn, so you will not be notified of this"
-            " command, and it is ended when your turn ends. Before that, look at it with"
-            f' process(action="poll", id="{command.id}"), or wait with process(action="wait").'
+    if not processes.can_notify:
+        # Whether or not a notice was asked for: "poll it later" would be a promise, too.
+        key = "notify_unsupported" if wants_notice else "hint"
+        answer[key] = (
+            "Nothing can be delivered to you after this turn. So you will not be notified of this"
+            " command, and it is ended, with all that it has started, when you give your final"
+            f' answer. Before that, look at it with process(action="poll", id="{command.id}"), or'
+            f' wait with process(action="wait", id="{command.id}"). What must finish can also run'
+            " with background=false, and nothing can be left running for later."
         )
     elif is_notified:
         answer["note"] = (
@@ -212,7 +218,7 @@ async def _start_background(
     else:
         answer["hint"] = (
             "You will not be notified when it ends. Look at it with process(action="
-            f'"poll", id="{command.id}").'
+            f'"poll", id="{command.id}"), in this turn or in a later one: it ends with the session.'
         )
     return answer
 

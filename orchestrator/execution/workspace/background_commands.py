@@ -273,12 +273,12 @@ class BackgroundRunner:
         for command in commands:
             await command.finished.wait()
 
-    async def end_commands_of(self, task: TaskId, why: str) -> None:
-        """End the background commands of a task, and forget them."""
-        await self.end(
-            [it for it in self.commands_of(task) if not it.finished.is_set()], why
-        )
+    async def end_commands_of(self, task: TaskId, why: str) -> Sequence[Command]:
+        """End the background commands of a task, forget them, and return those that still ran."""
+        left = [it for it in self.commands_of(task) if not it.finished.is_set()]
+        await self.end(left, why)
         self._commands.pop(task, None)
+        return left
 
     def notices_of(self, command: Command) -> list[int]:
         """Return the unread notices of a command."""

@@ -5,7 +5,7 @@ worktree if there is no work in it.
 """
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +16,13 @@ import trio
 from agents import Agent
 from agents.tools.context import ToolContext, use_tool_context
 from agents.tools.files.seen_files import FileRegistry, SeenFiles
-from delegation import DeliveryCapability, Origin, TaskId, TaskRecord
+from delegation import DeliveryCapability, Origin, TaskId, TaskRecord, one_line
 from delegation.session_context import session_environ
 from orchestrator.execution.agent_registry import AgentRegistry
 from orchestrator.execution.executor import TaskHost, WorkOrder
 from orchestrator.execution.workspace.background_commands import (
     BackgroundRunner,
+    Command,
     TaskCommands,
 )
 from orchestrator.execution.workspace.worktrees import Worktree, Worktrees
@@ -85,7 +86,7 @@ class TaskWorkspaces:
             processes=TaskCommands(
                 self._background,
                 record,
-                can_notify=origin.capability is not DeliveryCapability.NONE,
+                can_notify=not _ends_with_turn(record, origin),
             ),
             redact=self._book.redactor.redact,
         )
@@ -104,13 +105,16 @@ class TaskWorkspaces:
                 or self._book.ledger.settles_on_teardown(record.id)
             )
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                if self._ends_with_turn(record, origin):
-                    await self._background.end_commands_of(record.id, TASK_ENDED)
+                if _ends_with_turn(record, origin):
+                    left = await self._background.end_commands_of(record.id, TASK_ENDED)
+                    if left and has_ended:
+                        self._note(record, f"Ended with it: {_listed(left)}")
                 await self._close_worktree(record, is_over=is_over)
 
-    def _ends_with_turn(self, record: TaskRecord, origin: Origin) -> bool:
-        # A task never has another turn; a session has, if it can be notified.
-        return not record.is_root or origin.capability is DeliveryCapability.NONE
+    def _note(self, record: TaskRecord, note: str) -> None:
+        """Add to what is left in the workspace of a task."""
+        before = self._notes.get(record.id)
+        self._notes[record.id] = f"{before}. {note}" if before else note
 
     async def _close_worktree(self, record: TaskRecord, *, is_over: bool) -> None:
         await trio.lowlevel.checkpoint()
@@ -121,13 +125,13 @@ class TaskWorkspaces:
         # Detached tasks go on in it after the turn that began them; the turn that is notified of
         # their end looks again.
         if record.children.unsettled:
-            self._notes[record.id] = f"Its tasks still work in {path}"
+            self._note(record, f"Its tasks still work in {path}")
         elif not all(
             it.finished.is_set() for it in self._background.commands_of(record.id)
         ):
-            self._notes[record.id] = f"Its commands still run in {path}"
+            self._note(record, f"Its commands still run in {path}")
         elif note := await self._worktrees.close(self._worktree_by_task.pop(record.id)):
-            self._notes[record.id] = f"{note[0].upper()}{note[1:]}"
+            self._note(record, f"{note[0].upper()}{note[1:]}")
 
     def tasks_with_worktree_below(self, task: TaskId) -> list[TaskRecord]:
         """Return the unsettled tasks below a task that have a worktree."""
@@ -177,6 +181,19 @@ class TaskWorkspaces:
         own = self._registry.agent_of(record).workspace
         # A copy of an agent works where that agent does.
         return above / own if isinstance(own, Path) and not record.is_copy else above
+
+
+def _ends_with_turn(record: TaskRecord, origin: Origin) -> bool:
+    """Return whether the background commands of a task end with this turn of it."""
+    # A task never has another turn; a session has, if it can be notified.
+    return not record.is_root or origin.capability is DeliveryCapability.NONE
+
+
+def _listed(commands: Sequence[Command]) -> str:
+    """Return the commands that were ended, shortly."""
+    first = one_line(commands[0].command)
+    more = f" and {len(commands) - 1} more" if len(commands) > 1 else ""
+    return f"the background command `{first}`{more}"
 
 
 def _lineage(record: TaskRecord) -> list[TaskRecord]:
