@@ -15,8 +15,8 @@ import pytest
 import trio
 
 from agents import Agent, ScriptedModel, ToolCall, tool
-from delegation import DeliveryCapability
-from delegation.events import ProcessStarted, TurnStarted
+from delegation import DeliveryCapability, Mode, Reason
+from delegation.events import ProcessStarted, TaskRequested, TurnStarted
 from delegation.session_context import (
     async_delivery_supported,
     bind_session,
@@ -28,8 +28,15 @@ from delegation.session_context import (
 from orchestrator import MemoryJournal, Session, open_orchestrator
 from orchestrator.doors import one_shot
 from orchestrator.doors.door import Door
-from tests.kit import facts
-from tests.orchestrator.commands_kit import in_a_run, in_a_session, pipe, talking
+from orchestrator.testing import SpyModel
+from tests.kit import facts, hand_on, tool_answers, worker
+from tests.orchestrator.commands_kit import (
+    has_ended,
+    in_a_run,
+    in_a_session,
+    pipe,
+    talking,
+)
 from tests.orchestrator.test_cli import Shell
 
 PLATFORM = "ORCHESTRATOR_SESSION_PLATFORM"
@@ -161,6 +168,100 @@ class TestDoors:
             DeliveryCapability.NONE,
             DeliveryCapability.PUSH,
         ]
+
+
+class TestSenders:
+    """A sender that cannot be told later says so with its message, which the turn then keeps to."""
+
+    async def test_what_it_delegates_is_joined_with_a_note_and_replied_at_once(
+        self,
+    ) -> None:
+        journal = MemoryJournal()
+        spy = SpyModel([hand_on("a"), "first", hand_on("b"), "second", "told"])
+        lead = Agent("lead", model=spy, delegates=[worker(seconds=5)])
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(lead) as session:
+                with bind_session(platform="api_server", async_delivery=False):
+                    joined = await session.ask("now")
+                detached = await session.ask("later")
+                told = await session.replies.receive()
+
+        assert [it.text for it in (joined, detached, told)] == [
+            "first",
+            "second",
+            "told",
+        ]
+        assert [
+            (it.mode, it.reason) for it in facts(journal.entries, TaskRequested)
+        ] == [
+            (Mode.JOINED, Reason.CANNOT_BE_TOLD_LATER),
+            (Mode.DETACHED, Reason.CAN_BE_TOLD_LATER),
+        ]
+        now, later = tool_answers(spy.requests[3].transcript)
+        assert now["results"][0]["output"] == "done"
+        assert "not in the background" in now["note"]
+        assert later["status"] == "dispatched"
+
+    async def test_its_tools_see_it_for_that_turn_only(self) -> None:
+        seen: list[tuple[bool, str]] = []
+        async with open_orchestrator(":memory:") as orchestrator:
+            async with orchestrator.open_session(looking(seen)) as session:
+                with bind_session(async_delivery=False):
+                    await session.ask("now")
+                await session.ask("later")
+
+        assert [can for can, _ in seen] == [False, True]
+
+    async def test_the_turn_keeps_to_it_after_a_crash(self) -> None:
+        journal = MemoryJournal()
+        stuck = Agent("lead", model=ScriptedModel.always("late", 3_600))
+        async with open_orchestrator(journal) as orchestrator:
+            async with (
+                orchestrator.open_session(stuck) as session,
+                trio.open_nursery() as nursery,
+            ):
+                with bind_session(async_delivery=False):
+                    nursery.start_soon(session.ask, "now")
+                await trio.sleep(1)
+                nursery.cancel_scope.cancel()
+        lead = Agent(
+            "lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()]
+        )
+        async with open_orchestrator(journal) as orchestrator:
+            async with orchestrator.open_session(lead, session=session.id) as again:
+                reply = await again.replies.receive()
+
+        (requested,) = facts(journal.entries, TaskRequested)
+        assert (reply.text, requested.mode) == ("end", Mode.JOINED)
+
+    async def test_no_sender_can_promise_more_than_the_door(self) -> None:
+        journal = MemoryJournal()
+        lead = Agent(
+            "lead", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()]
+        )
+        async with open_orchestrator(journal) as orchestrator:
+            with bind_session(async_delivery=True):
+                await orchestrator.run(lead, "go")
+
+        (requested,) = facts(journal.entries, TaskRequested)
+        assert requested.mode is Mode.JOINED
+
+    @pytest.mark.realtime
+    async def test_its_commands_end_with_the_turn_and_it_is_told_so(
+        self, tmp_path: Path
+    ) -> None:
+        journal = MemoryJournal()
+        with pipe(tmp_path / "gate"):
+            async with in_a_session(tmp_path, journal) as talk:
+                with bind_session(async_delivery=False):
+                    manual = await talk.begin()
+                started = await manual.start(COMMAND, notify_on_complete=True)
+                await talk.end()
+                assert has_ended(started["pid"])
+
+        assert started["ends_with_turn"] is True
+        assert "notify_unsupported" in started
+        assert registered(journal) == []
 
 
 COMMAND = "read _ <gate; echo DONE"

@@ -139,6 +139,8 @@ class MessageReceived:
     """Added to the agent's instructions in the turn that reads it."""
     silent: bool = False
     """It has no text: the turn goes on with the last message of the session's history."""
+    async_delivery: bool = True
+    """Its sender can receive results after the turn that reads it, if the door can deliver them."""
 
 
 @attrs.frozen

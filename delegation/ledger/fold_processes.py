@@ -18,7 +18,7 @@ def process_started(ledger: "Ledger", event: ProcessStarted) -> None:
     is_new = event.id not in session.processes
     require(is_new, event, "there is such a command already", task)
     turn = session.turn if task.is_root else None
-    gets_notices = turn is not None and turn.capability is not DeliveryCapability.NONE
+    gets_notices = turn is not None and turn.promises is not DeliveryCapability.NONE
     is_possible = gets_notices or not event.notify
     require(is_possible, event, "only a session gets notices", task)
     session.processes[event.id] = ProcessRecord(

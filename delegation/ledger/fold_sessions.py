@@ -139,7 +139,11 @@ def message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None
     message = UserMessage(event.text, event.parts, id=event.id or MessageId(f"m_{seq}"))
     session.mail[seq] = message
     session.envelopes[seq] = Envelope(
-        event.context, event.grants, event.instructions, event.silent
+        event.context,
+        event.grants,
+        event.instructions,
+        event.silent,
+        event.async_delivery,
     )
     session.tree.set_first_goal(event.text)
     refresh_session(ledger, session)
@@ -153,6 +157,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
         *event.mail
     }
     require(is_there, event, f"the mail is {list(session.mail)}")
+    async_delivery = all(session.envelopes[seq].async_delivery for seq in event.mail)
     _read_mail(ledger, session, event, at)
     session.turns = event.turn
     session.turn = Turn(
@@ -160,6 +165,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
         event.capability,
         event.mail,
         transcript_start=len(session.root.transcript),
+        async_delivery=async_delivery,
     )
     change_state(session, session.root, RUNNING)
     session.tree.begin_turn(at)
@@ -226,7 +232,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     root.instructions = ""
     root.approved = NOTHING_APPROVED
     drop_questions(ledger, root)
-    if turn.capability is DeliveryCapability.NONE:
+    if turn.promises is DeliveryCapability.NONE:
         drop_processes(session, root)
     session.last_outcome = event.outcome
     # The caller of a turn without delivery gets the outcome as its result.

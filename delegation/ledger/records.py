@@ -274,6 +274,13 @@ class Turn:
     """The mail it has read, by sequence number."""
     transcript_start: int = 0
     """The length of the transcript when it had read its mail."""
+    async_delivery: bool = True
+    """All who wrote to it can receive results later."""
+
+    @property
+    def promises(self) -> DeliveryCapability:
+        """What its tasks may be promised: what the door can do, unless a sender cannot."""
+        return self.capability if self.async_delivery else DeliveryCapability.NONE
 
 
 @attrs.frozen
@@ -302,6 +309,7 @@ class Envelope:
     grants: tuple[Grant, ...]
     instructions: str = ""
     silent: bool = False
+    async_delivery: bool = True
 
 
 Mail: TypeAlias = UserMessage | TaskNotice | ProcessNotice

@@ -17,7 +17,7 @@ from delegation import (
 )
 from delegation.events import MessageReceived
 from delegation.events.approvals import ApprovalId, ApprovalQuestion
-from delegation.session_context import session_strings
+from delegation.session_context import async_delivery_supported, session_strings
 from orchestrator.budget_scope import current_grants
 from orchestrator.doors.approvals import answer_question
 from orchestrator.doors.lifecycle import (
@@ -55,7 +55,9 @@ class Session:
     async def ask(self, text: str, *parts: Part, workspace: str = "") -> Reply:
         """Send a message, and wait for the reply of the turn that reads it.
 
-        If this is cancelled the message stays posted, and its reply comes on `replies`.
+        If this is cancelled the message stays posted, and its reply comes on `replies`. Inside
+        `bind_session(async_delivery=False)` nothing is promised for after that reply: tasks are
+        joined, and commands end with the turn.
 
         Args:
             text: the message.
@@ -78,6 +80,7 @@ class Session:
                 message.id,
                 {**context, "cwd": workspace} if workspace else context,
                 current_grants(),
+                async_delivery=async_delivery_supported(),
             )
         )
         seq = book.ledger.last_seq

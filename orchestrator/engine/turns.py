@@ -83,7 +83,5 @@ class Turns:
     async def _run(self, session: SessionRecord) -> Outcome:
         turn = session.turn
         assert turn is not None, "a turn is posted before it is taken"
-        origin = Origin(
-            session=session.id, turn=turn.number, capability=turn.capability
-        )
+        origin = Origin(session=session.id, turn=turn.number, capability=turn.promises)
         return await self._runner.run(session.root, origin, self._delegator)
