@@ -43,7 +43,7 @@ class Compaction:
     summarizer: str | Model | None = None
     """The model that writes summaries; None is the agent's own."""
     keep_last: int = 4
-    """How many of the newest messages stay as they are."""
+    """How many of the newest messages stay as they are, if there is room."""
 
 
 @attrs.frozen(kw_only=True)

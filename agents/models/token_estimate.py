@@ -23,7 +23,7 @@ def estimated_tokens(request: ModelRequest) -> int:
 def estimated_input(request: ModelRequest) -> int:
     """Return about how many tokens a model reads."""
     characters = sum(map(len, texts_beside_messages(request)))
-    characters += request.transcript.total(_message_length)
+    characters += request.transcript.total(message_length)
     return characters // CHARACTERS_PER_TOKEN
 
 
@@ -54,7 +54,8 @@ def estimated_usage(
     )
 
 
-def _message_length(message: Message) -> int:
+def message_length(message: Message) -> int:
+    """Return how many characters a message is counted as."""
     return sum(map(len, texts_of(message))) + parts_length(message)
 
 

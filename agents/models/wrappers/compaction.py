@@ -5,7 +5,6 @@ reports what the model did not read.
 """
 
 import hashlib
-from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -20,17 +19,44 @@ from agents.messages import (
     UserMessage,
 )
 from agents.models.model import Attempts, Compacted, Model, ModelRequest
-from agents.models.token_estimate import CHARACTERS_PER_TOKEN, estimated_tokens
+from agents.models.token_estimate import (
+    CHARACTERS_PER_TOKEN,
+    OUTPUT_ALLOWANCE,
+    estimated_tokens,
+    message_length,
+)
 from agents.models.usage_bound import max_input_tokens
 from agents.models.wrappers.attempts import with_attempts
+from agents.models.wrappers.cut_request import (
+    cut_message,
+    cut_request,
+    cut_text,
+    own_message,
+    record,
+    room_of,
+)
 from agents.models.wrappers.wrapper import ModelWrapper
 from agents.transcript import Transcript
 
 SMALLEST_WINDOW: Final = 2_000
 KEPT_OF_A_RESULT: Final = 200
 SHORTEST_PIECE: Final = 400
+MOST_PIECES: Final = 8
+SIZES_TRIED: Final = 4
+"""How often a request that the provider finds too long is made shorter."""
 # Many, since all agents of one model may share them; each is a short text.
 SUMMARIES_KEPT: Final = 256
+
+NO_SUMMARY: Final = frozenset(
+    {
+        Failure.MALFORMED,
+        Failure.CONTEXT_TOO_LONG,
+        Failure.BAD_REQUEST,
+        Failure.REFUSED,
+        Failure.CUT_OFF,
+    }
+)
+"""The failures of a writer of summaries after which its next try would fail too."""
 
 SUMMARY: Final = "What happened next is summarized here, to make room:\n\n"
 SUMMARIZE: Final = """\
@@ -46,13 +72,14 @@ def compacting(
     """Return a model whose requests get shorter when they near the end of its window.
 
     First the results of tools are shortened, the oldest first; then all between the goal and the
-    newest messages becomes a summary. A request that is still too long is a `ModelError`.
+    newest messages becomes a summary; then a long goal and long messages are cut, and say so. Only
+    a message that does not fit by itself, beside the instructions and tools, is a `ModelError`.
 
     Args:
         model: the model that is called.
         window: how many tokens it can read and write in one call.
         summarizer: the model that writes summaries; without one, the model itself.
-        keep_last: how many of the newest messages always stay as they are.
+        keep_last: how many of the newest messages stay as they are, if there is room.
     """
     if window < SMALLEST_WINDOW or keep_last < 1:
         raise DefinitionError(
@@ -102,21 +129,22 @@ class _CompactingModel(ModelWrapper):
     async def _answer(
         self, request: ModelRequest, attempts: Attempts
     ) -> AssistantMessage:
-        fitted = await self._fit(request, attempts, self._window * 4 // 5)
-        try:
-            return await self._ask(fitted, attempts)
-        except ModelError as exc:
-            if exc.kind is not Failure.CONTEXT_TOO_LONG:
-                raise
-            error = exc
-        attempts.failed(error)
-        # The provider's count decides, also where our estimate left half the window free.
-        smaller = min(self._window // 2, fitted.tokens * 3 // 4)
-        try:
-            fitted = await self._fit(request, attempts, smaller)
-        except ModelError as exc:
-            raise exc from error
-        return await self._ask(attrs.evolve(fitted, is_paid=False), attempts)
+        limit = self._window * 4 // 5
+        fitted = await self._fit(request, attempts, limit)
+        for _ in range(SIZES_TRIED - 1):
+            try:
+                return await self._ask(fitted, attempts)
+            except ModelError as exc:
+                if exc.kind is not Failure.CONTEXT_TOO_LONG:
+                    raise
+                error = exc
+            attempts.failed(error)
+            # The provider's count decides, also where our estimate left half the window free.
+            input_tokens = fitted.tokens - OUTPUT_ALLOWANCE
+            limit = min(limit * 5 // 8, input_tokens * 5 // 8 + OUTPUT_ALLOWANCE)
+            fitted = await self._fit(request, attempts, limit, error)
+            fitted = attrs.evolve(fitted, is_paid=False)
+        return await self._ask(fitted, attempts)
 
     async def _ask(
         self, fitted: _FittedRequest, attempts: Attempts
@@ -129,34 +157,61 @@ class _CompactingModel(ModelWrapper):
         return await self._model.answer(request)
 
     async def _fit(
-        self, request: ModelRequest, attempts: Attempts, limit: int
+        self,
+        request: ModelRequest,
+        attempts: Attempts,
+        limit: int,
+        refused: ModelError | None = None,
     ) -> _FittedRequest:
-        """Return the request, shortened to at most so many tokens."""
+        """Return the request, shortened to at most so many tokens.
+
+        Args:
+            request: what is asked.
+            attempts: pay for a summary.
+            limit: how many tokens it may have.
+            refused: why the provider did not take a longer one.
+        """
         await trio.lowlevel.checkpoint()
         fitted = _FittedRequest(request)
         if fitted.tokens <= limit:
             return fitted
+        self._require_room(request, limit, refused)
         seam = _seam(request.transcript, self._keep_last)
         prefixes = _digests(request.transcript[:seam])
         known = next(filter(None, map(self._summaries.get, reversed(prefixes))), None)
-        for summary in (None, known):
-            fitted = _shortened_request(request, summary, seam, limit)
-            if fitted.tokens <= limit:
-                return fitted
-        # Before a summary is paid for: would an empty one be enough?
-        fitted = _shortened_request(request, _Summary("", seam), seam, limit)
+        quarter = room_of(request, limit) // 4
+        for longest_goal in (len(request.transcript[0].text), quarter):
+            for summary in (None, known):
+                fitted = _shortened_request(request, summary, seam, limit, longest_goal)
+                if fitted.tokens <= limit:
+                    return fitted
+        summary, is_paid = known, True
         begin = known.messages if known else len(_goal(request.transcript))
-        if begin < seam and fitted.tokens <= limit:
-            summary = await self._summarize(request, attempts, known, seam, limit)
-            self._summaries[prefixes[-1]] = summary
-            if len(self._summaries) > SUMMARIES_KEPT:
-                del self._summaries[next(iter(self._summaries))]
-            fitted = _shortened_request(request, summary, seam, limit)
-            if fitted.tokens <= limit:
-                return attrs.evolve(fitted, is_paid=False)
-        raise self._too_long(
-            f"needs {fitted.tokens} at least where {limit} can be used"
-        )
+        # A short one is cut with the rest, for less than a summary costs.
+        if sum(map(message_length, request.transcript[begin:seam])) > quarter:
+            written = await self._summarize(request, attempts, known, seam, limit)
+            is_paid = False
+            if written is not None:
+                summary = self._summaries[prefixes[-1]] = written
+                if len(self._summaries) > SUMMARIES_KEPT:
+                    del self._summaries[next(iter(self._summaries))]
+            fitted = _shortened_request(request, summary, seam, limit, quarter)
+        if fitted.tokens > limit:
+            cut = cut_request(request, fitted.request.transcript, limit)
+            if cut is None:
+                raise self._too_long(request, limit) from refused
+            fitted = _compacted(request, cut, summary)
+        return attrs.evolve(fitted, is_paid=is_paid)
+
+    def _require_room(
+        self, request: ModelRequest, limit: int, refused: ModelError | None
+    ) -> None:
+        """Refuse a message that does not fit by itself. The next one may."""
+        own = own_message(request.transcript)
+        newest = len(request.transcript) - 1
+        alone = request.transcript[newest:] if own == newest else ()
+        if estimated_tokens(attrs.evolve(request, transcript=alone)) > limit:
+            raise self._too_long(request, limit) from refused
 
     async def _summarize(
         self,
@@ -165,54 +220,73 @@ class _CompactingModel(ModelWrapper):
         known: _Summary | None,
         seam: int,
         limit: int,
-    ) -> _Summary:
-        """Extend the summary before by the messages since, piece by piece."""
+    ) -> _Summary | None:
+        """Extend the summary before by the messages since, piece by piece; None if it cannot be."""
         await trio.lowlevel.checkpoint()
-        goal = "".join(message.text[:1000] for message in _goal(request.transcript))
         before = known or _Summary("(none)", len(_goal(request.transcript)))
-        unread = _record(map(_shortened, request.transcript[before.messages : seam]))
-        text = before.text
+        unread = record(map(_shortened, request.transcript[before.messages : seam]))
         instructions = SUMMARIZE.format(words=min(500, limit // 20))
         summary_request = ModelRequest(
             instructions=instructions, transcript=(), tools=(), attempts=attempts
         )
         space = (limit - estimated_tokens(summary_request)) * CHARACTERS_PER_TOKEN
+        if space < 3 * SHORTEST_PIECE:
+            return None
+        goal = "".join(
+            cut_text(message.text, min(1000, space // 4))
+            for message in _goal(request.transcript)
+        )
+        longest = min(space // 4, max(SHORTEST_PIECE, room_of(request, limit) // 4))
+        text = cut_text(before.text, longest)
+        # A summary of many pieces is paid for many times.
+        unread = cut_text(unread, MOST_PIECES * space // 2)
         while unread:
             context = (
                 f"The goal: {goal}\n\nThe summary so far: {text}\n\nThe record:\n\n"
             )
             length = space - len(context)
-            if length < min(len(unread), SHORTEST_PIECE):
-                raise self._too_long("there is no room left to write a summary in")
             piece, unread = unread[:length], unread[length:]
             summary_request = attrs.evolve(
                 summary_request, transcript=(UserMessage(context + piece),)
             )
-            answer = await self._summarizer.answer(
-                await attempts.begin(summary_request, self._summarizer)
-            )
+            # A writer that cannot write, writes nothing or too much holds up no conversation.
+            try:
+                answer = await self._summarizer.answer(
+                    await attempts.begin(summary_request, self._summarizer)
+                )
+            except ModelError as exc:
+                if exc.kind not in NO_SUMMARY:
+                    raise
+                attempts.failed(exc)
+                return None
             attempts.helped(answer.usage)
-            if not (text := answer.text.strip()):
-                problem = f"{self._summarizer.name} wrote nothing for a summary"
-                raise ModelError(problem, kind=Failure.MALFORMED, usage=Usage())
+            text = cut_text(answer.text.strip() or text, longest)
         return _Summary(text, seam)
 
-    def _too_long(self, problem: str) -> ModelError:
+    def _too_long(self, request: ModelRequest, limit: int) -> ModelError:
+        fixed = estimated_tokens(attrs.evolve(request, transcript=()))
+        newest = sum(map(message_length, request.transcript[-1:]))
         return ModelError(
-            f"{self.name} has a window of {self._window} tokens, and {problem}; shorten the"
-            " goal, the instructions or what tools answer, or use a larger model",
+            f"{self.name} has a window of {self._window} tokens, of which a request can use"
+            f" {limit}: the instructions, tools and answer need {fixed}, and the newest message"
+            f" {newest // CHARACTERS_PER_TOKEN}; shorten one of them, or use a larger model",
             kind=Failure.CONTEXT_TOO_LONG,
             usage=Usage(),
         )
 
 
 def _shortened_request(
-    request: ModelRequest, summary: _Summary | None, seam: int, limit: int
+    request: ModelRequest,
+    summary: _Summary | None,
+    seam: int,
+    limit: int,
+    longest_goal: int,
 ) -> _FittedRequest:
     """Return a request with a summary, if there is one, and shorter results before the seam."""
-    head = _goal(request.transcript)
+    head: tuple[Message, ...] = _goal(request.transcript)
     begin = summary.messages if summary else len(head)
-    left_out = begin - len(head)
+    if len(request.transcript) > len(head):
+        head = tuple(cut_message(goal, longest_goal) for goal in head)
     if summary is not None:
         head = (*head, UserMessage(SUMMARY + summary.text))
     middle, tail = list(request.transcript[begin:seam]), request.transcript[seam:]
@@ -224,11 +298,17 @@ def _shortened_request(
         if excess > 0 and (short := _shortened(message)) is not message:
             middle[index] = short
             excess -= len(message.text) - len(short.text)
-            left_out += 1
     shorter = attrs.evolve(request, transcript=(*head, *middle, *tail))
-    saved = len(_record(request.transcript)) - len(_record(shorter.transcript))
-    # Not below zero: an image has no characters, and its summary has.
-    event = Compacted(left_out, max(0, saved), summary is not None)
+    return _compacted(request, shorter, summary)
+
+
+def _compacted(
+    request: ModelRequest, shorter: ModelRequest, summary: _Summary | None
+) -> _FittedRequest:
+    before, after = (one.transcript.total(message_length) for one in (request, shorter))
+    unchanged = {id(message) for message in shorter.transcript}
+    changed = sum(id(message) not in unchanged for message in request.transcript)
+    event = Compacted(changed, before - after, summary is not None)
     return _FittedRequest(shorter, event)
 
 
@@ -251,20 +331,6 @@ def _shortened(message: Message) -> Message:
     if not isinstance(message, ToolMessage) or left_out <= len(note):
         return message
     return attrs.evolve(message, text=message.text[:KEPT_OF_A_RESULT] + note)
-
-
-def _record(messages: Iterable[Message]) -> str:
-    return "\n\n".join(map(_written, messages))
-
-
-def _written(message: Message) -> str:
-    if isinstance(message, UserMessage):
-        labels = [part.label for part in message.parts]
-        return ", with ".join([f"User: {message.text}", *labels])
-    if isinstance(message, ToolMessage):
-        return f"{'Failed' if message.failed else 'Result'}: {message.text}"
-    calls = [f"\nCalled: {one.name} {one.arguments}" for one in message.calls]
-    return f"Assistant: {message.text}{''.join(calls)}"
 
 
 def _digests(transcript: Transcript) -> list[bytes]:
