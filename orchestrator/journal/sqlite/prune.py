@@ -137,7 +137,8 @@ def free_pages(connection: sqlite3.Connection, limit: int) -> bool:
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     if mode != INCREMENTAL:
         return False
-    connection.execute(f"PRAGMA incremental_vacuum({limit})").fetchall()
+    # As a script: `execute` takes the first of its steps only, since it has no columns.
+    connection.executescript(f"PRAGMA incremental_vacuum({limit})")
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     return bool(free)
 
