@@ -104,6 +104,16 @@ class Tree:
         usage: Usage = self[self.root]["total"]
         return usage
 
+    @property
+    def is_at_work(self) -> bool:
+        """A task, or the turn of the session, goes on now; else its times do not grow."""
+        return any(
+            node["ended"] is None
+            and node["started"] is not None
+            and node["status"] != Status.INTERRUPTED
+            for node in self._nodes.values()
+        )
+
     def children(self, task: TaskId) -> list[TaskId]:
         """Return the children of a task, in the order of their requests."""
         below = self.graph.succ[task].items()

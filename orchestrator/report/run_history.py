@@ -30,6 +30,7 @@ from delegation.events import (
     TurnEnded,
 )
 from delegation.tree.critical_path import CriticalPath
+from delegation.tree.intervals import last_moment
 from orchestrator.errors import JournalError
 
 
@@ -83,10 +84,14 @@ def read_history(
     builder = _HistoryBuilder(run)
     for entry in entries:
         builder.add(entry)
-    last = max(entry.at for entry in entries)
+    # The next process may have opened the journal days later: that is no part of the run.
+    last = max(entry.at for entry in entries if entry.session)
     if not has_writer:
         builder.mark_interrupted(last)
     tree = builder.ledger.sessions[run].tree
+    if not tree.tally().unsettled:
+        # Its door may have been closed days later, too.
+        last = last_moment(tree, tree)
     wanted = {
         task: transcript
         for task, transcript in {

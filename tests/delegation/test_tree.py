@@ -170,3 +170,11 @@ def test_a_tree_counts_its_tasks_by_status(tree: Tree, tell: Tell) -> None:
         "timed_out": 1,
         "interrupted": 1,
     }
+
+
+def test_a_tree_is_at_work_while_one_of_its_tasks_goes_on(
+    tree: Tree, tell: Tell, ledger: Ledger
+) -> None:
+    assert tree.is_at_work
+    tell(JournalOpened("0.1"))
+    assert not tree.is_at_work

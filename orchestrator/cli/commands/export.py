@@ -61,5 +61,5 @@ def export_run(
         return run, *html_report(run, entries, has_writer=has_writer)
     ledger = fold_run(entries, journal, has_writer=has_writer)
     tree = ledger.sessions[run].tree
-    now = time.time() if has_writer else None
+    now = time.time() if tree.is_at_work else None
     return run, export_tree(tree, output_format, now=now), len(tree)

@@ -89,7 +89,7 @@ def _print_run(
 def read_session(
     journal: Path, prefix: str | None
 ) -> tuple[SessionRecord, Sequence[Entry], float | None]:
-    """Return a run, its entries, and the time now if another process may be running it."""
+    """Return a run, its entries, and the time now if another process is running it."""
     run, entries, has_writer = read_facts(journal, prefix)
-    ledger = fold_run(entries, journal, has_writer=has_writer)
-    return ledger.sessions[run], entries, time.time() if has_writer else None
+    session = fold_run(entries, journal, has_writer=has_writer).sessions[run]
+    return session, entries, time.time() if session.tree.is_at_work else None

@@ -49,7 +49,7 @@ class RunReader:
 
     @property
     def active_at(self) -> float:
-        """When that fact was posted."""
+        """When the last fact of the run was posted."""
         return self._loaded.at
 
     @property
@@ -76,7 +76,7 @@ class RunReader:
             fold(loaded.ledger, new[start : start + FOLD_BATCH], self.path)
             await trio.lowlevel.checkpoint()
         if new:
-            loaded.seq, loaded.at = new[-1].seq, new[-1].at
+            loaded.seq, loaded.at = new[-1].seq, _last_time(new, loaded.at)
         return new
 
     def has_changed(self) -> bool:
@@ -102,11 +102,19 @@ class RunReader:
 class _LoadedRun:
     """What was read of a run."""
 
-    def __init__(self, ledger: Ledger, last: Entry, writer: int | None) -> None:
+    def __init__(
+        self, ledger: Ledger, entries: Sequence[Entry], writer: int | None
+    ) -> None:
         self.ledger = ledger
-        self.seq = last.seq
-        self.at = last.at
+        self.seq = entries[-1].seq
+        self.at = _last_time(entries)
         self.writer = writer
+
+
+def _last_time(entries: Sequence[Entry], default: float = 0) -> float:
+    """Return when the last fact of a session was posted; an opened journal is none."""
+    times = (entry.at for entry in reversed(entries) if entry.session)
+    return next(times, default)
 
 
 async def open_run(path: Path, prefix: str | None) -> RunReader:
@@ -120,7 +128,7 @@ def _load(path: Path, prefix: str | None) -> tuple[SessionId, _LoadedRun]:
         path, lambda reader: read_run(reader, prefix, path)
     )
     ledger = fold_run(entries, path, has_writer=writer is not None)
-    return session, _LoadedRun(ledger, entries[-1], writer)
+    return session, _LoadedRun(ledger, entries, writer)
 
 
 def is_about(entry: Entry, task: TaskId | None) -> bool:

@@ -128,12 +128,12 @@ class Watcher:
         self._tick += 1
         reader, console = self._reader, self._console
         is_live = self._client is not None
-        # Without a writer nothing runs, so the clock stands still.
+        # Where nothing is at work the clock stands still.
         snapshot = RunSnapshot(
             tree=reader.tree,
             questions=reader.open_questions if reader.has_writer else (),
             calls=self._calls,
-            now=time.time() if reader.has_writer else reader.active_at,
+            now=time.time() if reader.tree.is_at_work else reader.active_at,
             active_at=reader.active_at,
         )
         canvas = Canvas(

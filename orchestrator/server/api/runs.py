@@ -211,7 +211,7 @@ async def get_tree(call: ApiCall) -> Response:
 
 async def _drawn(call: ApiCall, session: SessionRecord, format_: TreeFormat) -> str:
     await trio.lowlevel.checkpoint()
-    now = None if is_over(session) else call.server.read.now()
+    now = call.server.read.now() if session.tree.is_at_work else None
     if len(session.tree) <= DRAWN_IN_LOOP:
         return export_tree(session.tree, format_, now=now)
     # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
