@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -66,7 +67,7 @@ async def test_commands_show_the_same_time_of_an_interrupted_run_a_day_later(
 ) -> None:
     """The journal has a writer, which may run other things."""
     path = tmp_path / "journal.db"
-    steps = [hand_on("look", background=True), "on its way"]
+    steps: list[Any] = [hand_on("look", background=True), "on its way"]
     boss = Agent("boss", model=ScriptedModel(steps), delegates=[worker(seconds=DAY)])
     async with open_orchestrator(path) as orchestrator:
         async with orchestrator.open_session(boss) as session:
