@@ -59,11 +59,11 @@ class Compacted:
     """The request was too long for the model's window, and a shorter one was sent."""
 
     messages: int
-    """How many were shortened or summarized. The transcript itself is unchanged."""
+    """How many were shortened, cut or summarized. The transcript itself is unchanged."""
     characters: int
     """By how many characters the request is shorter."""
     summarized: bool
-    """Whether a summary stands for the older messages; else only tool results were shortened."""
+    """Whether a summary stands for the older messages."""
 
 
 @attrs.frozen

@@ -220,6 +220,8 @@ class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     message: AssistantMessage
     copied: bool = False
     """It was copied from the run that this one is a fork of, which has paid for it."""
+    left_out: int = 0
+    """How many characters of the conversation the model did not read, to fit its window."""
 
 
 class ModelFailure(enum.StrEnum):

@@ -12,6 +12,7 @@ from agents import (
     Agent,
     AssistantMessage,
     CallId,
+    Compacted,
     Model,
     ModelError,
     ModelEvent,
@@ -51,6 +52,7 @@ class LocalTaskHost:
         "_approvals",
         "_book",
         "_delegator",
+        "_left_out",
         "_order",
         "_record",
         "_registry",
@@ -85,6 +87,8 @@ class LocalTaskHost:
         self._scope = scope
         self._activity = activity
         self._approvals = approvals
+        self._left_out = 0
+        """How many characters the model does not read in the call under way."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -137,7 +141,8 @@ class LocalTaskHost:
         record = self._record
         recorded: Step
         if isinstance(step, AssistantMessage):
-            recorded = self._book.post(ModelAnswered(record.id, step)).message
+            fact = ModelAnswered(record.id, step, left_out=self._left_out)
+            recorded = self._book.post(fact).message
             self._reservations.booked(record.id)
         else:
             if step.failed and record.children.unsettled:
@@ -160,6 +165,7 @@ class LocalTaskHost:
         return held
 
     async def before_model_call(self) -> Sequence[UserMessage]:
+        self._left_out = 0
         steering = self._read_steering() if self._record.unseen_steering else ()
         if self._record.accounts:
             # Under a budget the call is a fact, too: its model waits for all of them at once.
@@ -177,6 +183,8 @@ class LocalTaskHost:
     def emit(self, event: ModelEvent) -> None:
         if self._activity is not None:
             self._activity.on_model_event(event)
+        if isinstance(event, Compacted):
+            self._left_out = max(0, event.characters)
         self._subscribers.emit(self._record.id, event)
 
     def _read_steering(self) -> Sequence[UserMessage]:

@@ -73,7 +73,10 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912 (a case
             yield Text(
                 "begins" if not isinstance(event, TurnResumed) else "goes on", "dim"
             )
-        case ModelAnswered(_, message):
+        case ModelAnswered(_, message, _, left_out):
+            if left_out:
+                note = f"has not read {left_out} characters, to fit its window"
+                yield Text(note, "yellow")
             yield from _answer(message)
         case ModelFailed():
             yield from _failed_call(event)
