@@ -87,8 +87,9 @@ def _split(target: str) -> tuple[Path, str]:
 
 
 def _agents_in(file: Path) -> dict[str, Agent[Any]]:
-    # As `python FILE` does, so that the file can import modules beside it.
-    sys.path.insert(0, str(file.resolve().parent))
+    # The file can import modules beside it. Last: what an agent writes there hides no module.
+    if (folder := str(file.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
     # Under a reserved name: a file called agents.py must not hide the package, and its classes
     # must find their module when type hints are resolved.
     loader = SourceFileLoader(MODULE, str(file))

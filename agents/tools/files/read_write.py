@@ -33,6 +33,7 @@ from agents.tools.files.line_reader import (
     split_lines,
 )
 from agents.tools.files.list import list_files
+from agents.tools.files.own_code import require_not_own_code
 from agents.tools.files.search import search_files
 from agents.tools.files.seen_files import Fingerprint
 from agents.tools.files.workspace import Workspace
@@ -101,6 +102,7 @@ def write_file(path: str, content: str) -> str:
     with Workspace(context.workspace).find(
         path, writes=True, make_folders=True
     ) as entry:
+        require_not_own_code(entry.real, entry.path)
         with context.seen_files.registry.lock_file(entry.real):
             if is_there := (found := entry.status()) is not None:
                 require_regular_file(found, entry.path)
@@ -147,6 +149,7 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
         raise ToolError("old and new are the same: nothing would change")
     context = current_tool_context()
     with Workspace(context.workspace).find(path, writes=True) as entry:
+        require_not_own_code(entry.real, entry.path)
         with context.seen_files.registry.lock_file(entry.real):
             with entry.open_file() as (descriptor, status):
                 _require_writable(status.st_mode, entry)

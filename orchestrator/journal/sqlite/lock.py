@@ -8,6 +8,7 @@ something.
 
 import fcntl
 import os
+import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -199,8 +200,10 @@ def require_one_name(path: Path) -> None:
         JournalError: it has several names, so a log may be where this process does not look.
     """
     with suppress(FileNotFoundError):
-        names = path.stat().st_nlink
-        if names > 1:
+        found = path.stat()
+        names = found.st_nlink
+        # A folder has several names by its nature; that it is no journal is said when it is opened.
+        if names > 1 and stat.S_ISREG(found.st_mode):
             raise JournalError(
                 path,
                 f"it has {names} names (hard links), and its log can be beside each of them:"

@@ -1,0 +1,87 @@
+"""File tools write nothing that this process runs or may import: it would have all its rights."""
+
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import agents
+from agents.tools.files import edit_file, read_file, write_file
+from tests.agents.files_kit import Worker
+
+pytestmark = pytest.mark.realtime
+
+
+@pytest.fixture(name="project")
+def folder_of_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As `python app.py` has it: its folder is searched for modules first."""
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.setattr(sys, "path", [str(project), *sys.path])
+    return project
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("jsonschema_rs.py", "jsonschema_rs"),
+        ("networkx/__init__.py", "networkx"),
+        (f"trio{EXTENSION_SUFFIXES[0]}", "trio"),
+        ("stringprep.py", "stringprep"),
+    ],
+)
+async def test_a_file_that_would_be_imported_in_place_of_a_module_is_refused(
+    project: Path, path: str, module: str
+) -> None:
+    refused = await Worker(project).refused(write_file, path=path, content="x = 1\n")
+
+    assert f"in place of the module {module}" in refused
+    assert not (project / path).exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["hello.py", "checks/test_x.py", "pkg/__init__.py", "trio.md", "lib/json.py"],
+)
+async def test_other_code_is_written_as_always(project: Path, path: str) -> None:
+    assert "created" in await Worker(project).use(
+        write_file, path=path, content="x = 1\n"
+    )
+
+
+async def test_a_module_that_hides_nothing_is_written_at_the_end_of_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There `orchestrator run FILE` has the folder of the file."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+
+    await Worker(tmp_path).use(write_file, path="json.py", content="x = 1\n")
+
+
+@pytest.mark.parametrize(
+    "path", ["agent.py", "models/providers/local.py", "models/providers/new_one.py"]
+)
+async def test_what_runs_here_is_not_written(path: str) -> None:
+    package = Path(agents.__file__).parent
+    worker = Worker(package)
+    before = (package / "agent.py").read_bytes()
+
+    assert "the orchestrator" in await worker.refused(
+        write_file, path=path, content="x = 1\n"
+    )
+    await worker.use(read_file, path="agent.py")
+    assert "as agents.agent" in await worker.refused(
+        edit_file, path="agent.py", old="import", new="import os, "
+    )
+    assert (package / "agent.py").read_bytes() == before
+
+
+async def test_the_installed_packages_are_not_written() -> None:
+    installed = Path(pytest.__file__).parents[1]
+    refused = await Worker(installed).refused(
+        write_file, path="mine.pth", content="import os\n"
+    )
+
+    assert "refused" in refused
+    assert not (installed / "mine.pth").exists()
