@@ -18,8 +18,12 @@ from agents.errors import ToolError
 
 # Nested folders: one descriptor each is open at once.
 MAX_DEPTH: Final = 100
-# How many names of a folder are compared for a suggestion.
-MAX_COMPARED: Final = 5_000
+# How many names of a folder are looked at for a suggestion.
+MAX_NAMES: Final = 5_000
+# How many of them are compared letter by letter, and up to which length: that takes the product of
+# the lengths.
+MAX_COMPARED: Final = 100
+MAX_COMPARED_LENGTH: Final = 64
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking, since a pipe may have replaced the file that we have just seen.
@@ -188,8 +192,10 @@ def open_folder_at(name: str, folder: int, path: str) -> int:
 def not_found_error(name: str, folder: int, path: str) -> ToolError:
     """Return the error for a missing file, with similar names as a hint."""
     with os.scandir(folder) as entries:
-        names = [entry.name for entry in islice(entries, MAX_COMPARED)]
-    near = get_close_matches(name, names, n=5, cutoff=0.5)
+        names = [entry.name for entry in islice(entries, MAX_NAMES)]
+    short = [it for it in names if len(it) <= MAX_COMPARED_LENGTH][:MAX_COMPARED]
+    wanted = name[:MAX_COMPARED_LENGTH]
+    near = get_close_matches(wanted, short, n=5, cutoff=0.5)
     # `get_close_matches` finds no name that differs in case throughout.
     near += [
         other for other in names if other.lower() == name.lower() and other not in near

@@ -53,8 +53,8 @@ DEFAULT_LINES: Final = 1_000
 MAX_CHARACTERS: Final = 40_000
 """Of one answer: less than what a tool may answer at most."""
 SHOWN_OF_LINE: Final = 2_000
-COMPARED_LINES: Final = 2_000
-COMPARED_CHARACTERS: Final = 200
+COMPARED_LINES: Final = 200
+COMPARED_CHARACTERS: Final = 100
 """Of each line, in the search for lines like one that was not found."""
 MAX_REPLACEMENTS: Final = 100_000
 
