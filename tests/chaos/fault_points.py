@@ -77,9 +77,8 @@ class FaultyJournal:
         entry: Entry,
         encoded: Encoded,
         idle_changes: Mapping[SessionId, str | None],
-        *more: Any,
     ) -> None:
-        self._journal.append(entry, encoded, idle_changes, *more)
+        self._journal.append(entry, encoded, idle_changes)
         fact = type(entry.event).__name__
         self._uncommitted.append((entry.seq, fact))
         self._points.reach("before commit")

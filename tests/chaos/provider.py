@@ -13,7 +13,7 @@ import select
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -247,7 +247,7 @@ class CountingProvider(FakeProvider):
     @contextmanager
     def counting(
         self, life: Life, on_event: Callable[[str], None]
-    ) -> Iterator[Counted]:
+    ) -> Generator[Counted]:
         """Answer for the agents of a round, as long as the block lasts."""
         counted = Counted(plan_of(life.plan), str(life.effects.path), on_event)
         self.rounds[life.label] = counted

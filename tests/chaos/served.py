@@ -7,7 +7,7 @@ idempotency keys, and read all facts from the beginning.
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGKILL
@@ -202,7 +202,7 @@ class HttpClients:
 
 
 @asynccontextmanager
-async def open_served_worker(home: Path) -> AsyncIterator[ServedWorker]:
+async def open_served_worker(home: Path) -> AsyncGenerator[ServedWorker]:
     environ = {"CHAOS_ROUND": str(home)}
     await trio.Path(home / "agents_file.py").write_text(AGENTS)
     server = ServerProcess(home, ("--workspace", str(home)), environ)
