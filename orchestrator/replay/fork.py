@@ -95,7 +95,8 @@ OwnFact: TypeAlias = (
     | ApprovalAsked
     | ApprovalAnswered
 )
-"""Facts that are true of the recorded run alone."""
+"""Facts that are true of the recorded run alone: a fork pays for none of its calls. What a failed
+call had said is copied where later turns read it."""
 COPIED_FACTS: Final = get_args(CopiedFact)
 PROCESS_NOT_COPIED: Final = (
     "it belongs to the run that this one is a fork of, and does not run here"
@@ -201,13 +202,30 @@ class _SessionCopy:
                 attended=False,
             )
         )
+        read_later = set(self._broken_off_turns())
         for entry in record.entries:
-            if entry.seq < until and isinstance(entry.event, COPIED_FACTS):
+            is_copied = isinstance(entry.event, COPIED_FACTS) or entry.seq in read_later
+            if entry.seq < until and is_copied:
                 self._copy(entry.seq, entry.event)
         for seq, event in self._pending_tool_answers(until):
             self._copy(seq, event)
         for process in list(self._book.ledger.sessions[self._id].processes.values()):
             self._book.post(ProcessEnded(process.task, process.id, PROCESS_NOT_COPIED))
+
+    def _broken_off_turns(self) -> Iterator[int]:
+        """Yield where a turn ended in the middle of an answer, which the next turns read."""
+        said: int | None = None
+        for entry in self._record.entries:
+            match entry.event:
+                case ModelFailed(task=task, text=text) if task == self._record.root:
+                    said = entry.seq if text else None
+                case TurnResumed():
+                    said = None  # the model was asked again
+                case TurnEnded() if said is not None:
+                    yield said
+                    said = None
+                case _:
+                    pass
 
     def _fork_seq(self, fork_point: TaskId) -> int:
         record = self._record
@@ -249,6 +267,8 @@ class _SessionCopy:
             case ModelAnswered(message=message):
                 free = attrs.evolve(message, usage=Usage())
                 event = replace(event, message=free, copied=True)
+            case ModelFailed():
+                event = attrs.evolve(event, usage=Usage(), charged=Usage())
             case TurnStarted() | ToolAnswered():
                 mail = tuple(self._seq_map[it] for it in event.mail)
                 event = attrs.evolve(event, mail=mail)

@@ -153,6 +153,30 @@ async def test_the_next_turn_reads_what_was_said_in_the_one_that_was_cancelled()
     assert spy.texts[-1] == ["a poem", SAID, "go on"]
 
 
+async def test_a_fork_reads_it_too_and_does_not_pay_for_it_again() -> None:
+    spy = SpyModel(
+        StreamingModel([(*PIECES, 3_600), (hand_on("x", background=False),), ("end",)])
+    )
+    lead = Agent("lead", model=spy, delegates=[worker()])
+    async with open_orchestrator(":memory:") as orchestrator:
+        async with orchestrator.open_session(lead) as session:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.ask, "a poem")
+                await trio.sleep(5)
+                await orchestrator.cancel(session.id)
+                nursery.cancel_scope.cancel()
+            await session.ask("go on")
+        again = SpyModel("other end")
+        forked = await orchestrator.fork(
+            Agent("lead", model=again, delegates=[worker()]),
+            session.id,
+            task="/lead/worker[1]",
+        )
+
+    assert again.texts[-1][:3] == ["a poem", SAID, "go on"]
+    assert (forked.outcome.output, forked.usage.estimated) == ("other end", 0)
+
+
 async def test_a_turn_that_is_resumed_asks_again_and_has_nothing_twice() -> None:
     """Closing the orchestrator interrupts it; what it had said is kept until then."""
     journal = MemoryJournal()
