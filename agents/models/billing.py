@@ -1,5 +1,6 @@
 """The cost of what a model has used, where the model itself does not say it."""
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import attrs
@@ -27,15 +28,17 @@ def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
         model: the model that was called.
         answered_by: the name of the model that answered, if the model stands for several.
     """
-    if isinstance(model, Billing):
-        return model.bill(usage, answered_by)
+    # Not by `isinstance`: with a protocol it is slow, and this is every call.
+    bill: Callable[[Usage, str], Usage] | None = getattr(model, "bill", None)
+    if bill is not None:
+        return bill(usage, answered_by)
     return cost_at(known_price(model), usage)
 
 
 def cost_at(price: Price | None, usage: Usage) -> Usage:
     """Return what a call has used with its cost at a price, or marked as of unknown cost."""
-    if usage.cost:
+    if usage.cost or (price is None and usage.unpriced):
         return usage
     if price is None:
-        return attrs.evolve(usage, unpriced=usage.unpriced or max(1, usage.calls))
+        return attrs.evolve(usage, unpriced=max(1, usage.calls))
     return price.applied_to(usage)

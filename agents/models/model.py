@@ -212,9 +212,13 @@ class TokenCounter(Protocol):
 
 def known_price(model: Model) -> Price | None:
     """Return the price of a model, if it knows one."""
-    return model.price if isinstance(model, HasPrice) else None
+    # Not by `isinstance`: with a protocol it is slow, and this is every call.
+    price: Price | None = getattr(model, "price", None)
+    return price
 
 
 def known_count(model: Model, request: ModelRequest) -> int | None:
     """Return the tokens of a request by the model's own count, if it has one."""
-    return model.count_tokens(request) if isinstance(model, TokenCounter) else None
+    count: Callable[[ModelRequest], int | None] | None
+    count = getattr(model, "count_tokens", None)
+    return None if count is None else count(request)

@@ -165,7 +165,12 @@ class _ModelCall:
             if isinstance(error, ModelError):
                 # It fails by what its last call came to, and made no other.
                 self._reservations.failed(
-                    self._task.id, reason, error_text(error), NO_CALL, charged=NO_CALL
+                    self._task.id,
+                    reason,
+                    error_text(error),
+                    NO_CALL,
+                    error.partial,
+                    charged=NO_CALL,
                 )
             return
         self._is_open = False
@@ -237,17 +242,17 @@ class _ModelCall:
         return answer if paid is usage else attrs.evolve(answer, usage=paid)
 
     def _on_event(self, event: ModelEvent) -> None:
-        match event:
-            case TextDelta(text):
-                self._texts.append(text)
-                self._written += len(text)
-            case ReasoningDelta(text) | CallDelta(arguments=text):
-                self._written += len(text)
-            case Queued(waiting):
-                self._is_queued = waiting
-            case Retrying() | Switched():
-                # What was said before is void, and is booked.
-                self._texts.clear()
-            case _:
-                pass
+        # Not a `match`, which takes three times as long: this is every piece of every answer.
+        if isinstance(event, TextDelta):
+            self._texts.append(event.text)
+            self._written += len(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._written += len(event.text)
+        elif isinstance(event, CallDelta):
+            self._written += len(event.arguments)
+        elif isinstance(event, Queued):
+            self._is_queued = event.waiting
+        elif isinstance(event, (Retrying, Switched)):
+            # What was said before is void, and is booked.
+            self._texts.clear()
         self._emit(event)

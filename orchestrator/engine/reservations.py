@@ -118,6 +118,8 @@ class Reservations:
         """
         if not self._book.closed:
             said = without_unfinished_secret(well_formed(text), self._book.redactor)
+            if not said.strip():
+                said = ""  # blanks are no message: providers refuse one
             self._book.post(ModelFailed(task, error, usage, reason, said, charged))
         self.booked(task)
 
