@@ -3,14 +3,15 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeGuard, cast
 
 import attrs
 
 from agents.approval import ApprovalRule
 from agents.errors import DefinitionError
 from agents.limits import Budget, Limits, Patience
-from agents.models.model import Model
+from agents.models.model import Model, ModelRequest
+from agents.models.token_estimate import SMALLEST_WINDOW, estimated_tokens
 from agents.output.typed import encoded, output_schema
 from agents.tools.tool import Tool
 from agents.type_checks import has_type
@@ -32,6 +33,10 @@ NextT = TypeVar("NextT")
 
 # A name is a step of a path (`/editor/researcher[3]`) and an argument that models write.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+DELEGATION_TOKENS: Final = 900
+"""About how long the tools are that an agent with delegates gets besides its own."""
+SHORTEST_MESSAGE: Final = 50
+"""The tokens of a message that a model must have room for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +49,13 @@ class Compaction:
     """The model that writes summaries; None is the agent's own."""
     keep_last: int = 4
     """How many of the newest messages stay as they are, if there is room."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.window < SMALLEST_WINDOW or self.keep_last < 1:
+            raise DefinitionError(
+                f"{self!r} cannot work: a window has {SMALLEST_WINDOW} tokens or more, and"
+                " the last message is always kept"
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -154,6 +166,7 @@ class Agent(Generic[OutputT_co, InputT_contra]):
             self.compaction is None or has_type(self.compaction, Compaction),
             "its compaction must be Compaction(...)",
         )
+        self._require_room()
         for rule in self.approve:
             self._require(
                 has_type(rule, ApprovalRule),
@@ -211,6 +224,25 @@ class Agent(Generic[OutputT_co, InputT_contra]):
         if self.language:
             text = f"{text}\n\nAnswer in {self.language}.".strip()
         return text
+
+    def _require_room(self) -> None:
+        """Refuse a window in which no message fits beside the instructions and tools."""
+        if self.compaction is None or not isinstance(self.instructions, str):
+            return
+        request = ModelRequest(
+            instructions=self.instructions,
+            transcript=(),
+            tools=[tool for tool in self.tools if has_type(tool, Tool)],
+            output=output_schema(self.output),
+        )
+        needed = estimated_tokens(request) + DELEGATION_TOKENS * self.may_delegate
+        usable = self.compaction.window * 4 // 5
+        self._require(
+            needed + SHORTEST_MESSAGE <= usable,
+            f"its compaction has a window of {self.compaction.window} tokens, of which a"
+            f" request can use {usable}, and its instructions, tools and answer need about"
+            f" {needed}: no message fits beside them",
+        )
 
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:

@@ -7,6 +7,8 @@ from agents.messages import AssistantMessage, Message, Part, Usage, UserMessage
 from agents.models.model import Model, ModelRequest, known_count, known_price
 
 CHARACTERS_PER_TOKEN: Final = 4
+SMALLEST_WINDOW: Final = 2_000
+"""In fewer tokens there is no room for an answer, instructions and a message."""
 OUTPUT_ALLOWANCE: Final = 1_000
 """The tokens that are assumed for an answer before it is there."""
 TOKENS_PER_IMAGE: Final = 1_500

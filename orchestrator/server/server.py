@@ -9,7 +9,7 @@ from typing import Any, Final
 import trio
 from anycorn.config import Config
 
-from agents import Agent, raising_one_error
+from agents import Agent, DefinitionError, raising_one_error
 from orchestrator.doors.http import HttpDoor, Push
 from orchestrator.runtime import Orchestrator
 from orchestrator.server.app import application
@@ -92,11 +92,25 @@ async def open_server_state(
                 live_text=LiveText(orchestrator.read, orchestrator.read.redactor),
                 metrics=metrics,
                 settings=settings,
+                unusable_agents=_unusable_agents(orchestrator, agents),
             )
             with state.live_text.collect():
                 state.unserved_sessions = await state.door.resume_sessions()
                 yield state
             nursery.cancel_scope.cancel(reason="the server is closed")
+
+
+def _unusable_agents(
+    orchestrator: Orchestrator, agents: Mapping[str, Agent[Any]]
+) -> dict[str, str]:
+    """Return why agents cannot run: their models, or those of their delegates, cannot be made."""
+    problems: dict[str, str] = {}
+    for name, agent in agents.items():
+        try:
+            orchestrator.services.registry.require_models(agent)
+        except DefinitionError as exc:
+            problems[name] = orchestrator.read.redactor.redact(str(exc))
+    return problems
 
 
 def _address_of(listener: socket.socket, listening: Listening) -> str:

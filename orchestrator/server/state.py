@@ -42,6 +42,8 @@ class ServerState:
     settings: Settings
     unserved_sessions: Sequence[SessionRecord] = ()
     """The unfinished sessions whose agents are not served here."""
+    unusable_agents: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """Why agents that are served cannot run, by their names: a key is missing, for example."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server shuts down: streams end, and waits return."""
 

@@ -6,7 +6,16 @@ from typing import Any
 import attrs
 import pytest
 
-from agents import Agent, DefinitionError, Limits, ScriptedModel, Tool, ToolCall, tool
+from agents import (
+    Agent,
+    Compaction,
+    DefinitionError,
+    Limits,
+    ScriptedModel,
+    Tool,
+    ToolCall,
+    tool,
+)
 
 MODEL = ScriptedModel.always("hello")
 
@@ -122,3 +131,27 @@ def test_what_an_agent_is_made_of_cannot_be_changed_either() -> None:
 def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="makes no sense"):
         Limits(**limits)
+
+
+@pytest.mark.parametrize(("window", "keep_last"), [(800, 4), (9_000, 0)])
+def test_a_compaction_that_cannot_work_is_refused(window: int, keep_last: int) -> None:
+    with pytest.raises(DefinitionError, match="cannot work"):
+        Compaction(window=window, keep_last=keep_last)
+
+
+def test_a_window_without_room_for_a_message_is_refused_when_the_agent_is_made() -> (
+    None
+):
+    tight = Compaction(window=3_000)
+    Agent("fits", model="m:x", instructions="i" * 4_000, compaction=tight)
+
+    with pytest.raises(DefinitionError, match="no message fits"):
+        Agent("long", model="m:x", instructions="i" * 8_000, compaction=tight)
+    with pytest.raises(DefinitionError, match="no message fits"):
+        Agent(
+            "boss",
+            model="m:x",
+            instructions="i" * 4_000,
+            copies=True,
+            compaction=tight,
+        )

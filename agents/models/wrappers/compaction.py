@@ -22,6 +22,7 @@ from agents.models.model import Attempts, Compacted, Model, ModelRequest
 from agents.models.token_estimate import (
     CHARACTERS_PER_TOKEN,
     OUTPUT_ALLOWANCE,
+    SMALLEST_WINDOW,
     estimated_tokens,
     message_length,
 )
@@ -38,7 +39,6 @@ from agents.models.wrappers.cut_request import (
 from agents.models.wrappers.wrapper import ModelWrapper
 from agents.transcript import Transcript
 
-SMALLEST_WINDOW: Final = 2_000
 KEPT_OF_A_RESULT: Final = 200
 SHORTEST_PIECE: Final = 400
 MOST_PIECES: Final = 8

@@ -3,6 +3,7 @@
 import math
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -145,6 +146,7 @@ def serve(
                 where = SECRET if secret.file is None else secret.file.absolute()
                 print(f"webhooks are signed with the secret in {where}")
             _print_unserved(server.state.unserved_sessions)
+            _print_unusable(server.state.unusable_agents)
             _print_address(server.addresses[0], agents, token, listening, journal)
             await stop.wait_requested()
             await stop.wait_drained()
@@ -169,6 +171,11 @@ def _print_unserved(left: "Sequence[SessionRecord]") -> None:
     if left:
         missing = ", ".join(sorted({session.root.agent for session in left}))
         print(f"{len(left)} unfinished, of agents that are not served here: {missing}")
+
+
+def _print_unusable(problems: Mapping[str, str]) -> None:
+    for name, problem in problems.items():
+        print(f"warning: agent {name} cannot run: {problem}", file=sys.stderr)
 
 
 def _print_address(

@@ -1,5 +1,7 @@
 """`/health`, `/ready` and `/metrics`."""
 
+from collections.abc import Mapping
+
 import msgspec
 import trio
 from starlette.responses import Response
@@ -19,6 +21,15 @@ class Health(msgspec.Struct):
     status: str
 
 
+class Readiness(msgspec.Struct):
+    """Whether the server accepts work."""
+
+    status: str
+    """`ok`, `stopping`, or `agents cannot run`."""
+    agents: Mapping[str, str]
+    """Why agents cannot run, by their names."""
+
+
 async def health(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     del call
@@ -27,9 +38,12 @@ async def health(call: ApiCall) -> Response:
 
 async def ready(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
+    problems = call.server.unusable_agents
     if call.server.is_stopping:
-        return json_response(Health("stopping"), 503, retry_after="1")
-    return json_response(Health("ok"))
+        return json_response(Readiness("stopping", problems), 503, retry_after="1")
+    if problems:
+        return json_response(Readiness("agents cannot run", problems), 503)
+    return json_response(Readiness("ok", problems))
 
 
 async def metrics(call: ApiCall) -> Response:
@@ -52,8 +66,10 @@ OPERATIONS = (
         handle=ready,
         summary="Whether the server accepts work",
         responses={
-            200: ResponseSpec(description="It does", body=Health),
-            503: ResponseSpec(description="It is stopping", body=Health),
+            200: ResponseSpec(description="It does", body=Readiness),
+            503: ResponseSpec(
+                description="It is stopping, or an agent cannot run", body=Readiness
+            ),
         },
         is_public=True,
     ),
