@@ -46,6 +46,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     ProcessEnded,
     ProcessMatched,
@@ -94,6 +95,7 @@ COMMANDS = 4
 endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
 outcomes = st.builds(Outcome, endings, st.text(max_size=3))
 usages = st.builds(Usage, **{it.name: st.integers(0, 9) for it in attrs.fields(Usage)})
+charges = usages.map(lambda usage: attrs.evolve(usage, calls=usage.calls + 1))
 grants = st.lists(st.sampled_from(GRANTS), max_size=2, unique=True).map(tuple)
 limits = st.sampled_from([None, 1, 2, 3])
 
@@ -253,6 +255,7 @@ class Facts(RuleBasedStateMachine):
         for task in session.root.joined_below():
             self.settle(task, outcome)
         self.post(TurnEnded(session.id, session.turns, outcome))
+        session.root.charge_open_call()
         session.root.questions.clear()
         session.root.approved.clear()
         if session.turn is NONE:
@@ -356,8 +359,22 @@ class Facts(RuleBasedStateMachine):
         else:
             self.post(ModelAnswered(task.id, attrs.evolve(ASKS, usage=usage)))
         if usage is not None:
+            task.reserved = None
             task.book(usage)
         task.heard += usage is None or not has_failed
+
+    @for_a_task(Task.acts, reserved=charges)
+    def call_a_model(self, task: Task, reserved: Usage) -> None:
+        self.post(ModelCalled(task.id, reserved))
+        task.reserved = reserved
+
+    @for_a_task(lambda it: it.acts() and it.reserved, usage=usages, charged=charges)
+    def break_a_call_off(self, task: Task, usage: Usage, charged: Usage) -> None:
+        """The tree shows what is known, and budgets are charged with what may be."""
+        self.post(ModelFailed(task.id, "cut", usage, charged=charged))
+        task.spent += usage
+        task.reserved = charged
+        task.charge_open_call()
 
     @for_a_session(lambda it: it.root.acts() and it.tellable(), one=st.booleans())
     def hear_a_tool_that_tells_mail(self, session: Session, one: bool) -> None:
@@ -460,6 +477,7 @@ class Facts(RuleBasedStateMachine):
         for child in task.below():
             self.settle(child, outcome)
         seq = self.post(TaskSettled(task.id, outcome))
+        task.charge_open_call()
         task.state, task.outcome = outcome.ending.value, outcome
         task.entered, task.heard = False, 0
         task.questions.clear()
@@ -480,6 +498,7 @@ class Facts(RuleBasedStateMachine):
             session.door = None
         for task in self.tasks.values():
             if task.acts():
+                task.charge_open_call()
                 # Whoever worked on it may have run what was approved before.
                 for question in task.questions.values():
                     question.is_unheard = False
@@ -622,6 +641,7 @@ class Facts(RuleBasedStateMachine):
             yield requested(Task(TaskId("late"), task.session, task))
             yield ModelAnswered(task.id, ASKS)
             yield ModelFailed(task.id, "no", Usage())
+            yield ModelCalled(task.id, Usage())
             yield ToolAnswered(task.id, FOUND)
             yield SteeringSeen(task.id, ())
             yield ApprovalAsked(task.id, NO_ASK, CALLS[0], "terminal", "x", 1.0)

@@ -110,6 +110,8 @@ class Task:
     cancelled: bool = False
     outcome: Outcome | None = None
     spent: Usage = attrs.field(factory=Usage)
+    reserved: Usage | None = None
+    """What its model call may use, while one is under way."""
     purses: tuple[Purse, ...] = ()
     heard: int = 0
     """How many messages it has in mind."""
@@ -175,6 +177,13 @@ class Task:
         self.spent += usage
         for purse in self.purses:
             purse.spent.setdefault(self.session.id, []).append(usage)
+
+    def charge_open_call(self) -> None:
+        """Charge its accounts for a call that has no end, and show nothing of it."""
+        if self.reserved is not None:
+            for purse in self.purses:
+                purse.spent.setdefault(self.session.id, []).append(self.reserved)
+        self.reserved = None
 
     def enter(self) -> None:
         """Wait for room, if there is nothing else to wait for."""

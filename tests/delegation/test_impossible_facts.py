@@ -33,6 +33,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
@@ -74,6 +75,7 @@ def of_task(task: TaskId) -> dict[str, Event]:
     """Return all that could be said of a task once it was asked for."""
     return {
         "starts": TaskStarted(task),
+        "calls a model": ModelCalled(task, Usage()),
         "hears a model": ModelAnswered(task, SAYS),
         "hears a model fail": ModelFailed(task, "no", Usage()),
         "hears a tool": ToolAnswered(task, ANSWERS),

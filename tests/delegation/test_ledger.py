@@ -27,6 +27,7 @@ from delegation import (
     TaskId,
     root_of,
 )
+from delegation.amounts import NOTHING, Amounts
 from delegation.events import (
     CancelRequested,
     DeliveryFailed,
@@ -37,6 +38,7 @@ from delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    ModelCalled,
     ModelFailed,
     QuietChanged,
     ReplyDelivered,
@@ -375,6 +377,58 @@ def test_what_a_failed_call_has_used_is_paid_for(
     (account,) = ledger.tasks[A].accounts
     assert (account.used.calls, account.used.tokens, account.used.cost) == (2, 7, 3)
     assert len(ledger.tasks[A].transcript) == 1
+
+
+MOST = Usage(calls=1, input_tokens=7, output_tokens=90, cost=30)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(RESTART, id="its process dies"),
+        pytest.param(TaskSettled(A, DONE), id="its task ends without it"),
+        pytest.param(
+            ModelFailed(A, "cut", Usage(calls=1, estimated=1), charged=MOST),
+            id="it is broken off",
+        ),
+    ],
+)
+def test_a_call_of_which_nobody_says_what_it_used_is_charged_with_the_most(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, ends: Event
+) -> None:
+    """The tree shows what is known of it."""
+    begin(PUSH)
+    tell(requested(A, budget=Budget(calls=5)), TaskStarted(A), ModelCalled(A, MOST))
+    (account,) = ledger.tasks[A].accounts
+    assert account.used == NOTHING
+
+    tell(ends)
+
+    assert account.used == Amounts(calls=1, tokens=97, cost=30, tasks=0)
+    assert ledger.sessions[S].tree.total.cost == 0
+
+
+def test_a_turn_that_ends_in_the_middle_of_a_call_has_paid_for_it(
+    ledger: Ledger, tell: Tell
+) -> None:
+    opened = SessionOpened(S, "editor", budget=Budget(calls=5))
+    tell(opened, MessageReceived(S, "go"), TurnStarted(S, 1, NONE, (2,)))
+    tell(ModelCalled(ROOT, MOST), TurnEnded(S, 1, DONE))
+
+    (account,) = ledger.tasks[ROOT].accounts
+    assert account.used == Amounts(calls=1, tokens=97, cost=30, tasks=0)
+
+
+def test_a_call_that_was_not_made_is_no_call(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    begin(PUSH)
+    tell(requested(A, budget=Budget(calls=5)), TaskStarted(A), ModelCalled(A, MOST))
+    tell(ModelFailed(A, "not made", Usage(), charged=Usage()))
+    tell(ModelCalled(A, MOST), ModelAnswered(A, SAYS), RESTART)
+
+    (account,) = ledger.tasks[A].accounts
+    assert account.used.calls == 1
 
 
 def test_a_session_that_is_closed_for_good_is_told_nothing_more(
