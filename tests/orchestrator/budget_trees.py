@@ -7,6 +7,7 @@ that exceed a budget, and in the end no account may have booked less.
 """
 
 import argparse
+import math
 import random
 import sys
 import tempfile
@@ -54,6 +55,9 @@ REFUSALS: Final = (Failure.RATE_LIMIT, Failure.OVERLOADED, Failure.AUTH, Failure
 BREAKS: Final = (Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORMED)
 UNLIMITED: Final = 100_000
 """How long an answer may be of which nothing is said."""
+REAL_TIME_RATE: Final = 5
+"""How fast the clock runs where commands are real."""
+ROUNDS_FOR_EACH_WITH_COMMANDS: Final = 50
 SECONDS: Final = 10.0
 """How long a call may take, and within how many seconds things are cancelled."""
 
@@ -213,17 +217,24 @@ class Node:
         scopes: Sequence[Scope],
         *,
         depth: int,
+        has_commands: bool,
     ) -> None:
         self.name = path
         own = drawn_budget(chance, path) if chance.random() < 0.3 else None
         self.scopes = scopes if own is None else (*scopes, Scope(own))
         self._lengths = [chance.choice([1, 20, 500, 6_000]) for _ in range(9)]
         self.children = [
-            Node(chance, f"{path}{letter}", self.scopes, depth=depth - 1)
+            Node(
+                chance,
+                f"{path}{letter}",
+                self.scopes,
+                depth=depth - 1,
+                has_commands=has_commands,
+            )
             for letter in "abc"[: chance.randrange(4) if depth else 0]
         ]
         self._steps: list[tuple[ToolCall, ...]] = []
-        if chance.random() < 0.02:
+        if has_commands and chance.random() < 0.5:
             self._steps.append(
                 (ToolCall("terminal", {"command": DEAF, "background": True}),)
             )
@@ -299,7 +310,7 @@ def drawn_model(chance: random.Random, node: Node) -> Model:
 class World:
     """Trees under budgets, and a journal that survives its processes."""
 
-    def __init__(self, seed: int, workspace: Path) -> None:
+    def __init__(self, seed: int, workspace: Path, *, has_commands: bool) -> None:
         self._chance = chance = random.Random(seed)
         self._workspace = workspace
         self._journal = MemoryJournal()
@@ -307,7 +318,7 @@ class World:
             Scope(drawn_budget(chance, name)) for name in ("outer", "inner")
         ]
         self._roots = [
-            Node(chance, f"n{number}", self._blocks, depth=2)
+            Node(chance, f"n{number}", self._blocks, depth=2, has_commands=has_commands)
             for number in range(chance.randrange(1, 5))
         ]
         self._sessions: dict[str, SessionId | None] = {
@@ -399,10 +410,21 @@ def ignoring_crash() -> Iterator[None]:
             raise
 
 
-def play(seed: int, workspace: Path) -> tuple[int, list[str]]:
-    """Play one round in virtual time; return the number of requests, and what is wrong."""
-    world = World(seed, workspace)
-    clock = trio.testing.MockClock(autojump_threshold=0)
+def play(
+    seed: int, workspace: Path, *, has_commands: bool = False
+) -> tuple[int, list[str]]:
+    """Play one round; return the number of requests at the provider, and what is wrong.
+
+    Args:
+        seed: makes the round what it is, up to the order in which trio runs tasks.
+        workspace: where commands run.
+        has_commands: agents start commands that ignore SIGTERM, which takes real time.
+    """
+    world = World(seed, workspace, has_commands=has_commands)
+    clock = trio.testing.MockClock(
+        rate=REAL_TIME_RATE if has_commands else 0,
+        autojump_threshold=math.inf if has_commands else 0,
+    )
     problems = trio.run(world.play, clock=clock)
     return world.requests, problems
 
@@ -417,7 +439,8 @@ def main() -> int:
     requests, broken = 0, []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(asked.seed, asked.seed + asked.rounds):
-            made, problems = play(seed, Path(folder))
+            is_real = seed % ROUNDS_FOR_EACH_WITH_COMMANDS == 0
+            made, problems = play(seed, Path(folder), has_commands=is_real)
             requests += made
             if problems:
                 broken.append(seed)
