@@ -76,6 +76,12 @@ SEED ?= 1
 chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all other long proofs
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --seed $(SEED) --all
 
+SECONDS ?= 600
+
+.PHONY: acceptance
+acceptance: $(VENV)/.dev ## let a server and a library live for SECONDS: what they use does not grow
+	@$(BIN)/python -m tests.soak --seconds $(SECONDS)
+
 .PHONY: bench
 bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks

@@ -125,6 +125,8 @@ class Watchdog:
         """Stop watching a task."""
         del self._activities[activity.task.id]
         activity.is_over = True
+        # Until its check is due it would keep the records of an evicted session in memory.
+        del activity.task
         self._over += 1
         # Those that are over stay until their check is due, unless they are too many.
         if self._over > 1_000 and self._over * 2 > len(self._checks):

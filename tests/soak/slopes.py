@@ -1,0 +1,113 @@
+"""Fits slopes to the samples of a soak, and says which are beyond their bounds."""
+
+from collections.abc import Callable, Sequence
+from statistics import fmean, linear_regression
+from typing import Final
+
+import attrs
+
+from tests.soak.probe import Measurement
+
+WARM_UP: Final = 1 / 3
+"""The share of the samples in which caches are filled."""
+
+
+@attrs.frozen(kw_only=True)
+class Sample:
+    """One measurement of a process, and how much it had done by then."""
+
+    sessions: int
+    facts: int
+    journal_bytes: int
+    """With the log beside it."""
+    measured: Measurement
+
+    def __str__(self) -> str:
+        it = self.measured
+        return (
+            f"{self.sessions:>9,} sessions {self.facts:>10,} facts"
+            f" {it.rss / 1e6:>7.1f} MB {it.files:>4} files"
+            f" {sum(it.objects.values()):>9,} objects"
+            f" stalls {1000 * it.stall_p99:>5.1f} ms p99 {1000 * it.stall_max:>5.0f} ms max"
+            f" {self.journal_bytes / 1e6:>8.1f} MB journal"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """What a process that lives long may use."""
+
+    rss_per_session: float = 400
+    """Bytes: the ledger remembers the id of every session, some 120 bytes."""
+    objects_per_session: float = 0.02
+    """Live objects of any one type."""
+    journal_per_fact: float = 1_000
+    """Bytes."""
+    files: float = 8
+    """File descriptors more than after the warm-up."""
+    stall: float = 0.5
+    """Seconds of CPU time: the longest of all."""
+    stall_growth: float = 0.05
+    """Seconds: how much longer the longest stalls of a sample may become."""
+
+
+def problems(samples: Sequence[Sample], bounds: Bounds) -> list[str]:
+    """Return a sentence for each slope that is beyond its bound."""
+    steady = samples[int(WARM_UP * len(samples)) :]
+    if len(steady) < 4:
+        return [f"{len(samples)} samples are too few"]
+    found = [
+        _exceeds(
+            "bytes of memory per session",
+            _slope(steady, _sessions, lambda it: it.measured.rss),
+            bounds.rss_per_session,
+        ),
+        _exceeds(
+            "bytes of the journal per fact",
+            _slope(steady, lambda it: it.facts, lambda it: it.journal_bytes),
+            bounds.journal_per_fact,
+        ),
+        _exceeds("more open files", _growth(steady, _files), bounds.files),
+        _exceeds("seconds of stall", max(map(_stall, steady)), bounds.stall),
+        _exceeds("seconds more stall", _growth(steady, _stall), bounds.stall_growth),
+    ]
+    for kind in sorted({kind for it in steady for kind in it.measured.objects}):
+        slope = _slope(steady, _sessions, _count_of(kind))
+        found.append(
+            _exceeds(f"objects {kind!r} per session", slope, bounds.objects_per_session)
+        )
+    return [problem for problem in found if problem]
+
+
+def _sessions(sample: Sample) -> float:
+    return sample.sessions
+
+
+def _files(sample: Sample) -> float:
+    return sample.measured.files
+
+
+def _stall(sample: Sample) -> float:
+    return sample.measured.stall_max
+
+
+def _count_of(kind: str) -> Callable[[Sample], float]:
+    return lambda sample: sample.measured.objects.get(kind, 0)
+
+
+def _slope(
+    samples: Sequence[Sample],
+    x: Callable[[Sample], float],
+    y: Callable[[Sample], float],
+) -> float:
+    return linear_regression([*map(x, samples)], [*map(y, samples)]).slope
+
+
+def _growth(samples: Sequence[Sample], y: Callable[[Sample], float]) -> float:
+    """Return how much more the second half has than the first, on average."""
+    half = len(samples) // 2
+    return fmean(map(y, samples[half:])) - fmean(map(y, samples[:half]))
+
+
+def _exceeds(what: str, found: float, bound: float) -> str:
+    return f"{found:,.3f} {what}; at most {bound:,.3f}" if found > bound else ""
