@@ -38,10 +38,7 @@ def rewrite(path: Path, *statements: str) -> None:
                 ),
             )
         connection.execute("DELETE FROM last_entries")
-        connection.executemany(
-            "INSERT INTO last_entries VALUES (?1, ?2, row_checksum(?1, ?2))",
-            last.items(),
-        )
+        connection.executemany("INSERT INTO last_entries VALUES (?, ?)", last.items())
         connection.execute(
             "UPDATE sessions SET checksum = row_checksum(session, first, used)"
         )

@@ -56,13 +56,14 @@ from orchestrator.journal.sqlite.schema import (
 )
 from orchestrator.journal.store import Finding, Level
 
+WRITABLE: Final = (b"\1\1", b"\2\2")
+"""The formats in the header of a file that SQLite writes: without a log, and with one."""
 EXAMPLES: Final = 3
 """How many problems of one kind are listed one by one."""
 
 
 LISTS: Final = {
     "sessions": "session, first, used",
-    "last_entries": "session, seq",
     "pruned": "entries, last, used",
     "pruned_sessions": "session",
 }
@@ -165,7 +166,12 @@ def _about_version(version: int) -> Finding:
     return Finding(Level.FINE, f"its tables are of version {version}")
 
 
-def _integrity(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+def _integrity(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    with path.open("rb") as file:
+        header = file.read(20)
+    # Of another format SQLite reads a file without a word, and refuses to write it.
+    if header[18:] not in WRITABLE:
+        yield Finding(Level.WRONG, f"its header is damaged; {RESTORE}")
     problems = [
         line
         for (text,) in connection.execute(f"PRAGMA integrity_check({EXAMPLES})")

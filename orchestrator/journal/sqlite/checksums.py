@@ -4,18 +4,11 @@ A checksum covers a whole row. An entry also has the number of the entry before 
 so that one that is gone, or cannot be found, is missed.
 """
 
-from hashlib import blake2b
 from struct import Struct
 from typing import Final
+from zlib import crc32
 
 _NUMBERS: Final = Struct("<qdqq")
-
-
-def _checksum(content: bytes) -> int:
-    """Return 64 bits, as SQLite stores an integer."""
-    return int.from_bytes(
-        blake2b(content, digest_size=8).digest(), "little", signed=True
-    )
 
 
 def entry_checksum(  # noqa: PLR0917 (the columns of a row, in their order)
@@ -29,10 +22,9 @@ def entry_checksum(  # noqa: PLR0917 (the columns of a row, in their order)
 ) -> int:
     """Return the checksum of an entry, with references in place of its long strings."""
     numbers = _NUMBERS.pack(seq, at, version, previous)
-    names = f"{session}\0{kind}\0".encode(errors="surrogateescape")
-    return _checksum(b"".join((numbers, names, body)))
+    return crc32(body, crc32(numbers + f"{session}\0{kind}".encode()))
 
 
 def row_checksum(*values: str | int | None) -> int:
-    """Return the checksum of a row of one of the lists: of sessions, last entries, pruned ones."""
-    return _checksum(repr(values).encode(errors="surrogateescape"))
+    """Return the checksum of a row of a list: of sessions, or of pruned ones."""
+    return crc32(repr(values).encode())

@@ -43,7 +43,8 @@ def write_entries(
 ) -> Collection[str]:
     """Write entries, their long strings, and the sessions that they make idle or active.
 
-    Return the names of the long strings.
+    Returns:
+        the names of the long strings.
     """
     rows: list[tuple[int, float, str, str, int, str, int, int]] = []
     payloads: dict[str, str] = {}
@@ -55,10 +56,10 @@ def write_entries(
         stored = fact.body if len(fact.body) == len(body) else body.encode()
         if session not in last:
             last[session] = last_entry(connection, session)
-        fields = (seq, at, session, fact.kind, fact.version)
-        checksum = entry_checksum(*fields, stored, last[session])
-        rows.append((*fields, body, last[session], checksum))
-        last[session] = seq
+        previous, last[session] = last[session], seq
+        kind, version = fact.kind, fact.version
+        checksum = entry_checksum(seq, at, session, kind, version, stored, previous)
+        rows.append((seq, at, session, kind, version, body, previous, checksum))
         for listed, used in changed.items():
             first, _ = sessions.get(listed, (seq, None))
             sessions[listed] = (first, used)
@@ -67,16 +68,15 @@ def write_entries(
         connection.executemany(
             "INSERT OR IGNORE INTO payloads VALUES (?, ?)", payloads.items()
         )
+    if sessions:
+        connection.executemany(
+            "INSERT INTO sessions VALUES (?1, ?2, ?3, row_checksum(?1, ?2, ?3))"
+            " ON CONFLICT (session) DO UPDATE SET used = excluded.used,"
+            " checksum = row_checksum(session, first, excluded.used)",
+            [(session, *state) for session, state in sessions.items()],
+        )
     connection.executemany(
-        "INSERT INTO sessions VALUES (?1, ?2, ?3, row_checksum(?1, ?2, ?3))"
-        " ON CONFLICT (session) DO UPDATE SET used = excluded.used,"
-        " checksum = row_checksum(session, first, excluded.used)",
-        [(session, *state) for session, state in sessions.items()],
-    )
-    connection.executemany(
-        "INSERT INTO last_entries VALUES (?, ?, ?) ON CONFLICT (session)"
-        " DO UPDATE SET seq = excluded.seq, checksum = excluded.checksum",
-        [(session, seq, row_checksum(session, seq)) for session, seq in last.items()],
+        "INSERT OR REPLACE INTO last_entries VALUES (?, ?)", last.items()
     )
     return payloads.keys()
 
@@ -84,16 +84,9 @@ def write_entries(
 def last_entry(connection: sqlite3.Connection, session: SessionId) -> int:
     """Return the number of the last entry of a session, or of no session; 0 if it has none."""
     found = connection.execute(
-        "SELECT seq, checksum FROM last_entries WHERE session = ?", (session,)
+        "SELECT seq FROM last_entries WHERE session = ?", (session,)
     ).fetchone()
-    if found is None:
-        return 0
-    seq, checksum = found
-    if checksum != row_checksum(session, seq):
-        raise UnreadableFactError(
-            f"the number of the last entry of run {session!r} is damaged; {WHAT_TO_DO}"
-        )
-    return int(seq)
+    return 0 if found is None else found[0]
 
 
 def read_contents(connection: sqlite3.Connection) -> JournalContents:
@@ -134,17 +127,7 @@ def _verify_active(
     """
     entries: list[Entry] = []
     damaged: dict[SessionId, str] = {}
-    chains: dict[str, list[Row]] = {session: [] for session in active}
-    chains[NO_SESSION] = []
-
-    def report(session: str, problem: UnreadableFactError, seq: int) -> None:
-        concerned = [SessionId(session)]
-        if not session:
-            # That all processes ended is news for all sessions that had begun.
-            concerned = [it for it, first in active.items() if first <= seq]
-        for it in concerned:
-            damaged.setdefault(it, str(problem))
-
+    chains: dict[str, list[Row]] = {session: [] for session in (*active, NO_SESSION)}
     for row in rows:
         if row[2] not in chains:
             raise UnreadableFactError(f"entry {row[0]} is damaged; {RESTORE}")
@@ -152,16 +135,26 @@ def _verify_active(
         try:
             entries.append(from_row(connection, row))
         except UnreadableFactError as exc:
-            report(row[2], exc, row[0])
-    for session, chain in chains.items():
-        after = 0 if session else min(active.values(), default=last_seq(connection))
+            damaged |= _concerned(row[2], row[0], active, exc)
+    for session, chain in chains.items() if active else ():
+        last = last_entry(connection, SessionId(session))
         try:
-            require_chain(chain, after, last_entry(connection, SessionId(session)))
+            require_chain(chain, 0 if session else min(active.values()), last)
         except UnreadableFactError as exc:
-            report(session, exc, last_seq(connection))
+            damaged |= _concerned(session, last, active, exc)
     if damaged:
         entries = [entry for entry in entries if entry.session not in damaged]
     return entries, damaged
+
+
+def _concerned(
+    session: str, seq: int, active: Mapping[SessionId, int], problem: Exception
+) -> dict[SessionId, str]:
+    """Return the active sessions that cannot be read without an entry, and why."""
+    if session:
+        return {SessionId(session): str(problem)}
+    # That all processes ended is news for all sessions that had begun.
+    return {it: str(problem) for it, first in active.items() if first <= seq}
 
 
 def _read_sessions(
@@ -243,7 +236,7 @@ def require_whole(row: Row) -> None:
         else:
             found = entry_checksum(seq, at, session, kind, version, body, previous)
             is_whole = found == checksum
-    except (struct.error, TypeError):
+    except (struct.error, TypeError, ValueError):
         is_whole = False
     if not is_whole:
         raise UnreadableFactError(
@@ -269,8 +262,10 @@ def require_chain(rows: Sequence[Row], after: int, last: int) -> None:
                 f"entry {previous}, before entry {row[0]}, is missing; {WHAT_TO_DO}"
             )
         seq = row[0]
-    if seq < last:
-        raise UnreadableFactError(f"entry {last} is missing; {WHAT_TO_DO}")
+    if seq < last or (rows and seq > last):
+        raise UnreadableFactError(
+            f"entry {last} should be the last one, and {seq} is; {WHAT_TO_DO}"
+        )
 
 
 def decode_rows(connection: sqlite3.Connection, rows: Iterable[Row]) -> list[Entry]:

@@ -82,15 +82,13 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
     connection.execute(
         """
         CREATE TABLE last_entries (
-            session  TEXT    PRIMARY KEY,
-            seq      INTEGER NOT NULL,
-            checksum INTEGER NOT NULL
+            session TEXT    PRIMARY KEY,
+            seq     INTEGER NOT NULL
         ) STRICT, WITHOUT ROWID
         """
     )
     connection.execute(
-        "INSERT INTO last_entries SELECT session, max(seq), row_checksum(session, max(seq))"
-        " FROM entries GROUP BY session"
+        "INSERT INTO last_entries SELECT session, max(seq) FROM entries GROUP BY session"
     )
     connection.execute("ALTER TABLE sessions ADD COLUMN checksum INTEGER")
     connection.execute(
