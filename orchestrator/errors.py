@@ -5,6 +5,7 @@
     · JournalInUseError    another process writes it
   x UnknownIdError         there is no such run, session or task
   x SessionOpenError       the session is open already
+  x NotInterruptedError    the run cannot be resumed: no process died in it
   x ClosedError            the orchestrator or the session is closed
   x ServerSetupError       a server cannot be started with these settings
   x RunFailedError         a run has no output: it did not succeed
@@ -42,6 +43,15 @@ class UnknownIdError(OrchestratorError):
 
 class SessionOpenError(OrchestratorError):
     """The session is open already."""
+
+
+class NotInterruptedError(OrchestratorError):
+    """A run cannot be resumed: it has ended, is under way, or is a conversation."""
+
+    def __init__(self, run: str, problem: str) -> None:
+        super().__init__(f"run {run!r} {problem}")
+        self.run = run
+        self.problem = problem
 
 
 class ClosedError(OrchestratorError):

@@ -27,7 +27,7 @@ from delegation.events import SteeringOrigin
 from delegation.events.approvals import ApprovalQuestion
 from orchestrator.doors.approvals import answer_question
 from orchestrator.doors.lifecycle import close_session, release_agents
-from orchestrator.doors.one_shot import Run, run_once
+from orchestrator.doors.one_shot import Run, resume_once, run_once
 from orchestrator.doors.session import Session, open_session
 from orchestrator.engine.model_events import TaskModelEvent
 from orchestrator.engine.shutdown import abandon, drain
@@ -102,15 +102,30 @@ class Orchestrator:
         id_ = None if session is None else SessionId(session)
         return open_session(self._services, agent, id_)
 
+    async def resume(self, agent: Agent[OutputT], run: str) -> Run[OutputT]:
+        """Go on with a run whose process died, and return when its whole tree is settled.
+
+        It goes on from its last durable step: finished steps and tasks are not done again.
+
+        Args:
+            agent: the agent of the run, as it is defined now.
+            run: the id of the interrupted run.
+
+        Raises:
+            NotInterruptedError: it has ended, is under way, or is a conversation.
+            UnknownIdError: there is no such run, or it is of another agent.
+        """
+        return await resume_once(self._services, agent, run)
+
     async def fork(self, agent: Agent[OutputT], run: str, *, task: str) -> Run[OutputT]:
-        """Go on from the middle of an ended run, with models and tools, as a new run.
+        """Go on from the middle of a run, with models and tools, as a new run.
 
         What happened before the task was requested is copied, and costs nothing. Returns when the
         new run is settled.
 
         Args:
             agent: the agent of the run, as it is defined now.
-            run: the id of the ended run.
+            run: the id of a run that has ended, or whose process died.
             task: the first task to run again: its id, or its path such as
                 `/editor/researcher[3]`; that of the root runs all of it again.
         """

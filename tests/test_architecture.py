@@ -40,7 +40,7 @@ DELEGATION = """
 """
 ORCHESTRATOR = """
     Candidates Child ClosedError FanOut FanOutFailedError TaskModelEvent Journal JournalError
-    JournalInUseError MemoryJournal Orchestrator OrchestratorError Review Run
+    JournalInUseError MemoryJournal NotInterruptedError Orchestrator OrchestratorError Review Run
     RunFailedError Session SessionOpenError Settled TaskFailedError UnknownIdError best
     budget delegate detach fallback map_each map_reduce open_orchestrator parallel race
     refine retry route sequence vote

@@ -165,6 +165,8 @@ class TurnResumed:
     capability: DeliveryCapability
     afresh: bool = False
     """It starts from the beginning: its steps before the crash are forgotten."""
+    paused: float = 0.0
+    """For how many seconds it was interrupted, if its budgets do not count them."""
 
 
 @attrs.frozen

@@ -1,5 +1,6 @@
 """The fold of approvals: questions about calls, and the verdicts on them."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -79,6 +80,22 @@ def assume_answers_received(task: TaskRecord) -> None:
             call: attrs.evolve(question, answered_while_not_running=False)
             for call, question in task.questions.items()
         }
+
+
+def hide_questions(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
+    """Ask no person about the calls of tasks until they are resumed."""
+    for task in tasks:
+        for question in task.questions.values():
+            ledger.open_questions.pop(question.id, None)
+
+
+def show_questions(ledger: "Ledger", tasks: Iterable[TaskRecord]) -> None:
+    """Ask again about the calls of tasks that are resumed."""
+    shown = [it for task in tasks for it in task.questions.values() if it.is_open]
+    if shown:
+        every = [*ledger.open_questions.values(), *shown]
+        every.sort(key=lambda question: question.asked_at)
+        ledger.open_questions = {question.id: question for question in every}
 
 
 def drop_question(ledger: "Ledger", task: TaskRecord, call: CallId) -> None:

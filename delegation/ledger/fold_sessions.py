@@ -20,8 +20,17 @@ from delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from delegation.ledger.fold_accounts import accounts_under, charge_open_call
-from delegation.ledger.fold_approvals import assume_answers_received, drop_questions
+from delegation.ledger.fold_accounts import (
+    accounts_under,
+    charge_open_call,
+    postpone_deadlines,
+)
+from delegation.ledger.fold_approvals import (
+    assume_answers_received,
+    drop_questions,
+    hide_questions,
+    show_questions,
+)
 from delegation.ledger.fold_processes import drop_processes
 from delegation.ledger.fold_tasks import (
     as_message,
@@ -207,6 +216,10 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
         session.envelopes |= dict.fromkeys(session.consumed, Envelope(root.context, ()))
         session.consumed.clear()
     root.drop_incomplete(turn.transcript_start)
+    if session.awaits_resume:
+        show_questions(ledger, _unsettled_in(session))
+    if event.paused:
+        postpone_deadlines(_unsettled_in(session), event.paused)
     session.turn = attrs.evolve(turn, capability=event.capability)
     change_state(session, root, RUNNING)
     requeue_joined_children(ledger, root)
@@ -269,9 +282,11 @@ def journal_opened(ledger: "Ledger") -> None:
     for session in ledger.sessions.values():
         session.door = None
         session.slots = Slots(ledger.rules)
-        _interrupt(session, session.root)
-        for task in _unsettled_below(session.root):
+        for task in _unsettled_in(session):
             _interrupt(session, task)
+        if session.awaits_resume:
+            # Until then no call of it waits for an answer.
+            hide_questions(ledger, _unsettled_in(session))
         refresh_session(ledger, session)
 
 
@@ -289,6 +304,11 @@ def _interrupt(session: SessionRecord, task: TaskRecord) -> None:
             if task.reserved is not None:
                 charge_open_call(session, task)
         change_state(session, task, INTERRUPTED)
+
+
+def _unsettled_in(session: SessionRecord) -> Iterator[TaskRecord]:
+    yield session.root
+    yield from _unsettled_below(session.root)
 
 
 def _unsettled_below(task: TaskRecord) -> Iterator[TaskRecord]:

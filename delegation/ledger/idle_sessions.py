@@ -97,6 +97,7 @@ def evict_session(ledger: "Ledger", session: SessionId) -> None:
     record = ledger.sessions.pop(session)
     assert record.is_at_rest, "only a session at rest is evicted"
     for task in record.tree:
+        ledger.unstartable.pop(task, None)
         for account in ledger.tasks.pop(task).accounts:
             if not account.is_shared:
                 ledger.accounts.pop(account.id, None)
@@ -121,4 +122,5 @@ def restore_session(ledger: "Ledger", session: SessionId, past: "Ledger") -> Non
     record.accounts = tuple(
         ledger.accounts.setdefault(account.id, account) for account in record.accounts
     )
+    ledger.unstartable.update(past.unstartable)
     ledger.sessions[session] = record

@@ -50,19 +50,6 @@ class Ledger:
         """Return whether a session exists whose records are not in memory."""
         return session in self.all_sessions and session not in self.sessions
 
-    def abandoned(self) -> list[SessionRecord]:
-        """Return the sessions whose interrupted turn is never resumed.
-
-        Their caller waited inside the turn, and is gone with its process.
-        """
-        return [
-            session
-            for session in self.sessions.values()
-            if session.is_interrupted
-            and session.turn is not None
-            and session.turn.capability is DeliveryCapability.NONE
-        ]
-
     def is_cancelled(self, task: TaskId) -> bool:
         """Return whether the end of a task, or of one above it, was requested."""
         record: TaskRecord | None = self.tasks[task]

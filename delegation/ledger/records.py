@@ -395,10 +395,27 @@ class SessionRecord:
         return self.is_interrupted
 
     @property
+    def awaits_resume(self) -> bool:
+        """Its caller waited inside its turn, and is gone with the process that took it.
+
+        It holds nothing, and goes on when a caller resumes it, or a door opens.
+        """
+        turn = self.turn
+        return (
+            turn is not None
+            and turn.capability is DeliveryCapability.NONE
+            and self.is_interrupted
+        )
+
+    @property
     def is_at_rest(self) -> bool:
         """No door is open, nothing of it is due or runs; replies may wait for the next door."""
-        is_unattended = self.door is None and not self.processes
-        return is_unattended and self.has_nothing_pending
+        if self.door is not None or self.processes:
+            return False
+        if self.turn is None:
+            return self.has_nothing_pending
+        is_left = self.closed or self.mail or self.unsettled_detached
+        return self.awaits_resume and not is_left
 
     @property
     def is_idle(self) -> bool:

@@ -18,6 +18,7 @@ from orchestrator.cli.commands.export import export
 from orchestrator.cli.commands.models import models
 from orchestrator.cli.commands.replay import replay
 from orchestrator.cli.commands.report import report
+from orchestrator.cli.commands.resume import resume
 from orchestrator.cli.commands.run import run
 from orchestrator.cli.commands.runs import runs
 from orchestrator.cli.commands.serve import serve
@@ -39,6 +40,7 @@ app = App(
 for _command in (
     demo,
     run,
+    resume,
     chat,
     serve,
     runs,

@@ -138,6 +138,8 @@ class HttpDoor:
             is_over = session.has_nothing_pending and not session.undelivered
             if not session.labels.get(KIND) or session.closed or is_over:
                 continue
+            if session.awaits_resume:
+                continue  # its client is gone
             agent = self._agents.get(session.root.agent)
             if agent is None:
                 without_agent.append(session)
@@ -189,6 +191,7 @@ class HttpDoor:
             session.root.id
             for session in self._services.book.ledger.sessions.values()
             if session.labels.get(KIND)
+            and session.root.is_running
             and session.turn is not None
             and session.turn.capability is DeliveryCapability.NONE
         ]
@@ -222,8 +225,10 @@ class HttpDoor:
 
 
 def is_over(session: SessionRecord) -> bool:
-    """Return whether a session has nothing left to do."""
-    return session.closed or (session.has_nothing_pending and session.turns > 0)
+    """Return whether a session has nothing left to do, or waits until it is resumed."""
+    if session.closed or session.awaits_resume:
+        return True
+    return session.has_nothing_pending and session.turns > 0
 
 
 class _PollDoor:

@@ -101,7 +101,9 @@ async def reopen_session(
         raise ClosedError(f"session {id_!r} was closed for good")
     if session.door is not None:
         raise SessionOpenError(f"session {id_!r} is open already")
-    if session.turn is not None and session.turn.capability is DeliveryCapability.NONE:
+    turn = session.turn
+    is_awaited = turn is not None and turn.capability is DeliveryCapability.NONE
+    if is_awaited and not session.is_interrupted:
         raise SessionOpenError(f"run {id_!r} is under way, and its caller waits for it")
     if session.root.agent != agent.name:
         raise UnknownIdError(

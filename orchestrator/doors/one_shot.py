@@ -15,7 +15,7 @@ from orchestrator.doors.inbound import (
     goal_message,
     open_inbound_session,
 )
-from orchestrator.errors import RunFailedError
+from orchestrator.errors import NotInterruptedError, RunFailedError, UnknownIdError
 from orchestrator.pipelines.runner import outside_pipeline
 from orchestrator.services import Services
 
@@ -80,6 +80,56 @@ def open_one_turn(
     session = open_inbound_session(services, request, id_)
     services.turns.begin(session, CAPABILITY)
     return session
+
+
+async def resume_once(services: Services, agent: Agent[Any], run: str) -> Run[Any]:
+    """Go on with a run whose process died, and return when its whole tree is settled."""
+    book = services.book
+    book.admission.require_running()
+    id_ = SessionId(run)
+    entries = await book.read_entries(id_)
+    await book.cache.load(id_)
+    # No checkpoint from here to the fact by which it is resumed: nothing else resumes it.
+    session = book.ledger.sessions.get(id_)
+    if session is None:
+        raise UnknownIdError(f"there is no run {run!r}")
+    require_resumable(session, agent)
+    last = max(entry.at for entry in entries if entry.session)
+    services.registry.register_session(id_, agent)
+    if services.turns.begin(session, CAPABILITY, paused=max(0, book.clock() - last)):
+        await take_only_turn(services, session)
+    else:
+        # Its agent does not go on after a crash.
+        await book.wait_durable()
+    assert session.last_outcome is not None, "its turn has ended"
+    return Run(id=id_, agent=agent, outcome=session.last_outcome, tree=session.tree)
+
+
+def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:
+    """Refuse to resume what has not been interrupted, or with another agent.
+
+    Raises:
+        NotInterruptedError: it has ended, is under way, or is a conversation.
+        UnknownIdError: it is the run of another agent.
+    """
+    if session.closed or not session.awaits_resume:
+        raise NotInterruptedError(session.id, _why_not_interrupted(session))
+    if session.root.agent != agent.name:
+        raise UnknownIdError(
+            f"run {session.id!r} is of agent {session.root.agent!r}, not of {agent.name!r}"
+        )
+
+
+def _why_not_interrupted(session: SessionRecord) -> str:
+    if session.closed:
+        return "was closed for good"
+    if session.turn is None:
+        ended = session.last_outcome
+        how = "has not begun" if ended is None else f"has ended: {ended.ending}"
+        return f"{how}; there is nothing to resume"
+    if session.turn.capability is not CAPABILITY:
+        return "is a conversation: it goes on when it is opened again"
+    return "is under way: the process that runs it has not died"
 
 
 async def take_only_turn(services: Services, session: SessionRecord) -> Outcome:

@@ -3,7 +3,7 @@
 from delegation import Cause, Ending, Outcome, SessionRecord
 from delegation.events import JournalOpened
 from orchestrator.engine.settlement import Settlement
-from orchestrator.execution.outcomes import PROCESS_DIED, STOPPED
+from orchestrator.execution.outcomes import STOPPED
 from orchestrator.execution.workspace.background_commands import BackgroundRunner
 from orchestrator.journal.bookkeeper import Bookkeeper
 
@@ -11,15 +11,13 @@ from orchestrator.journal.bookkeeper import Bookkeeper
 async def recover(
     book: Bookkeeper, settlement: Settlement, background: BackgroundRunner
 ) -> None:
-    """Mark what ran before as interrupted, and settle what can never be resumed."""
+    """Mark what ran before as interrupted, and settle what can never start or go on."""
     # Imported late: the reader of metadata is slow to import.
     from importlib.metadata import version
 
     book.post(JournalOpened(version("delegation-orchestrator")))
     settlement.refuse_unstartable()
     await background.end_leftovers()
-    for session in book.ledger.abandoned():
-        settlement.settle(session.root, PROCESS_DIED)
     for session in list(book.ledger.sessions.values()):
         if session.closed:
             _settle_closed(session, settlement)

@@ -34,14 +34,25 @@ class Turns:
         self._delegator = delegator
         self._deliveries = deliveries
 
-    def begin(self, session: SessionRecord, capability: DeliveryCapability) -> bool:
+    def begin(
+        self,
+        session: SessionRecord,
+        capability: DeliveryCapability,
+        *,
+        paused: float = 0.0,
+    ) -> bool:
         """Post that a session resumes its interrupted turn, or starts a new one.
 
         The fact that starts a turn also reads all mail. Returns whether there is a turn to take:
         an interrupted one may be lost, by `Agent.on_restart`.
+
+        Args:
+            session: whose turn it is.
+            capability: what can be delivered after the turn.
+            paused: for how many seconds it was interrupted, if its budgets do not count them.
         """
         if session.turn is not None:
-            return self._resume(session, session.turn.number, capability)
+            return self._resume(session, session.turn.number, capability, paused)
         agent = self._registry.agent_of(session.root)
         self._book.post(
             TurnStarted(
@@ -55,7 +66,11 @@ class Turns:
         return True
 
     def _resume(
-        self, session: SessionRecord, turn: int, capability: DeliveryCapability
+        self,
+        session: SessionRecord,
+        turn: int,
+        capability: DeliveryCapability,
+        paused: float,
     ) -> bool:
         on_restart = self._registry.on_restart(session.root)
         settlement = self._runner.settlement
@@ -65,7 +80,7 @@ class Turns:
         afresh = on_restart == "restart"
         if afresh:
             settlement.settle_descendants(session.root, Ending.LOST)
-        self._book.post(TurnResumed(session.id, turn, capability, afresh))
+        self._book.post(TurnResumed(session.id, turn, capability, afresh, paused))
         return True
 
     async def take(self, session: SessionRecord) -> Outcome:

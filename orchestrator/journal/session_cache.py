@@ -90,6 +90,8 @@ class SessionCache:
         elif isinstance(entry.event, JournalOpened):
             for each in list(self._ledger.sessions.values()):
                 changed |= self._update(each)
+            # All stay in memory: recovery looks at what each of them has left behind.
+            return changed
         self._evict_oldest(but=entry.session)
         return changed
 

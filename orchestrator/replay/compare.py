@@ -88,6 +88,8 @@ class ReplayResult:
     steps: int
     """How many steps were the same."""
     difference: Difference | None
+    is_whole: bool = True
+    """The record has the end of the run; what comes after any other is not compared."""
 
     @property
     def is_same(self) -> bool:
@@ -223,6 +225,9 @@ def compare(
         ledger: of the replay, at its end.
         unrecorded_waits: the calls that the record does not have, by the task that waits in one.
     """
+    if not record.is_whole:
+        # The replay goes on until it needs what the record does not have.
+        replayed = [it for it in replayed if record.has_fact(it[0].event)]
     before = _steps_by_task((entry, entry.seq) for entry in record.entries)
     after = _steps_by_task(replayed)
     tasks = steps = 0
@@ -246,7 +251,13 @@ def compare(
         # A missing step is the consequence of another difference.
         found.append((position + (other is None), other is None, difference))
     first = min(found, key=lambda it: it[:2])[2] if found else None
-    return ReplayResult(run=record.run, tasks=tasks, steps=steps, difference=first)
+    return ReplayResult(
+        run=record.run,
+        tasks=tasks,
+        steps=steps,
+        difference=first,
+        is_whole=record.is_whole,
+    )
 
 
 def _common_steps(

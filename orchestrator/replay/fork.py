@@ -1,4 +1,4 @@
-"""Forks: a new run that shares its beginning with a run that has ended.
+"""Forks: a new run that shares its beginning with one that has ended, or whose process died.
 
 The facts before the fork point are copied into a new session, which is then resumed as after a
 crash. So no model is called again, and there is no second way to resume.
@@ -57,7 +57,7 @@ from orchestrator.budget_scope import current_grants
 from orchestrator.doors.one_shot import Run
 from orchestrator.doors.session import open_session
 from orchestrator.errors import UnknownIdError
-from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun
+from orchestrator.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
 from orchestrator.services import Services, random_task_id
 
 OutputT = TypeVar("OutputT")
@@ -120,6 +120,12 @@ async def fork_run(
     entries = await book.read_entries(SessionId(run))
     record = RecordedRun(entries, run)
     record.require_replayable(agent)
+    session = book.ledger.sessions.get(record.run)
+    if not (record.is_whole or session is None or session.awaits_resume):
+        raise ReplayError(
+            f"run {run} has not ended, and can go on: only a run that has ended, or whose process"
+            " died, can be forked"
+        )
     fork_point = find_task(record, task)
     id_ = services.new_session_id()
     services.registry.require_models(agent)

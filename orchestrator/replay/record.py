@@ -112,7 +112,7 @@ class RecordedRun:
         self.root = root_of(self.run)
         whole = [entry for entry in entries if entry.session in {self.run, ""}]
         own = [index for index, entry in enumerate(whole) if entry.session]
-        self.entries = whole[own[0] : own[-1] + 1]
+        self.entries = _until_process_died(whole[own[0] : own[-1] + 1])
         self.ledger = fold_entries(self.entries, f"run {self.run}")
         self.session = self.ledger.sessions[self.run]
         self.model_answers: dict[TaskTurn, list[Entry]] = {}
@@ -271,12 +271,18 @@ class RecordedRun:
         """Return the recorded time of the fact that a fact of the replay repeats."""
         return self._dates.get(_key(event))
 
+    @property
+    def is_whole(self) -> bool:
+        """It has the end of the run. The process of any other died in it, or works on it."""
+        return self.session.has_nothing_pending
+
+    def has_fact(self, event: Event) -> bool:
+        """Return whether the record has the fact that a fact of the replay repeats."""
+        key = _key(event)
+        return key is None or key in self._dates
+
     def require_replayable(self, agent: Agent[Any]) -> None:
         """Raise `ReplayError` if the run cannot be replayed."""
-        if not self.session.has_nothing_pending:
-            raise ReplayError(
-                f"run {self.run} has not ended, and only what has ended can be replayed"
-            )
         if agent.name != self.session.root.agent:
             raise ReplayError(
                 f"run {self.run} is of agent {self.session.root.agent!r}, and not of"
@@ -292,8 +298,8 @@ class RecordedRun:
                 case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
                     if outcome.ending is Ending.LOST:
                         raise ReplayError(
-                            f"the process of run {self.run} died in the midst of it, and"
-                            " when is unknown: this cannot be replayed"
+                            f"a task of run {self.run} was lost with its process, and when is"
+                            " unknown: this cannot be replayed"
                         )
                 case _:
                     pass
@@ -332,12 +338,26 @@ class RecordedRun:
         return event
 
     def downtime(self) -> dict[int, float]:
-        """Return how many seconds no process ran, by the position at which the next one began."""
+        """Return how many seconds nothing ran, by the position at which that ended."""
         return {
             entry.seq: max(0.0, entry.at - before.at)
             for before, entry in zip(self.entries, self.entries[1:], strict=False)
             if isinstance(entry.event, JournalOpened)
+            or (
+                isinstance(entry.event, TurnResumed)
+                and isinstance(before.event, JournalOpened)
+            )
         }
+
+
+def _until_process_died(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries of a run up to where its process died, if the next one gave it up."""
+    end = entries[-1].event
+    if isinstance(end, TurnEnded) and end.outcome.cause is Cause.PROCESS_DIED:
+        for index in reversed(range(len(entries))):
+            if isinstance(entries[index].event, JournalOpened):
+                return entries[:index]
+    return entries
 
 
 def is_fatal_failure(event: Event, outcome: Outcome) -> bool:

@@ -101,6 +101,8 @@ async def replay(
 ) -> ReplayResult:
     """Replay a run from its record, in a thread with a clock of its own.
 
+    A run that has not ended is replayed up to where its record ends.
+
     Args:
         entries: the entries of the journal.
         agent: the agent of the run, as it is defined now.
@@ -110,7 +112,7 @@ async def replay(
 
     Raises:
         UnknownIdError: there is no such run.
-        ReplayError: it has not ended, is another agent's, or was lost in a crash.
+        ReplayError: it is another agent's, or a task of it was lost in a crash.
     """
     again = partial(replay_sync, entries, agent, run=run, rules=rules, environ=environ)
     return await trio.to_thread.run_sync(again, abandon_on_cancel=True)
@@ -255,10 +257,13 @@ class _Replayer:
                 await trio.testing.wait_all_tasks_blocked()
                 self._repeat_cancel(services, callers, entry)
             await trio.testing.wait_all_tasks_blocked()
-            self._position.finish()
-            await trio.testing.wait_all_tasks_blocked()
+            if self._record.is_whole:
+                self._position.finish()
+                await trio.testing.wait_all_tasks_blocked()
             result = self._compared()
             callers.cancel_scope.cancel(reason="the record has ended")
+            # A call that was broken off waits for its end, whatever is cancelled.
+            self._position.finish()
         return result
 
     def _compared(self) -> ReplayResult:
@@ -354,6 +359,9 @@ class _Replayer:
                 if self._session.turn is None:
                     services.turns.begin(self._session, DeliveryCapability.NONE)
                     callers.start_soon(self._take_turn, services)
+            case TurnResumed(paused=paused):
+                for account in self._book.ledger.accounts.values():
+                    account.started_at += paused
             case Steered(task, id_, origin=SteeringOrigin.OUTSIDE) as event:
                 steered = self._book.ledger.tasks.get(task)
                 if (
@@ -380,7 +388,6 @@ class _Replayer:
                 | SessionClosed()
                 | MessageReceived()
                 | TurnStarted()
-                | TurnResumed()
                 | TurnEnded()
                 | ReplyDelivered()
                 | DeliveryFailed()

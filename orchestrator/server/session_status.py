@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 import attrs
 
 from agents import AssistantMessage, ToolCall, unanswered_calls
-from delegation import Ending, Outcome, SessionRecord
+from delegation import Cause, Ending, Outcome, SessionRecord
 from orchestrator.doors.http import is_over
 
 State: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
@@ -27,6 +27,11 @@ _PROVIDER: Final = {
     "other": ("provider", 502),
 }
 _INTERNAL: Final = ("internal", 500)
+INTERRUPTED: Final = Outcome(
+    Ending.LOST,
+    error="its process died before it had ended; `orchestrator resume` goes on with it",
+    cause=Cause.PROCESS_DIED,
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -42,12 +47,17 @@ class FailureReason:
     retry_after: float | None = None
 
 
+def outcome_of(session: SessionRecord) -> Outcome | None:
+    """Return how the last turn of a session ended; for clients, an interrupted run has failed."""
+    return INTERRUPTED if session.awaits_resume else session.last_outcome
+
+
 def state_of(session: SessionRecord) -> State:
     """Return the state of a session, in the words of OpenAI's responses."""
     if not is_over(session):
         has_begun = session.turn is not None or session.turns > 0
         return "in_progress" if has_begun else "queued"
-    outcome = session.last_outcome
+    outcome = outcome_of(session)
     if session.closed or outcome is None or outcome.ending is Ending.CANCELLED:
         return "cancelled"
     return "completed" if outcome.succeeded else "failed"

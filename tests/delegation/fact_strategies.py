@@ -419,7 +419,7 @@ class Facts(RuleBasedStateMachine):
         task.work()
 
     @for_a_task(
-        lambda it: it.outcome is None and it.open_questions(),
+        lambda it: it.outcome is None and it.can_be_answered(),
         answer=st.sampled_from(ApprovalVerdict),
         oldest=st.booleans(),
     )
@@ -525,7 +525,7 @@ class Facts(RuleBasedStateMachine):
         for crash in range(crashes):
             self.restart()
             for task in asking[crash::2]:
-                if task.open_questions():
+                if task.can_be_answered():
                     self.answer_a_question(task, answer, oldest=True)
             self.go_on(anew)
 

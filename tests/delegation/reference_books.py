@@ -145,6 +145,9 @@ class Task:
     def open_questions(self) -> list[Question]:
         return [it for it in self.questions.values() if it.is_open]
 
+    def can_be_answered(self) -> bool:
+        return bool(self.open_questions()) and not self.session.awaits_resume()
+
     def work(self) -> None:
         """Be seen to work, or to wait until somebody has answered."""
         self.state = "waiting" if self.open_questions() else "running"
@@ -240,6 +243,10 @@ class Session:
 
     def interrupted(self) -> bool:
         return self.root.state == "interrupted"
+
+    def awaits_resume(self) -> bool:
+        """Return whether its caller is gone with its process."""
+        return self.turn is DeliveryCapability.NONE and self.interrupted()
 
     def outstanding(self) -> list[Task]:
         return [it for it in self.tasks if it.detached and it.outcome is None]

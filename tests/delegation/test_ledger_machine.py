@@ -110,7 +110,8 @@ class CheckedFacts(Facts):
             }
             assert record.approved == task.approved
             assert record.awaits_approval is bool(task.open_questions())
-            still_open += [it.id for it in task.open_questions()]
+            if not task.session.awaits_resume():
+                still_open += [it.id for it in task.open_questions()]
             for ask in record.questions.values():
                 assert ask.path == record.path
                 is_run = not (ask.is_open or ask.answer is ApprovalVerdict.DENY)
@@ -140,7 +141,10 @@ class CheckedFacts(Facts):
                 id_: (it.task, it.notify) for id_, it in record.processes.items()
             } == {id_: (it.task.id, it.notify) for id_, it in session.commands.items()}
             is_left = not (session.door or session.undelivered or session.commands)
-            assert record.is_idle is (record.has_nothing_pending and is_left)
+            is_pending = not record.has_nothing_pending
+            if session.awaits_resume() and not record.closed:
+                is_pending = bool(session.mail or session.outstanding())
+            assert record.is_idle is (is_left and not is_pending)
 
     @invariant()
     def what_is_due_is_due(self) -> None:
@@ -150,11 +154,10 @@ class CheckedFacts(Facts):
         for session in self.sessions.values():
             record = self.ledger.sessions[session.id]
             waits = session.interrupted() if session.turn else bool(session.mail)
-            lost = session.turn is NONE and session.interrupted()
             assert (session.id in self.ledger.wakeable) is (
                 waits and bool(session.door)
             )
-            assert (record in self.ledger.abandoned()) is lost
+            assert record.awaits_resume is session.awaits_resume()
 
     @invariant()
     def who_needs_what_will_never_be_is_hopeless(self) -> None:

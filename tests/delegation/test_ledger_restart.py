@@ -6,6 +6,7 @@ from typing import TypeAlias
 import attrs
 import pytest
 
+from agents import Budget, CallId
 from delegation import (
     DeliveryCapability,
     Ending,
@@ -17,17 +18,22 @@ from delegation import (
     root_of,
 )
 from delegation.events import (
+    ApprovalAsked,
     CancelRequested,
     DoorClosed,
     DoorOpened,
     JournalOpened,
+    ProcessStarted,
     SessionOpened,
     TaskRequested,
     TaskSettled,
     TaskStarted,
     TurnEnded,
     TurnResumed,
+    TurnStarted,
 )
+from delegation.events.approvals import ApprovalId
+from delegation.events.processes import ProcessId
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -109,20 +115,69 @@ def test_a_resumed_turn_is_the_same_turn_behind_another_door(
     assert ledger.sessions[S].turn == attrs.evolve(before, capability=PUSH)
 
 
-def test_an_interrupted_turn_is_abandoned_if_who_asked_was_waiting_in_it(
+def test_a_turn_awaits_its_resume_if_its_caller_waited_in_it(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """A session that can be told later is opened again some day."""
+    """A session that can be told later is opened again some day; this one is idle."""
     begin(NONE)
     begin(PUSH, session=OTHER)
     tell(SessionOpened(SessionId("quiet"), "editor"))
-    assert ledger.abandoned() == []
+    assert not any(it.awaits_resume for it in ledger.sessions.values())
 
     tell(RESTART)
-    assert ledger.abandoned() == [ledger.sessions[S]]
+    assert [it.id for it in ledger.sessions.values() if it.awaits_resume] == [S]
+    assert ledger.sessions[S].is_idle
+    assert not ledger.sessions[OTHER].is_idle
 
-    tell(TurnEnded(S, 1, Outcome(Ending.LOST)))
-    assert ledger.abandoned() == []
+    tell(TurnResumed(S, 1, NONE))
+    assert not ledger.sessions[S].awaits_resume
+    assert not ledger.sessions[S].is_idle
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_what_a_run_has_left_behind_keeps_it_in_memory(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, detached: bool
+) -> None:
+    """A command has to be ended, and the notice of a detached task may come."""
+    begin(NONE)
+    if detached:
+        tell(requested(A, mode=Mode.DETACHED))
+    else:
+        tell(ProcessStarted(root_of(S), ProcessId("p_1"), "sleep 9", notify=False))
+    tell(RESTART)
+
+    assert ledger.sessions[S].awaits_resume
+    assert not ledger.sessions[S].is_idle
+
+
+def test_no_person_is_asked_about_a_run_that_awaits_its_resume(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    """Its call waits again when it is resumed, in the order in which all were asked."""
+    begin(NONE)
+    begin(PUSH, session=OTHER)
+    for number, task in enumerate([S, OTHER]):
+        id_, call = ApprovalId(f"a_{number}"), CallId(f"c_{number}")
+        tell(ApprovalAsked(root_of(task), id_, call, "pay", "1 $", 99.0))
+    tell(RESTART)
+    assert list(ledger.open_questions) == ["a_1"]
+
+    tell(TurnResumed(S, 1, NONE))
+    assert list(ledger.open_questions) == ["a_0", "a_1"]
+
+
+def test_a_budget_does_not_count_the_seconds_for_which_a_run_lay_interrupted(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    """That of the whole run, and that of a task below it that goes on."""
+    tell(SessionOpened(S, "editor", Budget(seconds=60)))
+    tell(TurnStarted(S, 1, NONE, ()))
+    tell(requested(A, budget=Budget(seconds=9)), TaskStarted(A), RESTART)
+    before = [account.deadline for account in ledger.tasks[A].accounts]
+    tell(TurnResumed(S, 1, NONE, paused=1_000.0))
+
+    after = [account.deadline for account in ledger.tasks[A].accounts]
+    assert after == [deadline + 1_000.0 for deadline in before if deadline is not None]
 
 
 def test_a_cancel_holds_for_all_below(

@@ -390,7 +390,7 @@ def make() -> MemoryJournal:
         crashed = MemoryJournal(journal.entries[:length])
         journal = record(crashed, partial(resume, session=session))
     journal = record(journal, _queue, ONE_AT_A_TIME)
-    # The process dies in the midst of a run, which cannot be resumed.
+    # The process dies in the midst of a run, which no other resumes.
     before = len(journal.entries)
     whole = record(journal, _lose)
     half = before + (len(whole.entries) - before) // 2

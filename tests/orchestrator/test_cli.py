@@ -307,7 +307,9 @@ def test_a_run_that_was_killed_is_not_shown_as_running(shell: Shell) -> None:
     assert "running" in running
     assert "interrupted" in shell.run("runs")[0]
     shell.run("demo", "--seconds", "0.01")
-    assert "lost" in shell.run("runs")[0]
+    listed, hint = shell.run("runs")
+    assert "interrupted" in listed
+    assert "1 were interrupted; to resume one: " in hint
 
 
 @pytest.mark.parametrize(

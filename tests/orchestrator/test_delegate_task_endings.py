@@ -12,7 +12,7 @@ from agents import (
     ToolCall,
     Transcript,
 )
-from delegation import Cause, Rules, Tree
+from delegation import Rules, Tree
 from delegation.events import TurnEnded
 from orchestrator import (
     MemoryJournal,
@@ -77,7 +77,7 @@ async def test_every_ending_is_told_for_what_it_is() -> None:
     assert all(result["error"] for label, result in results.items() if label != "good")
 
 
-async def test_what_died_with_its_process_is_lost() -> None:
+async def test_what_died_with_its_process_is_interrupted() -> None:
     """A process that is killed writes nothing: its journal just ends."""
     waiting = Agent("w", model=ScriptedModel.always(ToolCall("wait")), tools=[wait])
     agent = editor(hand_on("a", "b", background=False), "never", delegates=[waiting])
@@ -92,9 +92,8 @@ async def test_what_died_with_its_process_is_lost() -> None:
         (run_id,) = orchestrator.runs
         tree = orchestrator.tree(run_id)
 
-        assert tree.counts() == {"lost": 3}
-    (ended,) = facts(left.entries, TurnEnded)
-    assert ended.outcome.cause is Cause.PROCESS_DIED
+        assert tree.counts() == {"interrupted": 3}
+    assert facts(left.entries, TurnEnded) == []
 
 
 async def test_cancelling_a_turn_leaves_what_runs_in_the_background() -> None:

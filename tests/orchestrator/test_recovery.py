@@ -19,7 +19,7 @@ from agents import (
     UserMessage,
     tool,
 )
-from delegation import Cause, Ending, SessionId, root_of
+from delegation import Ending, SessionId, root_of
 from delegation.events import (
     Entry,
     MessageReceived,
@@ -396,8 +396,8 @@ async def test_a_tool_with_a_key_runs_when_its_call_is_known_for_ever() -> None:
     assert is_known == [True]
 
 
-async def test_a_run_whose_process_died_is_lost_with_all_its_tasks() -> None:
-    """The caller was waiting inside the turn, and is gone: no notice is due."""
+async def test_a_run_whose_process_died_is_interrupted_with_all_its_tasks() -> None:
+    """The caller was waiting inside the turn, and is gone: nothing is due until it is resumed."""
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         await orchestrator.run(team(), "go")
@@ -412,9 +412,8 @@ async def test_a_run_whose_process_died_is_lost_with_all_its_tasks() -> None:
     async with open_orchestrator(left) as after:
         tree = after.tree(run)
 
-    assert tree.counts() == {"lost": 3}
-    (ended,) = facts(left.entries, TurnEnded)
-    assert ended.outcome.cause is Cause.PROCESS_DIED
+    assert tree.counts() == {"interrupted": 3}
+    assert facts(left.entries, TurnEnded) == []
 
 
 async def test_a_task_whose_agent_is_gone_from_the_code_fails_and_says_so() -> None:

@@ -27,7 +27,13 @@ from agents import (
     tool,
 )
 from delegation import Rules
-from delegation.events import Entry, ModelAnswered, SessionOpened
+from delegation.events import (
+    Entry,
+    ModelAnswered,
+    SessionOpened,
+    TaskSettled,
+    TurnStarted,
+)
 from orchestrator import (
     MemoryJournal,
     Orchestrator,
@@ -514,10 +520,7 @@ def test_a_detached_task_of_which_fewer_may_run_is_a_difference() -> None:
 
 def test_what_cannot_be_replayed_says_why() -> None:
     entries = run_of(team())
-    unfinished = entries[: len(entries) // 2]
 
-    with pytest.raises(ReplayError, match="has not ended"):
-        replay_sync(unfinished, team())
     with pytest.raises(ReplayError, match="is of agent 'lead', and not of 'other'"):
         replay_sync(entries, worker("other"))
     with pytest.raises(UnknownIdError, match="no run 'r_no'"):
@@ -526,17 +529,26 @@ def test_what_cannot_be_replayed_says_why() -> None:
         replay_sync([], team())
 
 
-def test_a_run_that_was_lost_with_its_process_cannot_be_replayed() -> None:
-    journal = MemoryJournal(run_of(team())[:20])
+def test_a_run_is_replayed_up_to_wherever_its_record_ends() -> None:
+    entries = run_of(team())
+    first = next(i for i, it in enumerate(entries) if isinstance(it.event, TurnStarted))
+    for length in range(first + 1, len(entries)):
+        replayed = replay_sync(entries[:length], team())
 
-    async def reopen() -> None:
-        async with open_orchestrator(journal):
-            pass
+        assert replayed.difference is None, (length, replayed.difference)
+        assert replayed.is_whole is False
 
-    on_a_jumping_clock(reopen)
 
-    with pytest.raises(ReplayError, match="died in the midst of it"):
-        replay_sync(journal.entries, team())
+def test_a_difference_is_found_before_the_record_ends() -> None:
+    entries = run_of(simple())
+    settled = next(
+        i for i, it in enumerate(entries) if isinstance(it.event, TaskSettled)
+    )
+    found = replay_sync(entries[:settled], simple(tools=[])).difference
+
+    assert found is not None
+    assert (found.path, found.step) == ("/lead/looker[1]", 3)
+    assert found.replayed == "look refuses: there is no tool 'look'; there are: none"
 
 
 def test_a_thousand_tasks_are_replayed_in_seconds() -> None:

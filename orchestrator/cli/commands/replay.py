@@ -36,7 +36,8 @@ def replay(
 ) -> int:
     """Do a run again from what the journal has of it: no model is asked, no tool is run.
 
-    0 is the same, 1 is not: then the first difference is shown.
+    0 is the same, 1 is not: then the first difference is shown. A run that was interrupted, or is
+    under way, is replayed up to where its record ends.
 
     Args:
         run: The id of the run, or how it begins; by default the newest one.
@@ -64,7 +65,8 @@ def _compare(
     session, entries = read_entries(path, run)
     replay = replay_sync(entries, agent, run=session)
     if replay.difference is None:
-        print(f"the same: {replay.tasks:,} tasks, {replay.steps:,} steps")
+        so_far = "" if replay.is_whole else ", up to where its record ends"
+        print(f"the same: {replay.tasks:,} tasks, {replay.steps:,} steps{so_far}")
         return SUCCEEDED
     _print_difference(Terminal(), replay.difference)
     hint = f"The whole run: {command('tree', session, journal=journal)}"

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from agents import Agent, Budget, Usage
-from delegation import Outcome, TaskId, Tree, printable
+from delegation import Outcome, SessionId, TaskId, Tree, printable
 from orchestrator.budget_scope import budget
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
@@ -57,11 +57,7 @@ def run(
     # The file may run any code, so it is loaded before the event loop starts.
     agent = load_agent(file)
     limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
-    if json and progress == "json":
-        raise CommandError(
-            "--json is one document when it has ended, and --progress=json a line for each"
-            " fact: say which of them stdout is for"
-        )
+    require_one_document(json=json, progress=progress)
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
         if limits == Budget():
@@ -82,47 +78,70 @@ def run(
     )
 
 
+def require_one_document(*, json: bool, progress: Progress) -> None:
+    """Refuse two kinds of JSON on stdout."""
+    if json and progress == "json":
+        raise CommandError(
+            "--json is one document when it has ended, and --progress=json a line for each"
+            " fact: say which of them stdout is for"
+        )
+
+
 async def show_run(
     agent: Agent[Any],
     begin: Callable[[Orchestrator], Awaitable[Run[Any]]],
     stop: Stop,
     *,
+    run: SessionId | None = None,
     quiet: bool,
     journal: Path | None,
     json: bool = False,
     progress: Progress = "auto",
 ) -> int | None:
-    """Show a run while it grows and when it has ended, and return its exit code."""
+    """Show a run while it grows and when it has ended, and return its exit code.
+
+    Args:
+        agent: the agent that runs.
+        begin: runs it.
+        stop: what a signal does to it.
+        run: the id of an earlier run that goes on; by default a new one begins.
+        quiet: show nothing but the answer.
+        journal: the journal as the user named it.
+        json: print the whole run as a JSON document.
+        progress: how to show what happens.
+    """
     console = Terminal(stderr=True, quiet=quiet or progress in {"json", "none"})
-    run: Run[Any] | None = None
+    ended: Run[Any] | None = None
     async with (
         open_display(progress, console, journal) as display,
         open_orchestrator(journal) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
         with stop.work_scope, stop.ignore_closed():
-            async with display.open_view(orchestrator):
-                run = await begin(orchestrator)
-        if run is None:
-            print_stopped(orchestrator, journal)
+            async with display.open_view(orchestrator, run=run):
+                ended = await begin(orchestrator)
+        if ended is None:
+            print_stopped(orchestrator, journal, run)
             return None
-        print_ended(run.tree, console)
-        again = command("tree", run.id, journal=journal)
+        print_ended(ended.tree, console)
+        again = command("tree", ended.id, journal=journal)
         print_hint(console, f"Look at it again: {again}")
         if json:
-            print(_run_json(run))
-        elif run.outcome.output and progress != "json":
-            print(printable(run.outcome.output))
-    if not run.outcome.succeeded:
-        error = f"/{agent.name} {describe_outcome(run.outcome)}"
+            print(_run_json(ended))
+        elif ended.outcome.output and progress != "json":
+            print(printable(ended.outcome.output))
+    if not ended.outcome.succeeded:
+        error = f"/{agent.name} {describe_outcome(ended.outcome)}"
         print(f"orchestrator: {error}", file=sys.stderr)
-    return ENDING_CODES[run.outcome.ending]
+    return ENDING_CODES[ended.outcome.ending]
 
 
-def print_stopped(orchestrator: Orchestrator, journal: Path | None) -> None:
+def print_stopped(
+    orchestrator: Orchestrator, journal: Path | None, run: SessionId | None = None
+) -> None:
     """Print that a signal stopped the run, and where to see what came of it."""
-    run = orchestrator.runs[-1:]
-    again = f"; see: {command('tree', run[0], journal=journal)}" if run else ""
+    runs = orchestrator.runs[-1:] if run is None else [run]
+    again = f"; see: {command('tree', runs[0], journal=journal)}" if runs else ""
     print(f"orchestrator: stopped{again}", file=sys.stderr)
 
 

@@ -81,6 +81,11 @@ def _list_runs(path: Path, *, newest: int | None, journal: Path | None) -> None:
         again = command("runs", "--all", journal=journal)
         hint = f"the newest {shown} of {runs.count:,}; all: {again}"
         print_hint(Terminal(stderr=True), hint)
+    interrupted = [session.id for session in runs.shown if session.awaits_resume]
+    if interrupted:
+        again = command("resume", "FILE", interrupted[-1], journal=journal)
+        hint = f"{len(interrupted)} were interrupted; to resume one: {again}"
+        print_hint(Terminal(stderr=True), hint)
     for error in runs.damaged.values():
         raise error
 

@@ -23,7 +23,7 @@ from orchestrator.cli.commands.tree import read_session
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import run_of_task
 from orchestrator.cli.options import JournalOption, journal_path
-from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.style import STATUS_COLOURS
 from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.cli.watch.journal_tail import is_about
@@ -57,6 +57,8 @@ def show(
     console = Terminal()
     for line in _task_lines(session, found, own, now):
         console.print(line, soft_wrap=True)
+    if session.awaits_resume:
+        print_hint(Terminal(stderr=True), resume_hint(session.id, journal))
 
 
 def _run_of(journal: Path, name: str, run: str | None) -> str | None:

@@ -14,7 +14,7 @@ from orchestrator.cli.commands.export import export_run
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import fold_run, read_facts
 from orchestrator.cli.options import JournalOption, journal_path
-from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 
 
@@ -58,7 +58,7 @@ def tree(
         _, text, _ = export_run(path, run, "json" if json else "mermaid")
         print(text)
         return
-    _print_run(path, run, failed=failed, depth=depth, rows=rows)
+    _print_run(path, run, failed=failed, depth=depth, rows=rows, journal=journal)
 
 
 def _print_run(
@@ -68,6 +68,7 @@ def _print_run(
     failed: bool,
     depth: int | None,
     rows: int | None,
+    journal: Path | None,
 ) -> None:
     session, _, now = read_session(path, prefix)
     tree, console = session.tree, Terminal()
@@ -84,6 +85,8 @@ def _print_run(
     print_tree(tree, console, now=now, depth=depth, only=only)
     if not failed and depth is None:
         print_reasons(tree, console)
+    if session.awaits_resume:
+        print_hint(Terminal(stderr=True), resume_hint(session.id, journal))
 
 
 def read_session(

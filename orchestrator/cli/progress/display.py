@@ -15,7 +15,8 @@ import trio
 from rich.text import Text
 
 from agents import raising_one_error
-from orchestrator.cli.progress.live_tree import newest_tree, show_live
+from delegation import SessionId
+from orchestrator.cli.progress.live_tree import show_live, shown_tree
 from orchestrator.cli.progress.log_lines import ProgressLog, new_log, write_log
 from orchestrator.cli.progress.ndjson import write_facts, write_lines
 from orchestrator.cli.terminal.approvals import (
@@ -51,12 +52,17 @@ class ProgressDisplay:
 
     @asynccontextmanager
     async def open_view(
-        self, orchestrator: Orchestrator, *, ask_approvals: bool = True
+        self,
+        orchestrator: Orchestrator,
+        *,
+        run: SessionId | None = None,
+        ask_approvals: bool = True,
     ) -> AsyncGenerator[None]:
         """Show progress for the block, and open the control socket.
 
         Args:
             orchestrator: whose progress.
+            run: the id of the run that is shown; by default the newest.
             ask_approvals: ask the user approval questions; not where a chat reads stdin.
         """
         console, progress = self._console, self.progress
@@ -67,7 +73,7 @@ class ProgressDisplay:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
                     if socket is not None and shows_hint:
-                        nursery.start_soon(self._print_watch_hint, orchestrator)
+                        nursery.start_soon(self._print_watch_hint, orchestrator, run)
                     if (
                         ask_approvals
                         and is_attended()
@@ -80,13 +86,20 @@ class ProgressDisplay:
                             stderr,
                             pending_approvals(orchestrator),
                         )
-                    with self._open_progress(orchestrator, nursery, is_shown=is_shown):
+                    with self._open_progress(
+                        orchestrator, nursery, run, is_shown=is_shown
+                    ):
                         yield
                     nursery.cancel_scope.cancel(reason="the block has ended")
 
     @contextmanager
     def _open_progress(
-        self, orchestrator: Orchestrator, nursery: trio.Nursery, *, is_shown: bool
+        self,
+        orchestrator: Orchestrator,
+        nursery: trio.Nursery,
+        run: SessionId | None,
+        *,
+        is_shown: bool,
     ) -> Generator[None]:
         console = self._console
         if self.progress == "json":
@@ -95,7 +108,7 @@ class ProgressDisplay:
             self._exit_stack.callback(write_lines, facts)
             nursery.start_soon(write_facts, orchestrator, facts)
         if is_shown and self.progress == "live":
-            nursery.start_soon(self._show_live_tree, orchestrator)
+            nursery.start_soon(self._show_live_tree, orchestrator, run)
         if not (is_shown and self.progress == "plain"):
             yield
             return
@@ -109,11 +122,13 @@ class ProgressDisplay:
                     log.write([entry for entry, _ in facts.take()])
                     log.write_failures()
 
-    async def _show_live_tree(self, orchestrator: Orchestrator) -> None:
+    async def _show_live_tree(
+        self, orchestrator: Orchestrator, run: SessionId | None
+    ) -> None:
         # In raw mode, so that typed keys do not spoil the frame.
         attended, others = is_attended(), pending_approvals(orchestrator)
         with self._contain_errors():
-            await show_live(orchestrator, self._console, attended=attended)
+            await show_live(orchestrator, self._console, attended=attended, run=run)
         if attended:
             # The frame has failed, and questions still need answers.
             await answer_in_terminal(orchestrator, Terminal(stderr=True), others)
@@ -138,9 +153,14 @@ class ProgressDisplay:
                     Text(_display_failure_text(exc), style="yellow"), soft_wrap=True
                 )
 
-    async def _print_watch_hint(self, orchestrator: Orchestrator) -> None:
-        await wait_delegated(orchestrator)
-        print_watch_hint(orchestrator, self._console, self._journal)
+    async def _print_watch_hint(
+        self, orchestrator: Orchestrator, run: SessionId | None
+    ) -> None:
+        await wait_delegated(orchestrator, run)
+        watched = orchestrator.runs[-1] if run is None else run
+        again = command("watch", watched, journal=self._journal)
+        hint = Text(f"{WATCH_HINT} {again}", style="dim")
+        self._console.print(hint, soft_wrap=True)
 
 
 def _display_failure_text(exc: Exception) -> str:
@@ -152,19 +172,14 @@ def _display_failure_text(exc: Exception) -> str:
     )
 
 
-async def wait_delegated(orchestrator: Orchestrator) -> None:
-    """Wait until the newest run has delegated a task."""
+async def wait_delegated(
+    orchestrator: Orchestrator, run: SessionId | None = None
+) -> None:
+    """Wait until a run, or the newest one, has delegated a task."""
     seen = 0
-    while (tree := newest_tree(orchestrator)) is None or len(tree) < 2:
+    while (tree := shown_tree(orchestrator, run)) is None or len(tree) < 2:
         seen = await orchestrator.wait_changed(after=seen)
     await trio.lowlevel.checkpoint()
-
-
-def print_watch_hint(
-    orchestrator: Orchestrator, console: Terminal, journal: Path | None
-) -> None:
-    again = command("watch", orchestrator.runs[-1], journal=journal)
-    console.print(Text(f"{WATCH_HINT} {again}", style="dim"), soft_wrap=True)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from agents import raising_one_error
-from delegation import Tree
+from delegation import SessionId, Tree
 from delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.cli.terminal.approvals import (
     UNATTENDED_DENIAL,
@@ -38,16 +38,21 @@ ANSWER_HINT: Final = "y once · t in this task · s in this session · n no, and
 
 
 async def show_live(
-    orchestrator: Orchestrator, console: Console, *, attended: bool
+    orchestrator: Orchestrator,
+    console: Console,
+    *,
+    attended: bool,
+    run: SessionId | None = None,
 ) -> None:
-    """Show the newest tree while it grows, until cancelled.
+    """Show the tree of a run while it grows, until cancelled.
 
     Args:
         orchestrator: whose trees.
         console: the terminal.
         attended: a user is there, and answers questions.
+        run: the id of the run; by default the newest.
     """
-    view = LiveView(orchestrator, console, attended=attended)
+    view = LiveView(orchestrator, console, attended=attended, run=run)
     with ExitStack() as stack, raising_one_error():
         keys = stack.enter_context(raw_terminal()) if attended else None
         stack.enter_context(view.shown())
@@ -62,12 +67,18 @@ async def show_live(
 
 
 class LiveView:
-    """The live frame of the newest run."""
+    """The live frame of a run: by default the newest."""
 
     def __init__(
-        self, orchestrator: Orchestrator, console: Console, *, attended: bool
+        self,
+        orchestrator: Orchestrator,
+        console: Console,
+        *,
+        attended: bool,
+        run: SessionId | None = None,
     ) -> None:
         self._orchestrator = orchestrator
+        self._run = run
         self._console = console
         self._is_ascii = is_ascii(console)
         # Otherwise rich refreshes from a thread of its own.
@@ -106,7 +117,7 @@ class LiveView:
             await trio.sleep(1 / FRAMES_PER_SECOND)
 
     def draw(self) -> None:
-        if (tree := newest_tree(self._orchestrator)) is None:
+        if (tree := shown_tree(self._orchestrator, self._run)) is None:
             return
         self._tick += 1
         console = self._console
@@ -201,9 +212,10 @@ def _question_summary(ask: ApprovalQuestion) -> str:
     return f"{ask.path}  {ask.tool}: {one_line_subject(ask.subject)}"
 
 
-def newest_tree(orchestrator: Orchestrator) -> Tree | None:
-    """Return the newest tree, if it is in memory."""
+def shown_tree(orchestrator: Orchestrator, run: SessionId | None = None) -> Tree | None:
+    """Return the tree of a run, or the newest one, if it is in memory."""
+    runs = orchestrator.runs[-1:] if run is None else [run]
     try:
-        return orchestrator.tree(orchestrator.runs[-1]) if orchestrator.runs else None
+        return orchestrator.tree(runs[0]) if runs else None
     except UnknownIdError:
         return None

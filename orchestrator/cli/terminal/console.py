@@ -32,6 +32,11 @@ def _program() -> list[str]:
     return [called.name if is_enough else str(called)]
 
 
+def resume_hint(run: str, journal: Path | None) -> str:
+    """Return how a run goes on whose process died."""
+    return f"It was interrupted. Resume it with: {command('resume', 'FILE', run, journal=journal)}"
+
+
 def print_hint(console: Console, *lines: str) -> None:
     """Print dim lines: what the user may do next."""
     for line in lines:

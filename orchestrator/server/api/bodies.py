@@ -9,7 +9,7 @@ from agents import Usage
 from delegation import Ledger, Mode, Outcome, SessionRecord, one_line
 from orchestrator.doors.http import KIND, is_over
 from orchestrator.read_api import FoundTask
-from orchestrator.server.session_status import failure_reason, state_of
+from orchestrator.server.session_status import failure_reason, outcome_of, state_of
 
 METADATA: Final = "metadata"
 """The label of a client's metadata, as JSON."""
@@ -161,7 +161,7 @@ def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
 
 def failure_of(session: SessionRecord) -> Failure | None:
     """Return why a session that is over did not succeed."""
-    outcome = session.last_outcome
+    outcome = outcome_of(session)
     return failure_body(outcome) if outcome is not None and is_over(session) else None
 
 
@@ -201,7 +201,7 @@ def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
         seq: the number of the journal's last fact.
     """
     summary = summary_of(session, ledger)
-    outcome = session.last_outcome if is_over(session) else None
+    outcome = outcome_of(session) if is_over(session) else None
     return Run(
         **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
         input=session.tree[session.root.id]["goal"],

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from delegation import Cause, Ending, Outcome, SessionRecord
-from orchestrator.server.session_status import failure_reason
+from orchestrator.server.session_status import failure_reason, outcome_of
 from orchestrator.server.transport.errors import HttpError
 
 RUN: Final = "x-run-id"
@@ -22,7 +22,7 @@ _NO_OUTCOME: Final = Outcome(
 
 def session_error(session: SessionRecord) -> HttpError | None:
     """Return why a session that is over has no answer; None if it has one."""
-    reason = failure_reason(session.last_outcome or _NO_OUTCOME)
+    reason = failure_reason(outcome_of(session) or _NO_OUTCOME)
     if reason is None:
         return None
     headers = {
