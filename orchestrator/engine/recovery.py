@@ -21,6 +21,7 @@ async def recover(
     for session in list(book.ledger.sessions.values()):
         if session.closed:
             _settle_closed(session, settlement)
+    book.cache.trim()
     await book.wait_durable()
 
 

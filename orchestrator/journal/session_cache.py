@@ -90,7 +90,7 @@ class SessionCache:
         elif isinstance(entry.event, JournalOpened):
             for each in list(self._ledger.sessions.values()):
                 changed |= self._update(each)
-            # All stay in memory: recovery looks at what each of them has left behind.
+            # Recovery looks at what each of them has left behind, and then calls `trim`.
             return changed
         self._evict_oldest(but=entry.session)
         return changed
@@ -135,6 +135,10 @@ class SessionCache:
             self._evict(session)
         self._ledger.all_sessions.pop(session, None)
         return True
+
+    def trim(self) -> None:
+        """Evict the sessions at rest that are too many, those that rest longest first."""
+        self._evict_oldest(but=SessionId(""))
 
     def evict_resting(self) -> None:
         """Evict all sessions at rest, however few their tasks are."""
