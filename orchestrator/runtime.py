@@ -342,7 +342,8 @@ async def open_orchestrator(
         name = (
             journal if isinstance(journal, str | os.PathLike) else type(opened).__name__
         )
-        ledger = restore_ledger(await opened.read(), name, rules)
+        rules = Rules() if rules is None else rules
+        ledger = restore_ledger(await opened.read(rules), name, rules)
         book = Bookkeeper(
             opened,
             ledger,

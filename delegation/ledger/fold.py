@@ -112,3 +112,5 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
         case _:
             assert_never(event)
     ledger.last_seq = entry.seq
+    if (session := ledger.sessions.get(entry.session)) is not None:
+        session.facts += 1

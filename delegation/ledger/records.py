@@ -328,6 +328,8 @@ class SessionRecord:
         "deleted",
         "door",
         "envelopes",
+        "facts",
+        "facts_in_snapshot",
         "forked_from",
         "id",
         "labels",
@@ -359,6 +361,10 @@ class SessionRecord:
         self.tree = Tree(root_of(id))
         self.forked_from = ""
         """The run and the task that it was forked from: RUN/TASK."""
+        self.facts = 0
+        """How many facts of it were folded."""
+        self.facts_in_snapshot = 0
+        """How many of them its last snapshot has; no fact says it."""
         self.closed = False
         """It takes no more messages and has no more doors."""
         self.deleted = False

@@ -36,6 +36,30 @@ class Slots:
         self._eligible: dict[QueueKey, None] = {}
         """The queues whose parent may have one more running task, next first."""
 
+    @property
+    def queues(self) -> "list[tuple[TaskId, Mode, tuple[TaskId, ...]]]":
+        """The waiting tasks, by parent and mode, each queue oldest first."""
+        return [(*key, tuple(queue)) for key, queue in self._queues.items()]
+
+    @property
+    def eligible(self) -> tuple[QueueKey, ...]:
+        """The queues whose parent may have one more running task, next first."""
+        return tuple(self._eligible)
+
+    def restore(
+        self,
+        queues: "Iterable[tuple[QueueKey, Queue]]",
+        eligible: Iterable[QueueKey],
+        *,
+        in_use: int,
+        detached: int,
+    ) -> None:
+        """Take the state of other slots under the same rules."""
+        self._queues = dict(queues)
+        self._eligible = dict.fromkeys(eligible)
+        self.queued = sum(map(len, self._queues.values()))
+        self.in_use, self.detached = in_use, detached
+
     def free(self, parent: "TaskRecord", mode: Mode) -> float:
         """Return how many more tasks of a parent could start now."""
         left = self._parent_allowance(parent, mode)

@@ -75,6 +75,11 @@ class Tree:
         self._totals.refresh(node)
         return node
 
+    def nodes(self) -> Mapping[TaskId, dict[str, Any]]:
+        """Return the attributes of all nodes, as they are now; only to be read."""
+        self._totals.refresh()
+        return self._nodes
+
     @property
     def graph(self) -> "nx.DiGraph[TaskId]":
         """The same as a graph. The ledger writes it: copy it before you change it."""
@@ -334,6 +339,14 @@ class Tree:
             self._draw(self._graph, task)
         if self._rollups is not None:
             self._rollups.changed[task] = None
+
+    def restore(
+        self, task: TaskId, node: dict[str, Any], needs: tuple[TaskId, ...]
+    ) -> None:
+        """Add a task with all its attributes, as another tree has it."""
+        self._nodes[task] = node
+        if needs:
+            self._needs[task] = needs
 
     def set_status(self, task: TaskId, status: str) -> None:
         """Show another status of a task: the ledger derives it from the task's state."""

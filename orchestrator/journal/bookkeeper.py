@@ -9,6 +9,7 @@ from typing import Protocol
 from agents.redaction.redactor import Redactor
 from delegation import Ledger, SessionId
 from delegation.events import Entry, Event
+from delegation.snapshot import SnapshotCapture, is_snapshot_due
 from orchestrator.errors import ClosedError, JournalError
 from orchestrator.journal.admission import Admission
 from orchestrator.journal.fact_redaction import EventT, FactRedactor
@@ -82,6 +83,10 @@ class Bookkeeper:
         entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
         ledger.fold(entry)
         self._journal.append(entry, encoded, self.cache.note_fact(entry))
+        session = ledger.sessions.get(entry.session)
+        if session is not None and is_snapshot_due(session):
+            self._journal.store_snapshot(SnapshotCapture(ledger, session))
+            session.facts_in_snapshot = session.facts
         self.subscribers.notify(entry, encoded)
         self.wakeups.notify(entry)
         return event

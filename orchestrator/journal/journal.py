@@ -15,6 +15,7 @@ from delegation import (
     register_idle_session,
 )
 from delegation.events import Entry
+from delegation.snapshot import SnapshotCapture, adopt_session
 from orchestrator.errors import JournalError
 
 PRUNED_SESSION: Final = SessionId("")
@@ -34,6 +35,8 @@ class JournalContents:
     one."""
     pruned: Sequence[str] = ()
     """What pruned sessions had used of shared budgets."""
+    folded: Mapping[SessionId, Ledger] = {}
+    """The active sessions that have a snapshot, each in a ledger of its own."""
     damaged: Mapping[SessionId, str] = {}
     """What is wrong with active sessions that cannot be read; their entries are not among these."""
 
@@ -73,8 +76,23 @@ class Journal(Protocol):
         """Wait until the entry of this number, and all before it, survive a crash."""
         ...
 
-    async def read(self) -> JournalContents:
-        """Return what the next writer must know."""
+    def store_snapshot(self, capture: SnapshotCapture) -> None:
+        """Take the state of a session, to read it faster later.
+
+        It may be stored at any time, or never: it is no part of what is durable.
+        """
+        ...
+
+    async def read(self, rules: Rules) -> JournalContents:
+        """Return what the next writer must know.
+
+        Args:
+            rules: of the ledger that sessions with a snapshot become a part of.
+        """
+        ...
+
+    async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
+        """Return the fold of the durable entries of one session alone."""
         ...
 
     async def read_session(
@@ -119,6 +137,14 @@ def restore_ledger(
         raise JournalError(name, str(exc)) from exc
     fold(ledger, contents.entries, name)
     ledger.last_seq = contents.last_seq
+    if contents.folded:
+        for session, past in contents.folded.items():
+            adopt_session(ledger, session, past)
+        ledger.sessions = {
+            session: ledger.sessions[session]
+            for session in ledger.all_sessions
+            if session in ledger.sessions
+        }
     return ledger
 
 

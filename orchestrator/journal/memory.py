@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager, contextmanager
 
 import trio
 
-from delegation import Encoded, SessionId
+from delegation import Encoded, Ledger, Rules, SessionId
 from delegation.events import Entry
+from delegation.snapshot import SnapshotCapture
 from orchestrator.errors import JournalError, JournalInUseError
-from orchestrator.journal.journal import JournalContents, Pruned
+from orchestrator.journal.journal import JournalContents, Pruned, fold_entries
 from orchestrator.journal.reader import EntriesReader, JournalReader
 from orchestrator.journal.store import Finding, Level
 
@@ -40,10 +41,17 @@ class MemoryJournal:
         # There is nothing to wait for, and the caller is about to act, which is a checkpoint.
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def read(self) -> JournalContents:
+    def store_snapshot(self, capture: SnapshotCapture) -> None:
+        """Do nothing: what is in memory ends with the process."""
+
+    async def read(self, rules: Rules) -> JournalContents:
         await trio.lowlevel.checkpoint()
         last = self.entries[-1].seq if self.entries else 0
         return JournalContents(entries=tuple(self.entries), last_seq=last)
+
+    async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
+        entries = await self.read_session(session)
+        return fold_entries(entries, type(self).__name__, rules)
 
     async def read_session(
         self, session: SessionId, *, after: int = 0

@@ -18,7 +18,7 @@ from delegation import (
     restore_session,
 )
 from delegation.events import Entry, JournalOpened, SessionOpened
-from orchestrator.journal.journal import Journal, fold_entries
+from orchestrator.journal.journal import Journal
 
 MAX_RESTING_TASKS: Final = 2_000
 """How many tasks of sessions at rest stay in memory: some 5 MB.
@@ -121,8 +121,7 @@ class SessionCache:
         await self._wait_durable()
         if not self._ledger.is_evicted(session):
             return None
-        entries = await self._journal.read_session(session)
-        return fold_entries(entries, type(self._journal).__name__, self._ledger.rules)
+        return await self._journal.read_ledger(session, self._ledger.rules)
 
     def release(self, session: SessionId) -> bool:
         """Forget an idle session that is about to be deleted, and return whether it may be.

@@ -4,8 +4,9 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from delegation import Encoded, SessionId
+from delegation import Encoded, Ledger, Rules, SessionId
 from delegation.events import Entry
+from delegation.snapshot import SnapshotCapture
 from orchestrator.errors import JournalError
 from orchestrator.journal.journal import Journal, JournalContents, Pruned
 
@@ -55,8 +56,15 @@ class CrashingJournal:
                 type(self._journal).__name__, f"it crashed after entry {self._after}"
             )
 
-    async def read(self) -> JournalContents:
-        return await self._journal.read()
+    def store_snapshot(self, capture: SnapshotCapture) -> None:
+        if capture.seq <= self._after:
+            self._journal.store_snapshot(capture)
+
+    async def read(self, rules: Rules) -> JournalContents:
+        return await self._journal.read(rules)
+
+    async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
+        return await self._journal.read_ledger(session, rules)
 
     async def read_session(
         self, session: SessionId, *, after: int = 0

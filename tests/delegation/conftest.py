@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from agents import AssistantMessage, ToolMessage, UserMessage
+from agents import AssistantMessage, ToolMessage, Transcript, UserMessage
 from delegation import (
     Account,
     Children,
@@ -136,10 +136,10 @@ def _plain(value: object, *, whole: bool = False) -> object:
             return value, value.id
         case Tree():
             nodes = [(task, dict(value[task])) for task in value.graph]
-            return nodes, list(value.graph.edges(data="kind"))
+            return nodes, list(value.graph.edges(data="kind")), value.turns
         case dict():
             value = [(key, _plain(known, whole=whole)) for key, known in value.items()]
-        case list() | tuple():
+        case list() | tuple() | Transcript():
             value = [_plain(known) for known in value]
         case _:
             pass

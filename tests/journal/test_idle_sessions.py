@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from agents import Agent, Budget, ScriptedModel
-from delegation import Ending
+from delegation import Ending, Rules
 from delegation.events import Entry
 from orchestrator import (
     MemoryJournal,
@@ -240,12 +240,12 @@ async def test_a_session_is_listed_as_idle_with_the_very_fact_that_makes_it_so(
         async with open_orchestrator(journal) as orchestrator:
             run = await orchestrator.run(worker(), "go")
             await journal.group.wait_all_durable()
-            assert (await journal.read()).sessions == {run.id: ""}
+            assert (await journal.read(Rules())).sessions == {run.id: ""}
             async with orchestrator.open_session(worker(), session=run.id):
                 await journal.group.wait_all_durable()
-                assert (await journal.read()).sessions == {run.id: None}
+                assert (await journal.read(Rules())).sessions == {run.id: None}
             await journal.group.wait_all_durable()
-            assert (await journal.read()).sessions == {run.id: ""}
+            assert (await journal.read(Rules())).sessions == {run.id: ""}
 
 
 async def leave_reply(orchestrator: Orchestrator) -> str:
@@ -292,9 +292,9 @@ async def test_a_session_whose_replies_are_not_taken_is_not_listed_as_idle(
             left = await leave_reply(orchestrator)
             orchestrator.services.book.cache.evict_resting()
             await journal.group.wait_all_durable()
-            assert (await journal.read()).sessions == {left: None}
+            assert (await journal.read(Rules())).sessions == {left: None}
             agent = Agent("left", model=ScriptedModel([]))
             async with orchestrator.open_session(agent, session=left) as session:
                 await session.replies.receive()
             await journal.group.wait_all_durable()
-            assert (await journal.read()).sessions == {left: ""}
+            assert (await journal.read(Rules())).sessions == {left: ""}

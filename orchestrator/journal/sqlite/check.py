@@ -19,6 +19,13 @@ from delegation import (
     encode_shared_use,
 )
 from delegation.events import Entry
+from delegation.snapshot import (
+    Snapshot,
+    SnapshotCapture,
+    is_own_layout,
+    is_same_state,
+    restore_snapshot,
+)
 from orchestrator.errors import JournalError
 from orchestrator.journal.journal import fold_entries
 from orchestrator.journal.sqlite.checksums import row_checksum
@@ -54,6 +61,7 @@ from orchestrator.journal.sqlite.schema import (
     require_known_schema,
     version_of,
 )
+from orchestrator.journal.sqlite.snapshots import is_whole, stored_snapshots
 from orchestrator.journal.store import Finding, Level
 
 WRITABLE: Final = (b"\1\1", b"\2\2")
@@ -108,6 +116,7 @@ def check_journal(path: Path) -> Iterator[Finding]:
             _payloads,
             _table,
             _sessions,
+            _snapshots,
         )
         for check in checks:
             try:
@@ -384,6 +393,46 @@ def _sessions(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(Level.NOTE, text)
     text = f"{totals.active} of its runs are not idle; {totals.undelivered} replies are not taken"
     yield Finding(Level.FINE, text)
+
+
+def _snapshots(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Fold the entries of each snapshot again, and compare."""
+    problems: list[str] = []
+    count = others = 0
+    for snapshot, checksum in stored_snapshots(connection):
+        count += 1
+        if not is_whole(snapshot, checksum):
+            problems.append(f"that of run {snapshot.session} is not what was written")
+        elif not is_own_layout(snapshot):
+            others += 1
+        elif not _is_fold_of_entries(path, connection, snapshot):
+            problems.append(
+                f"that of run {snapshot.session} is not what its entries come to"
+            )
+    fine = f"all of its {count - others:,} snapshots are what their entries come to"
+    yield from _report("of its snapshots,", problems, fine)
+    if others:
+        text = (
+            f"{others} of its snapshots were made by another version, and are not used"
+        )
+        yield Finding(Level.NOTE, text)
+
+
+def _is_fold_of_entries(
+    path: Path, connection: sqlite3.Connection, snapshot: Snapshot
+) -> bool:
+    try:
+        rules = restore_snapshot(snapshot).rules
+        entries = SQLiteReader(path, connection).entries(snapshot.session)
+        folded = [entry for entry in entries if entry.seq <= snapshot.seq]
+        ledger = fold_entries(folded, path, rules)
+    except (UnreadableFactError, JournalError):
+        return False
+    ledger.last_seq = snapshot.seq
+    session = ledger.sessions.get(snapshot.session)
+    if session is None:
+        return False
+    return is_same_state(snapshot, SnapshotCapture(ledger, session).encode())
 
 
 def _entries(

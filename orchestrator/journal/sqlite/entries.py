@@ -4,6 +4,7 @@ An entry that is damaged or missing is an error that names it. The session of it
 others can.
 """
 
+import json
 import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -89,22 +90,34 @@ def last_entry(connection: sqlite3.Connection, session: SessionId) -> int:
     return 0 if found is None else found[0]
 
 
-def read_contents(connection: sqlite3.Connection) -> JournalContents:
-    """Return what a writer must know: the entries of active sessions, the usage of idle ones."""
+def read_contents(
+    connection: sqlite3.Connection, apart: Collection[SessionId] = ()
+) -> JournalContents:
+    """Return what a writer must know: the entries of active sessions, the usage of idle ones.
+
+    Args:
+        connection: the file.
+        apart: the active sessions that are read from their snapshots instead.
+    """
     sessions = _read_sessions(connection)
+    active = {
+        session: first
+        for session, (first, used) in sessions.items()
+        if used is None and session not in apart
+    }
     rows: list[Row] = connection.execute(
         f"""
         SELECT {columns(connection)} FROM entries
-        WHERE session IN (SELECT session FROM sessions WHERE used IS NULL)
+        WHERE session IN (
+            SELECT session FROM sessions WHERE used IS NULL
+            EXCEPT SELECT value FROM json_each(?1)
+        )
         UNION ALL
-        SELECT {columns(connection)} FROM entries
-        WHERE session = '' AND seq >= (SELECT min(first) FROM sessions WHERE used IS NULL)
+        SELECT {columns(connection)} FROM entries WHERE session = '' AND seq >= ?2
         ORDER BY seq
-        """  # noqa: S608 (the names of columns are ours)
+        """,  # noqa: S608 (the names of columns are ours)
+        (json.dumps([*apart]), min(active.values(), default=None)),
     ).fetchall()
-    active = {
-        session: first for session, (first, used) in sessions.items() if used is None
-    }
     entries, damaged = _verify_active(connection, rows, active)
     return JournalContents(
         sessions={session: used for session, (_, used) in sessions.items()},

@@ -7,11 +7,13 @@ from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+import attrs
 import trio
 
 from agents import raising_one_error
-from delegation import Encoded, SessionId
+from delegation import Encoded, Ledger, Rules, SessionId
 from delegation.events import Entry, ModelAnswered, ModelFailed
+from delegation.snapshot import SnapshotCapture
 from orchestrator.errors import JournalError, JournalInUseError
 from orchestrator.journal.group_commit import GroupCommit
 from orchestrator.journal.journal import JournalContents, Pruned
@@ -56,6 +58,12 @@ from orchestrator.journal.sqlite.schema import (
     require_known_facts,
     translate_errors,
 )
+from orchestrator.journal.sqlite.snapshots import (
+    SnapshotQueue,
+    fold_session,
+    usable_sessions,
+    write_snapshots,
+)
 
 __all__ = [
     "SQLiteJournal",
@@ -81,6 +89,8 @@ LOG_BYTES: Final = 4_000_000
 """How large the log stays on the disk that SQLite writes over again and again."""
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
+SNAPSHOT_SECONDS: Final = 2
+"""How long closing waits for the last snapshots, which only save time."""
 
 
 class SQLiteJournal:
@@ -97,6 +107,7 @@ class SQLiteJournal:
         (self._version,) = connection.execute("PRAGMA data_version").fetchone()
         self._new_strings: set[str] | None = None
         """The long strings that were written since a pruning looks for unused ones."""
+        self.snapshots = SnapshotQueue()
         self.group = GroupCommit(self._commit)
         self.wait_durable = self.group.wait_durable
 
@@ -104,8 +115,14 @@ class SQLiteJournal:
         row = (entry, encoded, idle_changes)
         self.group.append(entry.seq, row, urgent=isinstance(entry.event, PAID))
 
-    async def read(self) -> JournalContents:
-        return await trio.to_thread.run_sync(self._read)
+    def store_snapshot(self, capture: SnapshotCapture) -> None:
+        self.snapshots.put(capture)
+
+    async def read(self, rules: Rules) -> JournalContents:
+        return await trio.to_thread.run_sync(self._read, rules)
+
+    async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
+        return await trio.to_thread.run_sync(self._read_ledger, session, rules)
 
     async def read_session(
         self, session: SessionId, *, after: int = 0
@@ -201,11 +218,29 @@ class SQLiteJournal:
 
         return await trio.to_thread.run_sync(find)
 
-    def _read(self) -> JournalContents:
+    def _read(self, rules: Rules) -> JournalContents:
+        connection = self._connection
         with translate_errors(self._path):
-            require_known_facts(self._path, self._connection)
-            require_complete(self._path, self._connection)
-            return read_contents(self._connection)
+            require_known_facts(self._path, connection)
+            require_complete(self._path, connection)
+            apart = usable_sessions(connection, rules)
+            contents = read_contents(connection, apart)
+            folded: dict[SessionId, Ledger] = {}
+            damaged = dict(contents.damaged)
+            for session in apart:
+                try:
+                    ledger = fold_session(self._path, connection, session, rules)
+                    folded[session] = ledger
+                except JournalError as exc:
+                    damaged[session] = exc.problem
+            return attrs.evolve(contents, folded=folded, damaged=damaged)
+
+    def _read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
+        with (
+            open_file_read_only(self._path) as connection,
+            translate_errors(self._path),
+        ):
+            return fold_session(self._path, connection, session, rules)
 
     def _read_session(self, session: SessionId, after: int) -> Sequence[Entry]:
         # On a connection of its own: the other one may be in the middle of a commit.
@@ -228,10 +263,17 @@ class SQLiteJournal:
             self._require_sole_writer()
             with self._connection:
                 strings = write_entries(self._connection, batch)
+                write_snapshots(self._connection, self.snapshots.take())
             if self._new_strings is not None:
                 self._new_strings.update(strings)
             self._require_same_file()
             self._lock.note_durable(batch[-1][0].seq)
+
+    async def write_last_snapshots(self) -> None:
+        """Write the snapshots that no commit has taken: there will be none."""
+        await self.snapshots.wait_encoded()
+        if snapshots := self.snapshots.take():
+            await self._step(write_snapshots, snapshots)
 
     def _require_sole_writer(self) -> None:
         """Stop if another process has written while our lock file was missing."""
@@ -269,11 +311,19 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
                 # A task that is cancelled from outside still posts how it ended.
                 writing = trio.CancelScope(shield=True)
                 nursery.start_soon(group.commit_forever, writing)
+                encoding = trio.CancelScope(shield=True)
+                nursery.start_soon(journal.snapshots.encode_forever, encoding)
                 try:
                     yield journal
                 finally:
-                    with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
-                        await group.wait_all_durable()
+                    try:
+                        with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
+                            await group.wait_all_durable()
+                        if not flushing.cancelled_caught:
+                            with trio.move_on_after(SNAPSHOT_SECONDS, shield=True):
+                                await journal.write_last_snapshots()
+                    finally:
+                        encoding.cancel(reason="the journal is closed")
                     group.fail(JournalError(path, "it is closed"))
                     writing.cancel(reason="the journal is closed")
                     if flushing.cancelled_caught:

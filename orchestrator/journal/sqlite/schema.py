@@ -105,6 +105,29 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
         ) STRICT, WITHOUT ROWID
         """
     )
+    _create_snapshots(connection)
+
+
+def _create_snapshots(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """
+        CREATE TABLE snapshots (
+            session  TEXT    PRIMARY KEY,
+            seq      INTEGER NOT NULL,
+            layout   TEXT    NOT NULL,
+            state    BLOB    NOT NULL,
+            checksum INTEGER NOT NULL
+        ) STRICT
+        """
+    )
+    # However a session is deleted, its snapshot goes with it.
+    connection.execute(
+        """
+        CREATE TRIGGER delete_snapshot AFTER DELETE ON sessions BEGIN
+            DELETE FROM snapshots WHERE session = old.session;
+        END
+        """
+    )
 
 
 MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (

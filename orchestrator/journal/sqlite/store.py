@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from delegation import SessionId
+from delegation import Rules, SessionId
 from orchestrator.journal.journal import Pruned
 from orchestrator.journal.reader import JournalReader
 from orchestrator.journal.sqlite.check import check_journal
@@ -55,7 +55,7 @@ class SQLiteStore:
     async def prune(self, *, before: float, only: SessionId | None = None) -> Pruned:
         size = size_of(self._path)
         async with open_sqlite_journal(self._path) as journal:
-            await journal.read()  # refuses a journal that is not complete
+            await journal.read(Rules())  # refuses a journal that is not complete
             pruned = await journal.prune(
                 before=before, release=lambda _: True, only=only
             )

@@ -5,7 +5,7 @@ import os
 import pytest
 import trio
 
-from delegation import SessionId
+from delegation import Rules, SessionId
 from orchestrator import JournalInUseError, Orchestrator, budget, open_orchestrator
 from orchestrator.journal.journal import restore_ledger
 from orchestrator.journal.store import JournalStore, Level
@@ -38,7 +38,7 @@ async def test_the_next_writer_reads_what_the_last_one_wrote(
     written = await write(store, [message("r_one"), message("r_two")])
 
     async with store.open_writer() as journal:
-        contents = await journal.read()
+        contents = await journal.read(Rules())
         assert list(contents.entries) == written
         assert contents.last_seq == 2
         two = SessionId("r_two")
@@ -92,7 +92,7 @@ async def test_idle_sessions_are_known_and_read_back_equal(store: JournalStore) 
         async with orchestrator.open_session(worker()) as session:
             await session.ask("hello")
     async with store.open_writer() as journal:
-        contents = await journal.read()
+        contents = await journal.read(Rules())
         ledger = restore_ledger(contents, "journal")
         (account,) = ledger.accounts.values()
         assert account.used.calls == 12
@@ -124,7 +124,7 @@ async def test_a_crash_after_any_entry_loses_none_before_it(
             ):
                 await dying.run(editor(), "go")
         async with store.open_writer() as journal:
-            assert (await journal.read()).last_seq == after
+            assert (await journal.read(Rules())).last_seq == after
             async with open_orchestrator(journal) as later:
                 await _wait_idle(later)
                 assert (await later.run(worker(), "again")).output == "done"

@@ -1,0 +1,175 @@
+"""A snapshot and the facts after it give what all facts give."""
+
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, cast
+
+import attrs
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from delegation import (
+    DeliveryCapability,
+    Ending,
+    Ledger,
+    Outcome,
+    Rules,
+    SessionId,
+    UnreadableFactError,
+)
+from delegation.events import DoorClosed, Entry, MessageReceived, TurnEnded
+from delegation.snapshot import (
+    MIN_FACTS,
+    Snapshot,
+    SnapshotCapture,
+    adopt_session,
+    is_same_state,
+    is_snapshot_due,
+    restore_snapshot,
+    snapshot_layout,
+)
+from tests.delegation.fact_strategies import Facts
+
+Tell: TypeAlias = Callable[..., None]
+Look: TypeAlias = Callable[[Ledger], object]
+
+S = SessionId("s")
+NONE, _, PUSH = DeliveryCapability
+
+
+def take(ledger: Ledger, session: SessionId) -> Snapshot:
+    return SnapshotCapture(ledger, ledger.sessions[session]).encode()
+
+
+def fold(ledger: Ledger, entries: Iterable[Entry]) -> Ledger:
+    for entry in entries:
+        ledger.fold(entry)
+    for session in ledger.sessions.values():
+        session.facts_in_snapshot = 0
+    return ledger
+
+
+class SnapshottedFacts(Facts):
+    """Takes snapshots of each session of a random history."""
+
+    def own_entries(self, session: SessionId) -> list[Entry]:
+        """Return the entries of a session, and those of no session since it was opened."""
+        own = [it for it in self.entries if it.session in {session, ""}]
+        while not own[0].session:
+            del own[0]
+        return own
+
+    def teardown(self) -> None:
+        alone: dict[SessionId, Ledger] = {}
+        for session in self.sessions:
+            entries = self.own_entries(session)
+            whole = alone[session] = fold(Ledger(self.kept), entries)
+            for count in {1, len(entries) // 3, len(entries) * 2 // 3, len(entries)}:
+                before = fold(Ledger(self.kept), entries[:count])
+                if session not in before.sessions:
+                    continue
+                snapshot = take(before, session)
+                restored = restore_snapshot(snapshot)
+                assert is_same_state(take(restored, session), snapshot)
+                restored.rules = whole.rules
+                fold(restored, entries[count:])
+                assert self.look(restored) == self.look(whole)
+            # What the others do is no part of it.
+            live, refolded = take(self.ledger, session), take(whole, session)
+            assert is_same_state(
+                attrs.evolve(live, seq=0), attrs.evolve(refolded, seq=0)
+            )
+        self.check_adopted(alone)
+
+    def look(self, ledger: Ledger) -> object:
+        """Return all that a ledger knows, but accounts that no task has any more."""
+        known: dict[str, Any] = dict(cast("Any", self.snapshot(ledger)))
+        used = {it.id for task in ledger.tasks.values() for it in task.accounts}
+        known["accounts"] = sorted(
+            (id_, rest) for id_, rest in known["accounts"] if id_ in used
+        )
+        return known
+
+    def check_adopted(self, alone: dict[SessionId, Ledger]) -> None:
+        """Put the ledgers of single sessions together, and compare with the one of all."""
+        together = Ledger(self.kept)
+        for session, ledger in alone.items():
+            adopt_session(together, session, restore_snapshot(take(ledger, session)))
+        assert list(together.sessions) == list(self.ledger.sessions)
+        assert together.tasks.keys() == self.ledger.tasks.keys()
+        assert together.wakeable.keys() == self.ledger.wakeable.keys()
+        assert together.startable.keys() == self.ledger.startable.keys()
+        assert together.joinable.keys() == self.ledger.joinable.keys()
+        assert together.unstartable.keys() == self.ledger.unstartable.keys()
+        assert together.open_questions == self.ledger.open_questions
+        for record in together.sessions.values():
+            for account in record.accounts:
+                assert account is together.accounts[account.id]
+        for id_, account in together.accounts.items():
+            assert account.used == self.ledger.accounts[id_].used
+
+
+def test_a_snapshot_and_the_facts_after_it_give_what_all_facts_give(
+    snapshot: Look,
+) -> None:
+    class Machine(SnapshottedFacts):
+        def __init__(self) -> None:
+            super().__init__(snapshot)
+
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=15, stateful_step_count=60)
+    )
+
+
+def test_a_session_goes_on_while_its_snapshot_is_encoded(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    before = take(ledger, S)
+    capture = SnapshotCapture(ledger, ledger.sessions[S])
+
+    tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED, "42")), MessageReceived(S, "more"))
+
+    assert capture.encode() == before
+    assert take(ledger, S) != before
+
+
+def test_one_that_is_damaged_is_an_error(ledger: Ledger, begin: Tell) -> None:
+    begin(NONE)
+    whole = take(ledger, S)
+
+    for state in (b"", whole.state[:-9], zlib.compress(b'{"session": 1}')):
+        with pytest.raises(UnreadableFactError, match="snapshot of session s is dam"):
+            restore_snapshot(attrs.evolve(whole, state=state))
+
+
+def test_it_is_for_the_rules_that_it_was_made_under(ledger: Ledger) -> None:
+    """Which tasks have a slot is part of the state, and depends on them."""
+    layout = snapshot_layout(ledger.rules)
+
+    assert layout == snapshot_layout(Rules(depth=3, processes=1))
+    assert layout != snapshot_layout(Rules(live_tasks=3))
+    assert layout != snapshot_layout(Rules(live_children=3))
+    assert layout != snapshot_layout(Rules(detached=3))
+
+
+def test_it_is_due_when_many_facts_have_come_since_the_last(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    session = ledger.sessions[S]
+    assert session.facts == 4
+    assert not is_snapshot_due(session)
+
+    session.facts = MIN_FACTS
+    assert is_snapshot_due(session)
+    session.facts, session.facts_in_snapshot = 100_000, 90_000
+    assert not is_snapshot_due(session)
+    session.facts = 104_000
+    assert is_snapshot_due(session)
+
+    session.facts, session.facts_in_snapshot = 100_000, 96_000
+    assert not is_snapshot_due(session)
+    tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED, "42")), DoorClosed(S))
+    assert is_snapshot_due(session), "it may stay as it is for long"

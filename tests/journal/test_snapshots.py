@@ -1,0 +1,202 @@
+"""Snapshots in a file: they save time, and nothing depends on them."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agents import Agent, ScriptedModel
+from delegation import Ledger, Rules, SessionId
+from delegation.events import MessageReceived
+from delegation.snapshot import MIN_FACTS, SnapshotCapture, is_same_state
+from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.journal.sqlite.store import SQLiteStore
+from orchestrator.journal.store import Level
+
+pytestmark = pytest.mark.realtime
+
+RULES = Rules()
+
+
+def agent() -> Agent:
+    return Agent("worker", model=ScriptedModel.always("done"))
+
+
+async def talk(path: Path) -> SessionId:
+    """Fill a journal with one session of many facts, and return its id."""
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        async with orchestrator.open_session(agent()) as session:
+            await session.ask("first")
+            post_letters(orchestrator, session.id, MIN_FACTS)
+            await session.wait_idle()
+            reply = await session.replies.receive()
+            assert reply.text == "done"
+        return session.id
+
+
+@pytest.fixture(scope="module")
+def long_session(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SessionId]:
+    """A journal with one session of many facts, at rest, which tests copy."""
+    path = tmp_path_factory.mktemp("long") / "journal.db"
+    return path, trio.run(talk, path)
+
+
+@pytest.fixture
+def path(tmp_path: Path, long_session: tuple[Path, SessionId]) -> Path:
+    return Path(shutil.copy(long_session[0], tmp_path))
+
+
+@pytest.fixture
+def session(long_session: tuple[Path, SessionId]) -> SessionId:
+    return long_session[1]
+
+
+def post_letters(orchestrator: Orchestrator, session: SessionId, number: int) -> None:
+    book = orchestrator.services.book
+    for letter in range(number):
+        book.post(MessageReceived(session, f"letter {letter}"))
+
+
+def change(path: Path, statement: str, *values: object) -> int:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.create_function("row_checksum", -1, lambda *_: 0)
+        return connection.execute(statement, values).rowcount
+
+
+def count(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        (number,) = connection.execute("SELECT count(*) FROM snapshots").fetchone()
+        return int(number)
+
+
+async def state_of(path: Path, session: SessionId, rules: Rules = RULES) -> Any:
+    """Return the state of a session as a writer reads it."""
+    async with SQLiteStore(path).open_writer() as journal:
+        ledger = await journal.read_ledger(session, rules)
+    return capture(ledger, session)
+
+
+def capture(ledger: Ledger, session: SessionId) -> Any:
+    return SnapshotCapture(ledger, ledger.sessions[session]).encode()
+
+
+def findings(path: Path, level: Level) -> list[str]:
+    return [it.text for it in SQLiteStore(path).check() if it.level is level]
+
+
+async def test_a_long_session_is_read_from_its_snapshot(
+    path: Path, session: SessionId
+) -> None:
+    whole = await state_of(path, session)
+    assert count(path) == 1
+    assert findings(path, Level.WRONG) == []
+
+    # Without what the snapshot has, the same is read.
+    body = "UPDATE entries SET body = '[]' WHERE session = ? AND seq <= (SELECT seq FROM snapshots)"
+    assert change(path, body, session) >= MIN_FACTS
+    assert is_same_state(await state_of(path, session), whole)
+
+
+async def test_without_snapshots_the_same_is_read(
+    path: Path, session: SessionId
+) -> None:
+    with_snapshot = await state_of(path, session)
+
+    assert change(path, "DELETE FROM snapshots") == 1
+
+    assert is_same_state(await state_of(path, session), with_snapshot)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE snapshots SET checksum = checksum + 1",
+        "UPDATE snapshots SET seq = seq - 1",
+        "UPDATE snapshots SET state = x'00'",
+        "UPDATE snapshots SET layout = '0.0 ' || layout",
+    ],
+)
+async def test_one_that_does_not_fit_is_not_read(
+    path: Path, session: SessionId, damage: str
+) -> None:
+    before = await state_of(path, session)
+
+    assert change(path, damage) == 1
+
+    assert is_same_state(await state_of(path, session), before)
+    (found,) = findings(path, Level.WRONG)
+    assert found == f"of its snapshots, that of run {session} is not what was written"
+
+
+async def test_doctor_compares_a_snapshot_with_the_entries(
+    path: Path, session: SessionId
+) -> None:
+    """The checksum is right, and the state is not what the entries come to."""
+    async with SQLiteStore(path).open_writer() as journal:
+        ledger = await journal.read_ledger(session, RULES)
+        ledger.sessions[session].labels = {"never": "said"}
+        wrong = SnapshotCapture(ledger, ledger.sessions[session])
+        journal.store_snapshot(wrong)
+
+    (found,) = findings(path, Level.WRONG)
+    assert found == (
+        f"of its snapshots, that of run {session} is not what its entries come to"
+    )
+
+
+async def test_that_of_another_version_is_not_read(
+    path: Path, session: SessionId
+) -> None:
+    before = await state_of(path, session)
+    async with SQLiteStore(path).open_writer() as journal:
+        ledger = await journal.read_ledger(session, RULES)
+        ledger.sessions[session].labels = {"never": "said"}
+        other = SnapshotCapture(ledger, ledger.sessions[session])
+        other.layout = "0.0 newer"
+        journal.store_snapshot(other)
+
+    assert is_same_state(await state_of(path, session), before)
+    assert findings(path, Level.WRONG) == []
+    assert (
+        "1 of its snapshots were made by another version, and are not used"
+        in findings(path, Level.NOTE)
+    )
+
+
+async def test_other_rules_fold_the_facts(path: Path, session: SessionId) -> None:
+    assert change(path, "UPDATE snapshots SET state = x'00', checksum = 0") == 1
+
+    other = await state_of(path, session, Rules(live_tasks=3))
+
+    assert other.layout.endswith(" 3/None/100")
+
+
+async def test_an_active_session_goes_on_from_its_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        async with orchestrator.open_session(agent()) as session:
+            await session.ask("first")
+        post_letters(orchestrator, session.id, MIN_FACTS)
+    assert count(path) == 1
+
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        record = orchestrator.read.ledger.sessions[session.id]
+        assert len(record.mail) == MIN_FACTS
+        assert record.facts_in_snapshot > 0
+        async with orchestrator.open_session(agent(), session=session.id) as again:
+            reply = await again.ask("last")
+            assert reply.text == "done"
+            assert len(record.root.transcript) > MIN_FACTS
+
+
+async def test_a_snapshot_is_pruned_with_its_session(path: Path) -> None:
+    assert count(path) == 1
+
+    pruned = await SQLiteStore(path).prune(before=1e12)
+
+    assert pruned.runs == 1
+    assert count(path) == 0
