@@ -107,7 +107,8 @@ def make_sound(folder: Path) -> Sound:
     entries = read_entries(copy)
     with closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return Sound(killed, Files(copy.read_bytes(), b"", b""), older, entries)
+    lock = path.with_name(f"{path.name}.lock").read_bytes()
+    return Sound(killed, Files(copy.read_bytes(), b"", lock), older, entries)
 
 
 def read_entries(path: Path) -> Entries:

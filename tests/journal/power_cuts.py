@@ -29,6 +29,7 @@ import trio
 from orchestrator import JournalError, Orchestrator, open_orchestrator
 from orchestrator.journal.backends import store_at
 from orchestrator.journal.sqlite import journal as sqlite_journal
+from orchestrator.journal.sqlite.lock import WriterLock
 from orchestrator.journal.sqlite.schema import last_seq
 from orchestrator.journal.store import Level
 from tests.kit import worker
@@ -77,12 +78,12 @@ def work_with_small_log(folder: Path, seed: int) -> None:
     """Do the work with a log that is moved into the file again and again."""
     connect = sqlite_journal.connect
 
-    def connect_with_small_log(path: Path, durable_seq: int = 0) -> sqlite3.Connection:
-        connection = connect(path, durable_seq)
+    def connect_with_small_log(path: Path, lock: WriterLock) -> sqlite3.Connection:
+        connection = connect(path, lock)
         connection.execute("PRAGMA wal_autocheckpoint = 12")
         return connection
 
-    sqlite_journal.connect = connect_with_small_log
+    sqlite_journal.connect = connect_with_small_log  # type: ignore[assignment]
     trio.run(work, folder, seed)
 
 

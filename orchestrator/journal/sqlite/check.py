@@ -204,7 +204,7 @@ def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _holes(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     if writer_of(path) is None:
-        refuse_lost_entries(path, connection, last_writer_of(path).durable_seq)
+        refuse_lost_entries(path, connection, last_writer_of(path))
     (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
     if missing := missing_entries(connection):
         yield Finding(Level.WRONG, f"{missing} of its entries are missing")

@@ -303,7 +303,7 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
     """
     path = real_path(path)
     async with hold_lock(path) as lock:
-        connection = await trio.to_thread.run_sync(connect, path, lock.durable_seq)
+        connection = await trio.to_thread.run_sync(connect, path, lock)
         with closing(connection), raising_one_error():
             journal = SQLiteJournal(path, connection, lock)
             group = journal.group
@@ -345,16 +345,11 @@ def _read_all(path: Path) -> Sequence[Entry]:
         return SQLiteReader(path, connection).all_entries()
 
 
-def connect(path: Path, durable_seq: int = 0) -> sqlite3.Connection:
-    """Open a file for writing, and migrate it to this version. The caller has the lock.
-
-    Args:
-        path: the file, which is created where there is none.
-        durable_seq: the last entry that the last writer knew to be durable when it died.
-    """
+def connect(path: Path, lock: WriterLock | None = None) -> sqlite3.Connection:
+    """Open a file for writing, and migrate it to this version; create it where there is none."""
     require_one_name(path)
-    if path.exists():
-        require_durable(path, durable_seq)
+    if lock is not None and path.exists():
+        require_durable(path, lock.last_writer)
     with translate_errors(path), ExitStack() as undo:
         # Created here, and not by SQLite, so that from the start only its owner can read it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -368,5 +363,7 @@ def connect(path: Path, durable_seq: int = 0) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         connection.execute("PRAGMA synchronous = FULL")
         migrate(path, connection)
+        if lock is not None:
+            lock.note_durable(last_seq(connection))
         undo.pop_all()
         return connection

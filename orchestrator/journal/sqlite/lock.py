@@ -2,8 +2,7 @@
 
 The system releases the lock when the process dies, however it dies. The process id in the file
 only names the holder of the lock; it proves nothing by itself. The number beside it is that of the
-last entry that the process knew to be durable: after a crash, a journal that ends before has lost
-something.
+last entry that the process knew to be durable: a journal that ends before has lost something.
 """
 
 import fcntl
@@ -31,8 +30,8 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = self._open()
-        self.durable_seq = 0
-        """The last entry that is known to be durable; 0 if the last writer has closed the file."""
+        self.last_writer = LastWriter()
+        """The writer before this one, and then this one."""
         self._is_closed = False
 
     def _open(self) -> int:
@@ -59,17 +58,18 @@ class WriterLock:
                 self._path,
                 f"process {writer} is writing it; wait for that one, or use another journal",
             )
-        self.durable_seq = max(self.durable_seq, _written(descriptor).durable_seq)
-        _write(descriptor, f"{os.getpid()} {self.durable_seq}")
+        if not self.last_writer.process:
+            self.last_writer = _written(descriptor)
+        _write(descriptor, LastWriter(os.getpid(), self.last_writer.durable_seq))
         return True
 
     def note_durable(self, seq: int) -> None:
-        """Remember the last durable entry for the next writer, should this process die."""
-        self.durable_seq = seq
-        os.pwrite(self._descriptor, f"{os.getpid()} {seq}".encode(), 0)
+        """Tell the next writer the last durable entry, should this process die."""
+        self.last_writer = LastWriter(os.getpid(), seq)
+        _write(self._descriptor, self.last_writer)
 
     def note_closed(self) -> None:
-        """Forget that entry: the file is closed, and may be replaced by a copy."""
+        """Tell the next writer that the file was closed: it may be replaced by an older copy."""
         self._is_closed = True
 
     def ensure_held(self) -> None:
@@ -99,7 +99,9 @@ class WriterLock:
         if self._is_closed:
             with suppress(OSError):
                 # A full disk must not prevent the release.
-                _write(self._descriptor, "")
+                _write(
+                    self._descriptor, attrs.evolve(self.last_writer, process=UNKNOWN)
+                )
         os.close(self._descriptor)
 
     def close_untaken(self) -> None:
@@ -168,9 +170,10 @@ def writer_of(path: Path) -> int | None:
 
 @attrs.frozen
 class LastWriter:
-    """A process that wrote the journal."""
+    """The process that wrote the journal last."""
 
     process: int = UNKNOWN
+    """Its id; unknown if it has closed the file."""
     durable_seq: int = 0
     """The last entry that it knew to be durable."""
 
@@ -232,6 +235,6 @@ def _parse(content: bytes) -> LastWriter:
     return LastWriter(*words)
 
 
-def _write(descriptor: int, text: str) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, text.encode(), 0)
+def _write(descriptor: int, writer: LastWriter) -> None:
+    # Always as long, so that nothing of an earlier one is left behind it.
+    os.pwrite(descriptor, f"{writer.process:<20}{writer.durable_seq:<20}\n".encode(), 0)

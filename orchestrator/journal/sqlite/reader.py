@@ -23,6 +23,7 @@ from orchestrator.journal.sqlite.entries import (
     require_listed,
 )
 from orchestrator.journal.sqlite.lock import (
+    LastWriter,
     last_writer_of,
     lock_path,
     real_path,
@@ -179,21 +180,27 @@ def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
         require_known_facts(path, connection)
         require_complete(path, connection)
         if writer_of(path) is None:
-            refuse_lost_entries(path, connection, last_writer_of(path).durable_seq)
+            refuse_lost_entries(path, connection, last_writer_of(path))
         yield connection
 
 
-def require_durable(path: Path, seq: int) -> None:
-    """Refuse a journal that ends before an entry that was durable when its writer died."""
-    if seq:
+def require_durable(path: Path, writer: LastWriter) -> None:
+    """Refuse a journal that ends before an entry that was durable."""
+    if writer.durable_seq:
         # Without writing: what is left of the log stays as it is.
         with open_file_read_only(path) as connection, translate_errors(path):
-            refuse_lost_entries(path, connection, seq)
+            refuse_lost_entries(path, connection, writer)
 
 
-def refuse_lost_entries(path: Path, connection: sqlite3.Connection, seq: int) -> None:
-    last = last_seq(connection) if version_of(connection) else 0
-    if last < seq:
+def refuse_lost_entries(
+    path: Path, connection: sqlite3.Connection, writer: LastWriter
+) -> None:
+    last, seq = (
+        last_seq(connection) if version_of(connection) else 0,
+        writer.durable_seq,
+    )
+    # A file that was closed may be replaced by an older copy, but not by nothing.
+    if last < seq and (writer.process or not last):
         raise JournalError(
             path,
             f"its entries {last + 1} to {seq} are lost, which its last writer has written:"
