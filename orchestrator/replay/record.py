@@ -117,8 +117,8 @@ class RecordedRun:
         self.session = self.ledger.sessions[self.run]
         self.model_answers: dict[TaskTurn, list[Entry]] = {}
         """The answers and the failures of the model of a task."""
-        self.abandoned_calls: dict[TaskTurn, str] = {}
-        """The turns with a model call that was broken off, and what was said in it."""
+        self.abandoned_calls: dict[TaskTurn, ModelFailed] = {}
+        """The model calls that were broken off, or failed by an error of the model's own code."""
         self.tool_answers: dict[tuple[TaskId, CallId], Entry] = {}
         self.task_tool_calls: set[tuple[TaskId, CallId]] = set()
         """The calls of the `task` tool: they may have waited for some seconds."""
@@ -171,7 +171,7 @@ class RecordedRun:
             case ModelFailed():
                 task_turn = self.task_turn(event.task)
                 if event.reason is ModelFailure.BROKEN_OFF:
-                    self.abandoned_calls[task_turn] = event.text
+                    self.abandoned_calls[task_turn] = event
                 elif event.reason in FURTHER_CALLS:
                     self.model_answers.setdefault(task_turn, []).append(entry)
                 else:
@@ -254,8 +254,15 @@ class RecordedRun:
     def _add_outcome(self, task_turn: TaskTurn, end: RecordedOutcome) -> None:
         self.outcomes[task_turn] = end
         failed = self._failed.pop(task_turn, None)
-        if failed is not None and is_fatal_failure(failed.event, end.outcome):
+        if failed is None:
+            return
+        if is_fatal_failure(failed.event, end.outcome):
             self.model_answers.setdefault(task_turn, []).append(failed)
+        elif (
+            isinstance(failed.event, ModelFailed)
+            and failed.event.reason is ModelFailure.FAILED
+        ):
+            self.abandoned_calls.setdefault(task_turn, failed.event)
 
     def task_turn(self, task: TaskId, turn: int | None = None) -> TaskTurn:
         """Return the key of a turn; of a root, by default the latest."""

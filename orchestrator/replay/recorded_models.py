@@ -85,8 +85,8 @@ class RecordedAnswers:
         self._unrecorded_waits = unrecorded_waits
         self._end = record.outcomes.get(task_turn)
         self.next = next(self._answers, None)
-        self.abandoned_text = record.abandoned_calls.get(task_turn)
-        """What the model had said in a last call that was broken off; None if none was."""
+        self.abandoned_call = record.abandoned_calls.get(task_turn)
+        """A last call of the model, which gave no answer."""
 
     @property
     def outcome(self) -> Outcome:
@@ -133,8 +133,11 @@ class _TimedModel:
             request.tell(Queued(True))
             await answers.wait_next(answers.next.seq)
             request.tell(Queued(False))
-        elif answers.abandoned_text is None:
+        elif answers.abandoned_call is None:
             await answers.wait_end()
+            if answers.outcome.cause is not Cause.BUDGET:
+                # The record does not have the call, so it is not booked either.
+                await answers.end_unanswered("its model is asked once more")
         return await self._model.answer(request)
 
 
@@ -165,13 +168,15 @@ class _RecordedModel(ModelWrapper):
         raise AssertionError("what is not recorded is not answered")
 
     async def _end_unanswered(self, request: ModelRequest) -> None:
-        if self._answers.abandoned_text:
-            request.tell(TextDelta(self._answers.abandoned_text))
+        abandoned = self._answers.abandoned_call
+        if abandoned is not None and abandoned.text:
+            request.tell(TextDelta(abandoned.text))
         try:
             await self._answers.end_unanswered("its model is asked once more")
         except DefinitionError:
-            # As far as is recorded, it was never sent.
-            request.tell(Queued(True))
+            if abandoned is None:
+                # As far as is recorded, it was never sent.
+                request.tell(Queued(True))
             raise
 
     def _error(self, event: ModelFailed) -> ModelError:

@@ -147,6 +147,7 @@ class _RecordedTimes:
         self.positions: list[float] = []
         """The position in the record at which each fact was posted."""
         self.now = record.entries[0].at
+        self._ledger = ledger
         self._record = record
         self._position = position
         self.book = Bookkeeper(
@@ -164,6 +165,14 @@ class _RecordedTimes:
             and event.message.id in self._record.copied_messages
         ):
             event = replace(event, copied=True)
+        elif isinstance(event, ModelFailed):
+            turn = self._ledger.sessions[self._record.session.id].turns
+            task_turn = self._record.task_turn(event.task, turn)
+            recorded = self._record.abandoned_calls.get(task_turn)
+            if recorded is not None and recorded.reason is event.reason:
+                # What it had used was estimated, perhaps by other rules than today's.
+                usage, charged = recorded.usage, recorded.charged
+                event = attrs.evolve(event, usage=usage, charged=charged)
         return event, self.now if at is None else at
 
     def note_position(self, entry: Entry, encoded: Encoded) -> None:

@@ -305,6 +305,14 @@ def test_a_replay_breaks_off_where_the_record_does() -> None:
     assert replay_sync(run_of(agent), agent).difference is None
     assert replay_sync(run_of(lead), lead).difference is None
 
+    async def raises(_: object) -> str:
+        await trio.sleep(1)
+        raise ValueError("a bug")
+
+    broken = Agent("broken", model=FunctionModel(raises))
+    lead = editor(hand_on("x", agent="broken"), "end", delegates=[broken])
+    assert replay_sync(run_of(lead), lead).difference is None
+
 
 async def test_a_piece_of_text_costs_the_same_however_much_was_said() -> None:
     """It is joined once, when the call is broken off."""
