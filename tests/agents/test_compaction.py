@@ -457,6 +457,43 @@ async def test_long_arguments_and_files_are_cut_too() -> None:
     assert rest == transcript[2:]
 
 
+async def test_a_goal_stays_whole_where_a_summary_makes_room_for_it() -> None:
+    model = spy()
+    goal = UserMessage("g" * 15_000)
+
+    await ask(
+        compacting(model, window=WINDOW, summarizer=spy("it looked")),
+        [goal, *steps(9, thought=3_000)[1:]],
+    )
+
+    (request,) = model.requests
+    assert request.transcript[:2] == (goal, UserMessage(SUMMARY + "it looked"))
+
+
+async def test_the_message_to_answer_is_cut_last() -> None:
+    """Also where many results came after it, and behind what a person said meanwhile."""
+    model = spy()
+    own = UserMessage("q" * 9_000)
+    aside = UserMessage("by the way", aside=True)
+    transcript = [*steps(3, result=9_000), own, *step(7, "r" * 60_000), aside]
+
+    await ask(compacting(model, window=WINDOW, summarizer=spy("short")), transcript)
+
+    (request,) = model.requests
+    assert own in request.transcript
+    assert request.transcript[-1] == aside
+
+
+async def test_a_conversation_without_any_message_of_a_user_is_cut_too() -> None:
+    model = spy()
+
+    await ask(compacting(model, window=3_000), step(0, *["found"] * 1_000))
+
+    (request,) = model.requests
+    (message,) = request.transcript
+    assert LEFT_OUT in message.text
+
+
 async def test_more_calls_than_there_is_room_for_become_a_record() -> None:
     """Each message alone takes some room, and a thousand of them take all of it."""
     model = spy()

@@ -5,6 +5,8 @@ reports what the model did not read.
 """
 
 import hashlib
+from collections.abc import Iterable
+from itertools import product
 from typing import Final
 
 import attrs
@@ -180,11 +182,13 @@ class _CompactingModel(ModelWrapper):
         prefixes = _digests(request.transcript[:seam])
         known = next(filter(None, map(self._summaries.get, reversed(prefixes))), None)
         quarter = room_of(request, limit) // 4
-        for longest_goal in (len(request.transcript[0].text), quarter):
-            for summary in (None, known):
-                fitted = _shortened_request(request, summary, seam, limit, longest_goal)
-                if fitted.tokens <= limit:
-                    return fitted
+        whole = message_length(request.transcript[0])
+        least = _shortened_request(request, _Summary("", seam), seam, limit, whole)
+        # A goal stays whole where a summary makes room for it.
+        goals = (whole,) if least.tokens <= limit else (whole, quarter)
+        fitted = _first_that_fits(request, (None, known), seam, limit, goals)
+        if fitted.tokens <= limit:
+            return fitted
         summary, is_paid = known, True
         begin = known.messages if known else len(_goal(request.transcript))
         # A short one is cut with the rest, for less than a summary costs.
@@ -195,7 +199,8 @@ class _CompactingModel(ModelWrapper):
                 summary = self._summaries[prefixes[-1]] = written
                 if len(self._summaries) > SUMMARIES_KEPT:
                     del self._summaries[next(iter(self._summaries))]
-            fitted = _shortened_request(request, summary, seam, limit, quarter)
+            goals = (*goals, quarter)
+            fitted = _first_that_fits(request, (summary,), seam, limit, goals)
         if fitted.tokens > limit:
             cut = cut_request(request, fitted.request.transcript, limit)
             if cut is None:
@@ -273,6 +278,22 @@ class _CompactingModel(ModelWrapper):
             kind=Failure.CONTEXT_TOO_LONG,
             usage=Usage(),
         )
+
+
+def _first_that_fits(
+    request: ModelRequest,
+    summaries: Iterable[_Summary | None],
+    seam: int,
+    limit: int,
+    goals: Iterable[int],
+) -> _FittedRequest:
+    """Return the first request that is short enough, or else the shortest."""
+    fitted = _FittedRequest(request)
+    for longest_goal, summary in product(goals, summaries):
+        fitted = _shortened_request(request, summary, seam, limit, longest_goal)
+        if fitted.tokens <= limit:
+            break
+    return fitted
 
 
 def _shortened_request(

@@ -54,12 +54,23 @@ def cut_request(
 ) -> ModelRequest | None:
     """Return the request with these messages, cut to so many tokens; None if that cannot be."""
     room = room_of(request, limit)
-    own = own_message(messages)
+    own = _kept_index(request.transcript, messages)
     for cut in (_cut_evenly, _cut_to_a_record):
         shorter = attrs.evolve(request, transcript=cut(messages, own, room))
         if estimated_tokens(shorter) <= limit:
             return shorter
     return None
+
+
+def _kept_index(whole: Sequence[Message], kept: Sequence[Message]) -> int | None:
+    """Return where the message that is to be answered is among those that are kept."""
+    own = own_message(whole)
+    if own is None:
+        return None
+    if own == 0:
+        # It is the goal, which may be cut already.
+        return 0
+    return next((at for at, one in enumerate(kept) if one is whole[own]), None)
 
 
 def cut_text(text: str, length: int) -> str:
