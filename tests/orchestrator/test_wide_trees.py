@@ -14,7 +14,7 @@ from tests.kit import hand_on, worker
 
 pytestmark = pytest.mark.realtime
 
-CHILDREN = 1_000
+CHILDREN = 600
 GOALS = [f"goal {number}" for number in range(CHILDREN)]
 RULES = Rules(children_per_call=CHILDREN, live_tasks=None, detached=None)
 

@@ -1,6 +1,7 @@
 """Fits slopes to the samples of a soak, and says which are beyond their bounds."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from statistics import fmean, linear_regression
 from typing import Final
 
@@ -72,7 +73,8 @@ def problems(samples: Sequence[Sample], bounds: Bounds) -> list[str]:
         _exceeds("seconds more stall", _growth(steady, _stall), bounds.stall_growth),
     ]
     for kind in sorted({kind for it in steady for kind in it.measured.objects}):
-        slope = _slope(steady, _sessions, _count_of(kind))
+        counts = _without_largest_step([_count_of(it, kind) for it in steady])
+        slope = _slope_of([it.sessions for it in steady], counts)
         found.append(
             _exceeds(f"objects {kind!r} per session", slope, bounds.objects_per_session)
         )
@@ -91,8 +93,15 @@ def _stall(sample: Sample) -> float:
     return sample.measured.stall_max
 
 
-def _count_of(kind: str) -> Callable[[Sample], float]:
-    return lambda sample: sample.measured.objects.get(kind, 0)
+def _count_of(sample: Sample, kind: str) -> int:
+    return sample.measured.objects.get(kind, 0)
+
+
+def _without_largest_step(counts: Sequence[int]) -> list[int]:
+    """Return the counts without what was added at once: a late import is no leak."""
+    steps = [after - before for before, after in pairwise(counts)]
+    steps[steps.index(max(steps))] = 0
+    return [*accumulate(steps, initial=counts[0])]
 
 
 def _slope(
@@ -100,7 +109,11 @@ def _slope(
     x: Callable[[Sample], float],
     y: Callable[[Sample], float],
 ) -> float:
-    return linear_regression([*map(x, samples)], [*map(y, samples)]).slope
+    return _slope_of([*map(x, samples)], [*map(y, samples)])
+
+
+def _slope_of(x: Sequence[float], y: Sequence[float]) -> float:
+    return linear_regression(x, y).slope
 
 
 def _growth(samples: Sequence[Sample], y: Callable[[Sample], float]) -> float:

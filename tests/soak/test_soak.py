@@ -30,9 +30,8 @@ async def test_a_server_lives_for_a_moment_without_a_leak(
         server = SoakedServer(served.http, journal)
         library = SoakedLibrary(served.orchestrator)
         for _ in range(9):
-            for _ in range(2):
-                await server.use()
-                await library.use()
+            await server.use()
+            await library.use()
             taken.append(await server.sample())
     assert problems(taken, SHORT) == []
 
