@@ -7,7 +7,7 @@ approval, for a limiter or for a budget is not silent.
 import heapq
 import math
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import trio
 
@@ -22,6 +22,9 @@ from agents import (
 from delegation import Mode, TaskId, TaskRecord
 from delegation.events import QuietChanged
 from orchestrator.journal.bookkeeper import Bookkeeper
+
+MAX_OVER: Final = 30
+"""How many ended tasks wait for their check before they are removed, once they are half of all."""
 
 
 class TaskActivity:
@@ -129,7 +132,7 @@ class Watchdog:
         del activity.task
         self._over += 1
         # Those that are over stay until their check is due, unless they are too many.
-        if self._over > 1_000 and self._over * 2 > len(self._checks):
+        if self._over > MAX_OVER and self._over * 2 > len(self._checks):
             self._checks = [check for check in self._checks if not check[2].is_over]
             heapq.heapify(self._checks)
             self._over = 0

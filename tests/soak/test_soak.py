@@ -13,8 +13,10 @@ from tests.soak.probe import Measurement
 from tests.soak.server import SoakedServer
 from tests.soak.slopes import Bounds, Sample, problems
 
-SHORT = Bounds(rss_per_session=40_000, objects_per_session=2.5, journal_per_fact=20_000)
-"""Some buffers are still being filled: those of trio's deadlines, of the watchdog, of SQLite."""
+SHORT = Bounds(
+    rss_per_session=40_000, objects_per_session=0.25, journal_per_fact=20_000
+)
+"""Some memory and the log of SQLite are still being filled."""
 AGENTS = (team.beating, team.helper, team.lead, team.measuring)
 
 

@@ -1,5 +1,6 @@
 """`orchestrator serve`: serve the agents of a file over HTTP, until a signal comes."""
 
+import gc
 import math
 import os
 import shlex
@@ -109,6 +110,8 @@ def serve(
         {} if secret is None else {SECRET: secret.value}
     )
 
+    _freeze_imports()
+
     async def work(stop: Stop) -> int:
         async with AsyncExitStack() as opened:
             orchestrator = await opened.enter_async_context(
@@ -160,6 +163,15 @@ async def _prune_forever(orchestrator: Orchestrator, kept_seconds: int) -> NoRet
     while True:
         await orchestrator.prune(before=orchestrator.now() - kept_seconds)
         await trio.sleep(PRUNE_SECONDS)
+
+
+def _freeze_imports() -> None:
+    """Exempt what is imported from garbage collection: it lives as long as the server.
+
+    A full collection, during which no client is answered, walks through all other objects.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _require_positive(number: int, option: str) -> None:
