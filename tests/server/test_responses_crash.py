@@ -16,7 +16,13 @@ from agents import (
     ToolCall,
     Transcript,
 )
-from delegation.events import Entry, MessageReceived, TaskSettled, TurnEnded
+from delegation.events import (
+    Entry,
+    MessageReceived,
+    SessionOpened,
+    TaskSettled,
+    TurnEnded,
+)
 from orchestrator.journal.memory import MemoryJournal
 from orchestrator.testing import CrashedError, CrashingJournal, assert_laws
 from tests.kit import facts, hand_on, worker
@@ -179,3 +185,35 @@ async def test_a_reader_goes_on_in_the_midst_of_a_word_after_kill_9(
     assert shape(events) == shape(whole)
     assert events[-1] == whole[-1]
     assert server.errors == ""
+
+
+async def test_a_chat_that_died_with_its_server_is_listed_and_can_be_resumed() -> None:
+    """Its client is gone: no later server answers it, or cancels it when it stops."""
+    journal = MemoryJournal()
+    with suppress(CrashedError):
+        async with serving(AGENT, journal=CrashingJournal(journal, after=9)) as served:
+            with suppress(openai.APIError):
+                await served.openai.chat.completions.create(
+                    model="editor", messages=[{"role": "user", "content": "?"}]
+                )
+    (opened,) = facts(journal.entries, SessionOpened)
+    id_, shown = opened.session, list[dict[str, Any]]()
+    for _ in range(2):
+        async with serving(AGENT, journal=journal) as served:
+            shown.append((await served.http.get(f"/v1/runs/{id_}")).json())
+            tree = await served.orchestrator.read_tree(id_)
+            assert tree[tree.root]["status"] == "interrupted"
+            events = await served.http.get(f"/v1/runs/{id_}/events")
+            assert events.status_code == 200, (
+                "the stream of what has no more facts ends"
+            )
+    assert not facts(journal.entries, TurnEnded)
+
+    async with serving(AGENT, journal=journal) as served:
+        run = await served.orchestrator.resume(AGENT, id_)
+        answer = (await served.http.get(f"/v1/runs/{id_}")).json()
+
+    assert [it["status"] for it in shown] == ["failed", "failed"]
+    assert "orchestrator resume" in shown[0]["error"]["message"]
+    assert run.output == "I wait."
+    assert (answer["status"], answer["output"]) == ("completed", "I wait.")

@@ -86,7 +86,8 @@ class _RunEvents:
         session = self.session
         is_conversation = session.labels.get(KIND) == CONVERSATION
         is_done = session.closed if is_conversation else is_over(session)
-        if not is_done or session.turn is not None or session.unsettled_detached:
+        is_in_turn = session.turn is not None and not session.awaits_resume
+        if not is_done or is_in_turn or session.unsettled_detached:
             return False
         # The door is closed after the last turn. Only a webhook that fails keeps it open for long.
         is_retrying = session.door is DeliveryCapability.PUSH and session.undelivered
