@@ -5,7 +5,7 @@ import time
 import pytest
 
 from agents.redaction.redactor import Redactor
-from agents.redaction.streamed_text import StreamRedactor
+from agents.redaction.streamed_text import StreamRedactor, without_unfinished_secret
 from tests.agents.test_redactor_tables import GO, KEYS, PLACES
 
 KNOWN = "correct-horse-battery"
@@ -86,3 +86,24 @@ def test_a_long_text_takes_linear_time() -> None:
         began = time.process_time()
         released(text, 10)
         assert time.process_time() - began < 10, line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Roses are red, violets ",
+        "Roses are red, violets",
+        "",
+        "The key is sk-proj-aB3dE6gH9jK2",
+        "The key is sk-proj-aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2 and more",
+        "password = hun",
+        "Authorization: Bearer abc",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq1\nMIIEpAIBAAK",
+        "so it goes, " * 1_000 + "until sk-",
+    ],
+)
+def test_a_text_that_was_broken_off_ends_where_its_stream_had_come(text: str) -> None:
+    kept = REDACTOR.redact(without_unfinished_secret(text, REDACTOR))
+
+    # Half a word was released before it turned out to be the name of a secret.
+    assert released(text, 7).removeprefix(kept) in {"", "Authori"}
