@@ -21,6 +21,7 @@ from agents import (
     ModelError,
     ModelEvent,
     ModelRequest,
+    Price,
     Queued,
     ReasoningDelta,
     Retrying,
@@ -264,6 +265,7 @@ class StreamingModel(_Calls):
         """
         super().__init__()
         self.name = name
+        self.price = Price()
         self._answers: list[Sequence[Piece]] = [tuple(pieces) for pieces in answers]
         self._usage = Usage(calls=1) if usage is None else usage
         self._repeats = False
