@@ -25,7 +25,7 @@ from agents import (
     TextDelta,
     Usage,
 )
-from agents.models.billing import with_cost
+from agents.models.cost import with_cost
 from agents.models.token_estimate import estimated_usage
 from delegation import OverBudgetError, TaskRecord
 from delegation.events import ModelFailure

@@ -10,7 +10,7 @@ import attrs
 
 from agents.errors import Failure, ModelError
 from agents.messages import AssistantMessage, Usage
-from agents.models.billing import cost_at, with_cost
+from agents.models.cost import cost_at, with_cost
 from agents.models.model import (
     Attempts,
     Model,

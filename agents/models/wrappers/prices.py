@@ -13,7 +13,7 @@ import msgspec
 
 from agents.errors import ModelError
 from agents.messages import AssistantMessage, Usage
-from agents.models.billing import cost_at
+from agents.models.cost import cost_at
 from agents.models.model import Model, ModelRequest, Price
 from agents.models.wrappers.wrapper import ModelWrapper
 

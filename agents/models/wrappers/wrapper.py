@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 from agents.messages import AssistantMessage, Usage
-from agents.models.billing import with_cost
+from agents.models.cost import with_cost
 from agents.models.model import Model, ModelRequest, Price, known_count, known_price
 
 
