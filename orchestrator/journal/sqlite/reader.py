@@ -83,7 +83,7 @@ class SQLiteReader:
         rows = self._connection.execute(
             f"SELECT * FROM ({found})"  # noqa: S608 (one of the two above)
             # A damaged row has anything there, also nothing: it must be among those verified.
-            " WHERE substr(session, 1, ?1) = ?2 OR session IS NULL"
+            " WHERE substr(session, 1, ?1) = ?2 OR typeof(session) != 'text'"
             " ORDER BY first DESC LIMIT ?3",
             (len(prefix), prefix, -1 if newest is None else newest),
         ).fetchall()
