@@ -24,7 +24,13 @@ from agents import (
     Usage,
 )
 from agents.models.wrappers.fallback import fallback
-from agents.models.wrappers.pace import FIRST_CALLS, IDLE_SECONDS, Pace, paced
+from agents.models.wrappers.pace import (
+    FIRST_CALLS,
+    IDLE_SECONDS,
+    REFUSAL_SECONDS,
+    Pace,
+    paced,
+)
 from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
 from orchestrator import open_orchestrator
@@ -140,6 +146,15 @@ async def test_a_provider_that_refuses_nothing_is_soon_asked_by_all() -> None:
 
     assert provider.asked_at[FIRST_CALLS - 1] == 0
     assert max(provider.asked_at) < 3 * 0.6
+
+
+async def test_a_model_that_thinks_for_minutes_holds_up_none() -> None:
+    """A call that is not refused soon is accepted, though nothing of its answer has come."""
+    provider = Provider(lambda _: False, first_sign=300)
+
+    assert await ask_together(asked(provider), 200) == 200
+
+    assert max(provider.asked_at) <= 3 * REFUSAL_SECONDS
 
 
 async def test_a_limit_of_the_provider_is_found_and_kept() -> None:

@@ -7,6 +7,7 @@ came; a cancelled wait uses nothing up.
 """
 
 import math
+from collections import deque
 from typing import Final
 
 import attrs
@@ -31,6 +32,8 @@ FIRST_CALLS: Final = 32
 SMALLEST_THRESHOLD: Final = 4
 BASE_SECONDS: Final = 0.5
 MAX_SECONDS: Final = 30.0
+REFUSAL_SECONDS: Final = 2.0
+"""A call that is not refused by then is accepted: models think for minutes before they write."""
 IDLE_SECONDS: Final = 300.0
 """After so long without a call, what was learned of the provider is no longer true."""
 
@@ -38,9 +41,10 @@ IDLE_SECONDS: Final = 300.0
 class Pace:
     """How many calls of a model may be sent before the provider begins to answer them.
 
-    A call that it has begun to answer is accepted, however long the answer takes, and counts no
-    more. What may be unanswered grows with each accepted call, as TCP's window does: it doubles in
-    each round trip at first, and from half of what was refused by one.
+    A call that it has begun to answer, or has not refused for a while, is accepted and counts no
+    more, however long the answer takes. What may be unanswered grows with each accepted call, as
+    TCP's window does: it doubles in each round trip at first, and from half of what was refused by
+    one.
     """
 
     def __init__(self, first_calls: int = FIRST_CALLS) -> None:
@@ -49,6 +53,8 @@ class Pace:
         self._threshold = math.inf
         """From here on it grows by one in each round trip."""
         self._unanswered = 0
+        self._begun: deque[_PacedCall] = deque()
+        """The calls that may be unanswered, the oldest first."""
         self._waiting = 0
         self._round = 0
         """Rises with each refusal: what was sent before it teaches nothing about after it."""
@@ -121,11 +127,18 @@ class Pace:
             self._allowed = min(self._allowed, self._first_calls)
         self._last_call = now
         self._unanswered += 1
-        return _PacedCall(self, self._round)
+        call = _PacedCall(self, self._round, now)
+        self._begun.append(call)
+        return call
 
     def _ready_at(self) -> float:
+        now, begun = trio.current_time(), self._begun
+        while begun and (not begun[0].is_open or begun[0].at + REFUSAL_SECONDS <= now):
+            begun.popleft().accept()
         # Whole calls: a window of 1.5 is one call.
-        return math.inf if self._unanswered >= int(self._allowed) else self._held_until
+        if self._unanswered < int(self._allowed):
+            return self._held_until
+        return max(self._held_until, begun[0].at + REFUSAL_SECONDS)
 
     def _require_short_hold(self, model: str) -> None:
         now = trio.current_time()
@@ -144,13 +157,14 @@ class Pace:
 class _PacedCall:
     """One call, until the provider has begun to answer it."""
 
-    def __init__(self, pace: Pace, round_: int) -> None:
+    def __init__(self, pace: Pace, round_: int, at: float) -> None:
         self.round = round_
+        self.at = at
+        self.is_open = True
         self._pace = pace
-        self._is_open = True
 
     def accept(self) -> None:
-        if self._is_open:
+        if self.is_open:
             self._pace.accepted(self)
             self.end()
 
@@ -159,8 +173,8 @@ class _PacedCall:
         self.end()
 
     def end(self) -> None:
-        if self._is_open:
-            self._is_open = False
+        if self.is_open:
+            self.is_open = False
             self._pace.answered()
 
 
