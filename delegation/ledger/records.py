@@ -198,16 +198,21 @@ class TaskRecord:
             by_call = self.children.by_call
             self.children.by_call = {f"{call}~": task for call, task in by_call.items()}
 
-    def drop_incomplete(self, start: int) -> None:
-        """Forget the text of a call that was interrupted, because the model is asked again.
+    def ends_incomplete(self, start: int) -> bool:
+        """Return whether the last answer was broken off.
 
         Args:
             start: the length that the transcript had when the turn began.
         """
-        if len(self.transcript) > start:
-            last = self.transcript[-1]
-            if isinstance(last, AssistantMessage) and last.incomplete:
-                self.transcript = self.transcript[:-1]
+        if len(self.transcript) <= start:
+            return False
+        last = self.transcript[-1]
+        return isinstance(last, AssistantMessage) and last.incomplete
+
+    def drop_incomplete(self, start: int) -> None:
+        """Forget the text of a call that was interrupted, because the model is asked again."""
+        if self.ends_incomplete(start):
+            self.transcript = self.transcript[:-1]
 
     @property
     def is_copy(self) -> bool:
@@ -392,6 +397,12 @@ class SessionRecord:
     def is_interrupted(self) -> bool:
         """The process that took its turn is gone."""
         return self.root.is_interrupted
+
+    @property
+    def is_interrupted_in_answer(self) -> bool:
+        """Its turn is not over, and the last answer was broken off: the model is asked again."""
+        turn = self.turn
+        return turn is not None and self.root.ends_incomplete(turn.transcript_start)
 
     @property
     def is_due(self) -> bool:

@@ -103,15 +103,13 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
 
     The last one is its answer once it has succeeded; those before it are commentary.
     """
-    # What was broken off by a shutdown is said again when the turn is resumed.
-    is_open = session.turn is not None
+    # What a shutdown broke off is said again when the turn is resumed.
+    end = -1 if session.is_interrupted_in_answer else None
     every = [
         AgentMessage(message.id, message.text, message.incomplete)
-        for message in session.root.transcript
+        for message in session.root.transcript[:end]
         if isinstance(message, AssistantMessage) and message.text
     ]
-    if is_open and every and every[-1].incomplete:
-        every.pop()
     own = [it for it in every if not it.id.startswith("h_")]
     outcome = session.last_outcome
     is_ended = is_over(session) and session.turn is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from agents import Agent, Limits
+from agents import Agent, Limits, ModelError
 from tests.kit import hand_on
 from tests.server.kit import serving
 from tests.server.runs_kit import ended, started
@@ -82,6 +82,29 @@ async def test_a_run_and_a_child_that_take_too_long_have_what_they_said() -> Non
     assert (below["status"], below["output"]) == ("timed_out", SAID)
     assert below["usage"]["estimated"] == root["total"]["estimated"] == 1
     assert "~" in tree
+
+
+async def test_a_response_keeps_it_while_a_later_turn_runs() -> None:
+    """A turn that took too long is followed by one that a detached task wakes."""
+    model = speaker(
+        ("I ask.", hand_on("x", background=True)),
+        ("It is ", "so ", ModelError("gone", partial=SAID)),
+        (trio.Event(),),
+    )
+    gate = trio.Event()
+    helper = Agent("helper", model=speaker((gate, "found it")))
+    lead = Agent("lead", model=model, delegates=[helper])
+    async with serving(lead) as served:
+        responses = served.openai.responses
+        begun = await responses.create(model="lead", input="?", background=True)
+        await model.wait_called(2)
+        gate.set()
+        await model.wait_called(3)
+        midst: Any = (await responses.retrieve(begun.id)).to_dict(mode="json")
+
+    assert midst["status"] == "in_progress"
+    texts = [(it["content"][0]["text"], it["status"]) for it in midst["output"]]
+    assert texts == [("I ask.\n\n", "completed"), (SAID, "incomplete")]
 
 
 async def test_a_conversation_has_it_in_its_messages_and_in_its_inbox() -> None:
