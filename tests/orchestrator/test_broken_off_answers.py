@@ -35,13 +35,15 @@ SAID = "Roses are red, violets "
 PIECES = ("Roses are ", "red, ", "violets ")
 
 
-class PricedStream(StreamingModel):
-    price = Price(input=1_000, output=4_000)
+def priced(*pieces: Any) -> StreamingModel:
+    model = StreamingModel.always(*pieces)
+    model.price = Price(input=1_000, output=4_000)
+    return model
 
 
 def poet(*more: Any, **options: Any) -> Agent[Any]:
     """Return an agent that says three pieces, and then nothing for an hour."""
-    model = PricedStream.always(*PIECES, *more, 3_600, "are blue")
+    model = priced(*PIECES, *more, 3_600, "are blue")
     return Agent("poet", model=model, **options)
 
 
@@ -272,7 +274,7 @@ async def test_a_provider_that_fails_in_the_middle_leaves_the_text_without_numbe
     None
 ):
     journal = MemoryJournal()
-    model = PricedStream.always(*PIECES, ModelError("gone", partial=SAID))
+    model = priced(*PIECES, ModelError("gone", partial=SAID))
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(Agent("a", model=model)) as session:
             reply = await session.ask("a poem")
