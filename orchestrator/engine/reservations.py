@@ -5,6 +5,7 @@ cannot help. The output is capped by what is left, so no answer exceeds a budget
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import trio
@@ -28,6 +29,8 @@ SHORTEST_ANSWER: Final = 256
 """A call that cannot pay for an answer of this many tokens is not made."""
 ONE_CALL: Final = Usage(calls=1)
 NO_CALL: Final = Usage()
+MOST_UNFIT: Final = 20
+"""How many calls that do not fit are passed over: to try thousands at each end would take long."""
 
 
 class Reservations:
@@ -134,14 +137,17 @@ class Reservations:
 
     def _try_hold(self, reservation: "Reservation") -> None:
         """Hold what a call needs, let it wait, or find that no waiting helps."""
-        self._stop_waiting(reservation)
         try:
             held = reservation.affordable(self._full_account)
             full = self._full_account(reservation.accounts, held)
         except OverBudgetError as exc:
+            self._stop_waiting(reservation)
             reservation.problem = exc
             reservation.decided.set()
             return
+        if full is not None and full.id == reservation.waits_at:
+            return  # it keeps its place
+        self._stop_waiting(reservation)
         if full is not None:
             reservation.waits_at = full.id
             self._waiting.setdefault(full.id, {})[reservation] = None
@@ -183,8 +189,17 @@ class Reservations:
             if not held.amounts.calls:
                 del self._held[account.id]
         for account in reservation.accounts:
-            for waiting in list(self._waiting.get(account.id, ())):
-                self._try_hold(waiting)
+            self._try_waiting(account.id)
+
+    def _try_waiting(self, account: str) -> None:
+        """Try the calls that wait at an account, until too many of them do not fit."""
+        unfit = 0
+        while unfit < MOST_UNFIT:
+            waiting = islice(self._waiting.get(account, ()), unfit, None)
+            if (first := next(waiting, None)) is None:
+                return
+            self._try_hold(first)
+            unfit += first.waits_at == account
 
 
 class Reservation:

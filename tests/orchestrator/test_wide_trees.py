@@ -8,7 +8,8 @@ import trio
 
 from agents import Agent, ScriptedModel
 from delegation import Ending, Rules
-from orchestrator import open_orchestrator
+from orchestrator import budget, open_orchestrator
+from orchestrator.engine.reservations import Reservation
 from orchestrator.pipelines.combinators.fan_out import map_each
 from tests.kit import hand_on, worker
 
@@ -74,3 +75,23 @@ async def test_thousands_of_children_leave_turns_of_the_loop_to_others(
     finally:
         trio.lowlevel.remove_instrument(steps)
     assert steps.most < 0.7 * CHILDREN
+
+
+async def test_children_that_wait_for_a_budget_are_not_all_tried_whenever_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = 0
+    affordable = Reservation.affordable
+
+    def counted(self: Reservation, *args: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return affordable(self, *args)
+
+    monkeypatch.setattr(Reservation, "affordable", counted)
+    async with open_orchestrator(":memory:", rules=RULES) as orchestrator:
+        # It pays for three long answers at a time.
+        with budget(tokens=3 * 17_000):
+            run = await orchestrator.run(lead(background=False), "go")
+    assert run.tree.counts() == {Ending.SUCCEEDED: CHILDREN + 1}
+    assert CHILDREN < tries < 30 * CHILDREN
