@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import floors, workloads
+from benchmarks.conversation import measure_conversation
 from benchmarks.footprint import (
     OURS,
     footprint_of,
@@ -168,6 +169,7 @@ def main() -> None:
     measure_chains(report)
     measure_durable(report)
     measure_journal(report)
+    measure_conversation(report)
     measure_growth(report)
     measure_footprint(report)
     measure_http_server(report)

@@ -174,7 +174,7 @@ def measure_opening(report: Report) -> None:
             name = f"memory of {size:,} facts at rest, against 100"
             report.add(name, base["MB"], took["MB"], unit="MB")
         path = Path(folder) / "live.db"
-        write_journal(path, _long_talk(LIVE))
+        write_journal(path, long_talk(LIVE))
         took = _opened(path)
         name = f"opening a live session of {LIVE:,} facts, against 100"
         report.add(name, base["ms"], took["ms"], unit="ms")
@@ -232,7 +232,7 @@ async def _one_run(journal: MemoryJournal) -> None:
         await workloads.delegate(orchestrator, 20)
 
 
-def _long_talk(facts: int) -> Iterator[Line]:
+def long_talk(facts: int) -> Iterator[Line]:
     """Yield one session of so many facts, whose last reply was not received."""
     session = SessionId("r_long")
     push = DeliveryCapability.PUSH
