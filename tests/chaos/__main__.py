@@ -65,7 +65,7 @@ async def play_one(
     played = await play_round(seed, spawner, provider, home)
     lines = [played.line]
     if played.problems:
-        deaths = ", ".join(death.how for death in played.deaths) or "nothing"
+        deaths = "; ".join(death.how for death in played.deaths) or "nothing"
         lines += [
             *(f"    {problem}" for problem in played.problems),
             f"    killed at: {deaths}",

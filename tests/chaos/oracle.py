@@ -120,8 +120,13 @@ class Evidence:
 
     @cached_property
     def sessions(self) -> dict[str, str]:
-        """The session of each root that a client knows."""
-        return {it["node"]: it["session"] for it in self.receipts_of("session")}
+        """The session of each root: the one that a client knows, and of a run the only one."""
+        runs = {
+            it.agent: it.session
+            for it in self.facts(SessionOpened)
+            if self.plan.nodes[it.agent].is_run
+        }
+        return runs | {it["node"]: it["session"] for it in self.receipts_of("session")}
 
     @cached_property
     def requests(self) -> dict[str, TaskRequest]:
@@ -264,6 +269,17 @@ def acknowledged_messages_are_read(evidence: Evidence) -> Iterator[str]:
                 yield f"message {number} of {node.id} is not there once"
 
 
+def runs_end(evidence: Evidence) -> Iterator[str]:
+    """A run is begun once, and ends once, however often its process is killed."""
+    opened = Counter(it.agent for it in evidence.facts(SessionOpened))
+    ended = Counter(it.session for it in evidence.facts(TurnEnded))
+    for node in evidence.plan.roots:
+        if node.is_run and opened[node.id] != 1:
+            yield f"run {node.id} was begun {opened[node.id]} times"
+        if node.is_run and ended[evidence.sessions[node.id]] != 1:
+            yield f"run {node.id} has {ended[evidence.sessions[node.id]]} ends"
+
+
 def replies_are_given_once(evidence: Evidence) -> Iterator[str]:
     """Each turn has one reply, and two deliveries of it, at a kill, are the same one."""
     ended = {(it.session, it.turn): it.outcome for it in evidence.facts(TurnEnded)}
@@ -284,7 +300,12 @@ def replies_are_given_once(evidence: Evidence) -> Iterator[str]:
         if times > 1 + kills:
             yield f"the reply of turn {turn} was given {times} times"
     delivered = Counter((it.session, it.turn) for it in evidence.facts(ReplyDelivered))
-    known = set(evidence.sessions.values())
+    # A run has no inbox: its reply is what `run` returns.
+    known = {
+        session
+        for node, session in evidence.sessions.items()
+        if not evidence.plan.nodes[node].is_run
+    }
     for turn in ended:
         if turn[0] in known and delivered[turn] != 1:
             yield f"the reply of turn {turn} is delivered {delivered[turn]} times"
@@ -495,6 +516,7 @@ LAWS: Final[Sequence[Law]] = (
     all_work_is_done,
     acknowledged_messages_are_read,
     replies_are_given_once,
+    runs_end,
     acknowledged_steering_is_read,
     acknowledged_verdicts_hold,
     cancelled_trees_are_quiet,

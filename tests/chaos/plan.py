@@ -79,6 +79,8 @@ class Node:
     """Its model calls; a last one gives the final answer."""
     asks: tuple[int, ...] = ()
     """Of a root: how many of the steps follow each message."""
+    is_run: bool = False
+    """Of a root: a run, which is resumed after a kill; otherwise a session."""
     budget: Budget | None = None
     on_restart: Literal["resume", "restart", "lose"] = "resume"
     faults: tuple[tuple[Fault, ...], ...] = ()
@@ -104,6 +106,10 @@ class Node:
 LISTENS: Final = 25
 """How often a node measures at most before it gives up listening."""
 DEEPEST: Final = 3
+SERVED: Final = 6
+"""One of so many rounds is played with a server."""
+RUNS: Final = 5
+"""One of so many has a run beside its sessions."""
 
 
 @attrs.frozen
@@ -116,6 +122,11 @@ class Plan:
     """The nodes that a message is sent to from outside."""
     cancels: dict[str, float]
     """The nodes that are cancelled from outside, and how many seconds after their request."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the process is `orchestrator serve`."""
+        return self.seed % SERVED == 0
 
     @property
     def roots(self) -> list[Node]:
@@ -185,23 +196,24 @@ class _Planner:
 
     def plan(self) -> Plan:
         for number in range(self._chance.choice((1, 1, 2))):
-            self._root(f"s{number}")
+            self._root(f"s{number}", asks=self._chance.randint(1, 3))
+        if self._seed % RUNS == 0 and self._seed % SERVED:
+            self._root("s9", asks=1, is_run=True)
         return Plan(self._seed, self._nodes, frozenset(self._steers), self._cancels)
 
     def _one_in(self, number: int) -> bool:
         return self._chance.randrange(number) == 0
 
-    def _root(self, id_: str) -> None:
+    def _root(self, id_: str, *, asks: int, is_run: bool = False) -> None:
         budget = self._budget(8, 30) if self._is_costly and self._one_in(2) else None
         self._nodes[id_] = Node(id=id_)
-        asks = [
-            self._steps(id_, ask * 10, 0) for ask in range(self._chance.randint(1, 3))
-        ]
-        steps = tuple(step for ask in asks for step in ask)
+        said = [self._steps(id_, ask * 10, 0) for ask in range(asks)]
+        steps = tuple(step for ask in said for step in ask)
         self._nodes[id_] = Node(
             id=id_,
             steps=steps,
-            asks=tuple(map(len, asks)),
+            asks=tuple(map(len, said)),
+            is_run=is_run,
             budget=budget,
             faults=self._faults(len(steps)),
             approves=not self._one_in(3),

@@ -18,14 +18,13 @@ import trio
 from tests.chaos.fault_points import POINTS
 from tests.chaos.life import Life
 from tests.chaos.oracle import Death, Evidence, Seen, find_problems
+from tests.chaos.plan import plan_of
 from tests.chaos.provider import CountingProvider
 from tests.chaos.served import POINTS as SERVED_POINTS
 from tests.chaos.served import open_served_worker
 
 ROOT: Final = Path(__file__).parent.parent.parent
 MOST_KILLS: Final = 4
-SERVED: Final = 6
-"""One of so many rounds is played with `orchestrator serve`."""
 PATIENCE: Final = 60
 """How many seconds a life may last before we say that it hangs."""
 FROM_OUTSIDE: Final = {"request": 40, "response": 40}
@@ -169,7 +168,7 @@ async def play_round(
         provider: answers for all models.
         home: an empty folder.
     """
-    if seed % SERVED:
+    if not plan_of(seed).is_served:
         return await _play(seed, spawner, POINTS, provider, home)
     async with open_served_worker(home) as worker:
         return await _play(seed, worker, SERVED_POINTS, provider, home)
@@ -221,7 +220,7 @@ async def _live_and_die(
         code = await worker.live(life, seconds=seconds)
         if code == 0:
             return deaths, []
-        how = f"{point or 'after'} {count or f'{seconds:.3f} s'}"
+        how = f"{point} {count}, or {seconds:.2f} s" if point else f"{seconds:.2f} s"
         # A process that has killed itself has written down when.
         killed = [*(it["at"] for it in life.kills.read()), worker.killed_at]
         at = min((at for at in killed if at > began), default=time.time())
@@ -239,7 +238,8 @@ def _next_death(
     points = {**points, **FROM_OUTSIDE}
     weighted = [*points, *["after the answer arrived", "after a receipt", ""] * 8]
     point = chance.choice(weighted)
+    seconds = chance.uniform(0.05, LONGEST)
     if not point:
-        return "", 0, chance.uniform(0.05, LONGEST)
-    # Most often early: a process that is done before is not killed at all.
-    return point, round(points[point] ** chance.random()), PATIENCE
+        return "", 0, seconds
+    # Most often early, and not much later if it never gets there.
+    return point, round(points[point] ** chance.random()), seconds + LONGEST

@@ -24,6 +24,7 @@ from delegation import Reply, TaskId
 from delegation.events import (
     Entry,
     MessageReceived,
+    SessionOpened,
     TaskRequested,
     TaskStarted,
 )
@@ -67,7 +68,8 @@ class Clients:
             with self._orchestrator.subscribe() as facts:
                 async with trio.open_nursery() as sessions:
                     for node in self._plan.roots:
-                        await sessions.start(self._converse, node, agents[node.id])
+                        begin = self._run if node.is_run else self._converse
+                        await sessions.start(begin, node, agents[node.id])
                     # What the journal had before is looked at once, and then each new fact.
                     for task in list(self._orchestrator.read.ledger.tasks.values()):
                         if task.outcome is None:
@@ -85,6 +87,8 @@ class Clients:
         match entry.event:
             case MessageReceived(session, text):
                 outside.start_soon(self._acknowledge, entry.seq, session, text)
+            case SessionOpened(session, agent) if self._plan.nodes[agent].is_run:
+                outside.start_soon(self._acknowledge_run, entry.seq, session, agent)
             case TaskRequested(request):
                 self._intervene(outside, request.agent, request.id)
             case TaskStarted(task):
@@ -105,6 +109,10 @@ class Clients:
     async def _acknowledge(self, seq: int, session: str, text: str) -> None:
         await self._orchestrator.wait_durable(after=seq - 1)
         self._receipt("asked", session=session, text=text)
+
+    async def _acknowledge_run(self, seq: int, session: str, node: str) -> None:
+        await self._orchestrator.wait_durable(after=seq - 1)
+        self._receipt("session", node=node, session=session)
 
     async def _cancel(self, node: str, task: TaskId) -> None:
         await trio.sleep(self._plan.cancels[node])
@@ -147,6 +155,26 @@ class Clients:
             with suppress(trio.WouldBlock):
                 while True:
                     self._reply(session.replies.receive_nowait())
+
+    async def _run(
+        self,
+        node: Node,
+        agent: Agent[Any],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run an agent, or go on with its run, unless that has ended."""
+        read = self._orchestrator.read
+        known = [(await read.session(id_)).session for id_ in list(read.session_ids)]
+        begun = [session for session in known if session.root.agent == node.id]
+        task_status.started()
+        if not begun:
+            run = await self._orchestrator.run(agent, f"ask 1 of {node.id}")
+        elif begun[0].awaits_resume:
+            run = await self._orchestrator.resume(agent, begun[0].id)
+        else:
+            return
+        text = run.outcome.output
+        self._receipt("reply", session=run.id, turn=1, text=text, to=1)
 
     async def _ask(self, session: Session, node: Node, number: int) -> None:
         reply = await session.ask(f"ask {number} of {node.id}")
