@@ -201,7 +201,8 @@ async def test_a_damaged_run_is_deleted_and_the_others_were_never_in_danger(
         code = await trio.to_thread.run_sync(
             run_command, [*arguments, "--journal", str(path)]
         )
-        return code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return code, out, err
 
     code, out, err = await command("runs")
     assert code == 2

@@ -7,12 +7,11 @@ import errno
 import fcntl
 import os
 import platform
-import random
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -445,61 +444,3 @@ async def test_a_journal_whose_commit_fails_is_one_error_and_no_reply(
     assert told == [1, 2, 3]
     ended = facts(await read_sqlite_journal(path), TurnEnded)
     assert [fact.turn for fact in ended] == told
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A journal of some runs, with a long string, all of it in one file."""
-
-    async def write(path: Path) -> None:
-        async with open_orchestrator(path) as orchestrator:
-            for goal in ("go", "x" * 5000, "on", "and on"):
-                await orchestrator.run(worker(says="y" * 3000), goal)
-
-    path = tmp_path_factory.mktemp("sound") / "journal.db"
-    trio.run(write, path)
-    return path.read_bytes()
-
-
-def damages(sound: bytes) -> Iterator[bytes]:
-    """Yield copies with a page overwritten, or bytes flipped: all pages, and some bytes."""
-    chance = random.Random(5)
-    for start in range(0, len(sound), 4096):
-        for junk in (bytes(4096), chance.randbytes(4096)):
-            yield sound[:start] + junk + sound[start + 4096 :]
-    for _ in range(60):
-        place = chance.randrange(len(sound))
-        yield sound[:place] + bytes([sound[place] ^ 0xFF]) + sound[place + 1 :]
-    for length in (50, 100, 4096, len(sound) // 2, len(sound) - 1):
-        yield sound[:length]
-
-
-def remove_all(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.unlink()
-
-
-async def test_a_damaged_file_is_an_error_that_says_so_and_never_a_crash(
-    tmp_path: Path, sound: bytes
-) -> None:
-    """It may go unnoticed where nobody looks, as a letter in a text; nothing else may happen."""
-    outcomes: list[str] = []
-    for number, damaged in enumerate(damages(sound)):
-        path = tmp_path / f"{number}.db"
-        path.write_bytes(damaged)
-        path.chmod(0o600)
-        found = wrong(path)
-        try:
-            await read_sqlite_journal(path)
-            async with open_orchestrator(path) as orchestrator:
-                for run in orchestrator.runs:
-                    await orchestrator.read_tree(run)
-        except JournalError as exc:
-            outcomes.append("refused" if found else f"only refused: {exc}")
-        else:
-            outcomes.append("only found" if found else "unnoticed")
-        remove_all(tmp_path)
-
-    # What an orchestrator stumbles over, the doctor finds.
-    assert [outcome for outcome in outcomes if outcome.startswith("only refused")] == []
-    assert outcomes.count("refused") > 30

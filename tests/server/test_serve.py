@@ -3,12 +3,17 @@
 import shutil
 import signal
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.server.server_process import server_process
+from orchestrator import open_orchestrator
+from orchestrator.journal.backends import store_at
+from tests.journal.kit import DAY, rewrite
+from tests.kit import worker
+from tests.server.server_process import AGENTS, server_process
 
 pytestmark = pytest.mark.realtime
 
@@ -83,3 +88,26 @@ slow = Agent("slow", model=ScriptedModel.always("late", 1000))
         await server.start()
 
         assert "1 unfinished, of agents that are not served here: slow" in server.output
+
+
+async def test_it_deletes_runs_that_are_older_than_it_keeps_them(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path) as orchestrator:
+        await orchestrator.run(worker(), "old")
+    rewrite(path, f"UPDATE entries SET at = at - {40 * DAY}")
+    async with open_orchestrator(path) as orchestrator:
+        new = await orchestrator.run(worker(), "new")
+    async with server_process(tmp_path, AGENTS, "--keep", "30d") as server:
+        with trio.fail_after(30):
+            while len(listed := sessions_in(path)) > 1:  # noqa: ASYNC110 (no one tells us)
+                await trio.sleep(0.01)
+        assert listed == [new.id]
+        assert await server.terminate() == 0
+    assert server.errors == ""
+
+
+def sessions_in(path: Path) -> Sequence[str]:
+    with store_at(path).open_reader() as reader:
+        return reader.sessions()

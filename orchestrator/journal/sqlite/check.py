@@ -59,6 +59,7 @@ from orchestrator.journal.sqlite.schema import (
     require_journal_file,
     require_known_facts,
     require_known_schema,
+    unlisted_entry,
     version_of,
 )
 from orchestrator.journal.sqlite.snapshots import is_whole, stored_snapshots
@@ -206,6 +207,9 @@ def _holes(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     if writer_of(path) is None:
         refuse_lost_entries(path, connection, last_writer_of(path))
     (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
+    if unlisted := unlisted_entry(connection):
+        text = f"entry {unlisted} is not listed as the last of its run"
+        yield Finding(Level.WRONG, text)
     if missing := missing_entries(connection):
         yield Finding(Level.WRONG, f"{missing} of its entries are missing")
     else:

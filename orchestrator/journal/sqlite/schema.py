@@ -230,6 +230,10 @@ def require_complete(path: Path, connection: sqlite3.Connection) -> None:
         raise JournalError(path, f"{missing} of its entries are missing")
     if unlisted := unlisted_sessions(connection):
         raise JournalError(path, f"{unlisted} of its runs are not listed")
+    if unlisted := unlisted_entry(connection):
+        raise JournalError(
+            path, f"entry {unlisted} is not listed as the last of its run"
+        )
 
 
 def unlisted_sessions(connection: sqlite3.Connection) -> int:
@@ -266,6 +270,17 @@ def _number(connection: sqlite3.Connection, query: str) -> int:
     if not isinstance(found, int | None):
         raise UnreadableFactError(f"a number in it is damaged: {found!r}")
     return found or 0
+
+
+def unlisted_entry(connection: sqlite3.Connection) -> int:
+    """Return the last entry of all if it is not listed as the last of its session; else 0."""
+    if not has_table(connection, "last_entries"):
+        return 0
+    if _number(connection, "SELECT count(*) FROM pruned_sessions"):
+        return 0  # it may be one of those that are being deleted
+    last = _number(connection, "SELECT max(seq) FROM entries")
+    listed = _number(connection, "SELECT max(seq) FROM last_entries")
+    return 0 if last == listed else last or listed
 
 
 @contextmanager
