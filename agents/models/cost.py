@@ -1,7 +1,6 @@
 """The cost of what a model has used, where the model itself does not say it."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 import attrs
 
@@ -9,19 +8,11 @@ from agents.messages import Usage
 from agents.models.model import Model, Price, known_price
 
 
-@runtime_checkable
-class Billing(Protocol):
-    """A model that knows the cost of what it used better than its one price tells."""
-
-    def bill(self, usage: Usage, answered_by: str = "") -> Usage:
-        """Return what a call has used with its cost (`with_cost`)."""
-        ...
-
-
 def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
     """Return what a call has used with its cost, by the price of the model.
 
-    A cost that is there already stands. Without a price, the cost is marked as unknown.
+    A cost that is there already stands. Without a price, the cost is marked as unknown. A model
+    with a method `bill` of the same kind bills by itself, as wrappers do.
 
     Args:
         usage: what the call has used.

@@ -11,7 +11,7 @@ import math
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -398,7 +398,7 @@ class World:
 
 
 @contextmanager
-def ignoring_crash() -> Iterator[None]:
+def ignoring_crash() -> Generator[None]:
     """Go on after a process that has died, as its journal did."""
     try:
         yield
@@ -436,7 +436,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3_000)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
     asked = parser.parse_args()
-    requests, broken = 0, []
+    requests = 0
+    broken: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(asked.seed, asked.seed + asked.rounds):
             is_real = seed % ROUNDS_FOR_EACH_WITH_COMMANDS == 0
