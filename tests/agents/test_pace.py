@@ -26,6 +26,7 @@ from agents import (
 from agents.models.wrappers.fallback import fallback
 from agents.models.wrappers.pace import (
     FIRST_CALLS,
+    HOPE_SECONDS,
     IDLE_SECONDS,
     REFUSAL_SECONDS,
     Pace,
@@ -246,6 +247,22 @@ async def test_a_hold_that_is_too_long_to_wait_for_fails_at_once_and_asks_nothin
     model = fallback(asked(provider, pace), asked(other))
     if seconds is None:
         assert (await model.answer(REQUEST)).text == "so"
+
+
+@pytest.mark.parametrize("has_retry_after", [True, False])
+async def test_a_provider_that_refuses_for_ever_is_left_after_a_minute(
+    *, has_retry_after: bool
+) -> None:
+    """For another model, if there is one. A few go on trying, and cost few requests."""
+    provider = Provider(lambda _: 20, has_retry_after=has_retry_after)
+    other = Provider(lambda _: False)
+    model = asked(provider)
+
+    assert await ask_together(model, 100) == 0
+    assert trio.current_time() < 3 * HOPE_SECONDS
+    assert len(provider.asked_at) < FIRST_CALLS + 20
+
+    assert await ask_together(fallback(model, asked(other)), 100) == 100
 
 
 async def test_another_failure_holds_nothing_back() -> None:

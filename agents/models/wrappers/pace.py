@@ -32,6 +32,8 @@ FIRST_CALLS: Final = 32
 SMALLEST_THRESHOLD: Final = 4
 BASE_SECONDS: Final = 0.5
 MAX_SECONDS: Final = 30.0
+HOPE_SECONDS: Final = 60.0
+"""How long calls wait for a provider that accepts none."""
 REFUSAL_SECONDS: Final = 2.0
 """A call that is not refused by then is accepted: models think for minutes before they write."""
 IDLE_SECONDS: Final = 300.0
@@ -60,6 +62,7 @@ class Pace:
         """Rises with each refusal: what was sent before it teaches nothing about after it."""
         self._refused_rounds = 0
         """How many in a row, without an accepted call between them."""
+        self._refused_since = math.inf
         self._held_until = -math.inf
         self._last_call = -math.inf
         self._queue_lock = trio.StrictFIFOLock()
@@ -98,6 +101,7 @@ class Pace:
         """Let more calls pass: the provider has begun to answer one."""
         if call.round == self._round:
             self._refused_rounds = 0
+            self._refused_since = math.inf
             is_slow = self._allowed >= self._threshold
             self._allowed += 1 / self._allowed if is_slow else 1
 
@@ -107,6 +111,7 @@ class Pace:
         if call.round == self._round:
             self._round += 1
             self._refused_rounds += 1
+            self._refused_since = min(self._refused_since, trio.current_time())
             if self._allowed > 1:
                 self._threshold = max(SMALLEST_THRESHOLD, self._allowed / 2)
             self._allowed = 1
@@ -144,13 +149,18 @@ class Pace:
         now = trio.current_time()
         seconds = self._held_until - now
         longest = min(LONGEST_RETRY_AFTER, trio.current_effective_deadline() - now)
+        # After a minute of refusals only those go on that try: the others may use another model.
+        is_hopeless = (
+            self._refused_rounds > 1 and now > self._refused_since + HOPE_SECONDS
+        )
         # One that is cancelled already is not stopped by this.
-        if 0 < longest < seconds:
+        if seconds > 0 and longest > 0 and (is_hopeless or seconds > longest):
             raise ModelError(
                 f"{model} is not asked: it refuses all requests for another {seconds:.0f} s",
                 kind=Failure.RATE_LIMIT,
                 retry_after=seconds,
                 usage=Usage(),
+                is_transient=False,
             )
 
 
