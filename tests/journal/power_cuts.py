@@ -254,6 +254,7 @@ def examine(folder: Path, acknowledged: Sequence[str]) -> str:
     path = folder / "journal.db"
     numbers = [int(it) for it in acknowledged if it.isdigit()]
     if not numbers:
+        trio.run(_go_on, path)
         return "nothing was acknowledged"
     wrong = [it.text for it in store_at(path).check() if it.level is Level.WRONG]
     if wrong:

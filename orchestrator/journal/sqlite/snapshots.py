@@ -95,12 +95,13 @@ def stored_snapshots(
     if not has_table(connection, "snapshots"):
         return []
     rows = connection.execute(
-        "SELECT session, seq, layout, state, checksum FROM snapshots"
-        " WHERE ?1 IS NULL OR session = ?1",
+        # A damaged row has anything there; its checksum tells.
+        "SELECT session, seq, layout, CAST(coalesce(state, '') AS BLOB), checksum"
+        " FROM snapshots WHERE ?1 IS NULL OR session = ?1",
         (session,),
     )
     return [
-        (Snapshot(SessionId(id_), seq, layout, bytes(state)), checksum)
+        (Snapshot(SessionId(id_), seq, layout, state), checksum)
         for id_, seq, layout, state, checksum in rows
     ]
 
