@@ -58,6 +58,7 @@ Piece: TypeAlias = (
 )
 """A part of a streamed answer; see `StreamingModel`."""
 
+FREE: Final = Price()
 TIMEOUT_SECONDS: Final = 60.0
 GARBAGE: Final = '}{ "this": is no answer'
 
@@ -255,6 +256,7 @@ class StreamingModel(_Calls):
         *,
         name: str = "streaming",
         usage: Usage | None = None,
+        price: Price | None = FREE,
     ) -> None:
         """Stream these answers, one a call.
 
@@ -262,20 +264,25 @@ class StreamingModel(_Calls):
             answers: the pieces of each answer.
             name: how the model is called.
             usage: what each answer uses; one call, if it is not given.
+            price: what that costs; None if it is not known.
         """
         super().__init__()
         self.name = name
-        self.price = Price()
+        self.price = price
         self._answers: list[Sequence[Piece]] = [tuple(pieces) for pieces in answers]
         self._usage = Usage(calls=1) if usage is None else usage
         self._repeats = False
 
     @classmethod
     def always(
-        cls, *pieces: Piece, name: str = "streaming", usage: Usage | None = None
+        cls,
+        *pieces: Piece,
+        name: str = "streaming",
+        usage: Usage | None = None,
+        price: Price | None = FREE,
     ) -> "StreamingModel":
         """Return a model that streams the same answer for every call."""
-        model = cls([pieces], name=name, usage=usage)
+        model = cls([pieces], name=name, usage=usage, price=price)
         model._repeats = True
         return model
 

@@ -36,9 +36,7 @@ PIECES = ("Roses are ", "red, ", "violets ")
 
 
 def priced(*pieces: Any) -> StreamingModel:
-    model = StreamingModel.always(*pieces)
-    model.price = Price(input=1_000, output=4_000)
-    return model
+    return StreamingModel.always(*pieces, price=Price(input=1_000, output=4_000))
 
 
 def poet(*more: Any, **options: Any) -> Agent[Any]:

@@ -14,7 +14,6 @@ from agents import (
     ScriptedModel,
     ToolCall,
     Transcript,
-    Usage,
 )
 from orchestrator import (
     open_orchestrator,
@@ -197,7 +196,7 @@ async def test_tokens_and_costs_are_those_of_a_task_and_all_below_it() -> None:
 
 
 async def test_a_cost_that_nobody_knows_is_not_nothing() -> None:
-    unpriced = StreamingModel.always("x", usage=Usage(calls=1, unpriced=1))
+    unpriced = StreamingModel.always("x", price=None)
     answer = await answer_to(
         hand_on("a", background=False), Agent("worker", model=unpriced)
     )

@@ -1,5 +1,6 @@
 """The fake models that we ship for tests: each does one thing, and they nest."""
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -63,7 +64,7 @@ async def test_a_spy_keeps_each_request_as_it_was() -> None:
 
     answer = await model.answer(asked)
     transcript += [answer, UserMessage("and now?")]
-    await model.answer(asked)
+    await model.answer(attrs.evolve(asked, transcript=transcript))
 
     assert model.texts == [["hello"], ["hello", "one", "and now?"]]
     assert model.requests[0].instructions == "be kind"
@@ -146,6 +147,6 @@ async def test_fakes_nest_and_look_like_what_they_wrap() -> None:
 
 
 def test_what_a_model_does_not_know_its_fake_does_not_know() -> None:
-    model = SpyModel(StreamingModel.always("x"))
+    model = SpyModel(StreamingModel.always("x", price=None))
     assert model.price is None
     assert model.count_tokens(request()) is None
