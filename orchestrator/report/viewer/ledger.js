@@ -166,6 +166,7 @@ const FOLD = {
   },
   Steered() {},
   SteeringSeen() {},
+  ModelCalled() {},
   QuietChanged(session, body) {
     session.mark(body.task, { status: body.quiet ? 'quiet' : session.working(body.task) });
   },
