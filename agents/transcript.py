@@ -8,7 +8,7 @@ a long conversation costs what is new in it.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, TypeAlias, overload
+from typing import Final, TypeAlias, cast, overload
 
 from agents.messages import (
     AssistantMessage,
@@ -127,8 +127,9 @@ class Transcript(Sequence[Message]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Transcript | list | tuple):
             return NotImplemented
-        return len(self) == len(other) and all(
-            one is two or one == two for one, two in zip(self, other, strict=True)
+        messages = cast("Sequence[object]", other)
+        return len(self) == len(messages) and all(
+            one is two or one == two for one, two in zip(self, messages, strict=True)
         )
 
     def __hash__(self) -> int:

@@ -8,7 +8,7 @@ code that wrote it, under the same rules, reads it; any other folds the facts.
 import copy
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import attrs
 import msgspec
@@ -400,6 +400,8 @@ def _stored_mail(mail: Mail) -> _StoredMail:
             return _TaskNotice(mail)
         case ProcessNotice():
             return _ProcessNotice(mail)
+        case _:
+            assert_never(mail)
 
 
 def _stored_message(message: Message) -> _StoredMessage:
@@ -410,6 +412,8 @@ def _stored_message(message: Message) -> _StoredMessage:
             return _Assistant(message)
         case ToolMessage():
             return _Tool(message)
+        case _:
+            assert_never(message)
 
 
 def _stored_task(
