@@ -468,16 +468,12 @@ def _parts(tag: str) -> tuple[str, str, str]:
 
 
 def budgets_hold_at_the_provider(evidence: Evidence) -> Iterator[str]:
-    """The provider counts no more than a budget allows.
-
-    Requests that a kill broke off are not counted: nothing is left that could know of them.
-    """
-    counted = [it for it in evidence.exchanges if it.number not in evidence.in_flight]
+    """The provider counts no more than a budget allows, what a kill broke off included."""
     for node in evidence.plan.nodes.values():
         if (budget := node.budget) is None:
             continue
         below = {it.id for it in evidence.plan.below(node.id)}
-        used = [it for it in counted if it.node in below]
+        used = [it for it in evidence.exchanges if it.node in below]
         tokens = sum(it.tokens for it in used)
         dollars = tokens * MICRO_DOLLARS / 1_000_000
         if budget.calls is not None and len(used) > budget.calls:
