@@ -40,10 +40,13 @@ from orchestrator import (
     open_orchestrator,
 )
 from orchestrator.cli.app import run_command
-from orchestrator.journal.sqlite.journal import open_sqlite_journal
+from orchestrator.journal.sqlite.journal import (
+    open_sqlite_journal,
+    read_sqlite_journal,
+)
 from orchestrator.replay.run import replay_sync
 from orchestrator.testing import CrashedError, CrashingJournal, Harness
-from tests.kit import hand_on, worker
+from tests.kit import facts, hand_on, worker
 
 # A journal that is cut after each of its facts, and resumed.
 
@@ -305,7 +308,8 @@ async def test_an_interrupted_run_is_not_read_when_the_journal_is_opened(
         with suppress(CrashedError):
             async with open_orchestrator(CrashingJournal(journal, after=9)) as it:
                 await it.run(team(), "go")
-        (id_,) = it.runs
+    (opened,) = facts(await read_sqlite_journal(path), SessionOpened)
+    id_ = opened.session
     is_read: list[bool] = []
     for _ in range(2):
         async with open_orchestrator(path) as orchestrator:
