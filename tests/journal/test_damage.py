@@ -168,7 +168,7 @@ async def test_a_client_is_told_which_entry_is_damaged_and_the_server_goes_on(
         assert (await served.orchestrator.run(worker(), "go")).output == "done"
 
 
-async def test_replay_and_show_name_the_damaged_entry(
+async def test_show_and_report_name_the_damaged_entry(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "journal.db"
