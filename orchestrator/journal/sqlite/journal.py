@@ -89,8 +89,6 @@ LOG_BYTES: Final = 4_000_000
 """How large the log stays on the disk that SQLite writes over again and again."""
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
-SNAPSHOT_SECONDS: Final = 2
-"""How long closing waits for the last snapshots, which only save time."""
 
 
 class SQLiteJournal:
@@ -320,7 +318,8 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
                         with trio.move_on_after(FLUSH_SECONDS, shield=True) as flushing:
                             await group.wait_all_durable()
                         if not flushing.cancelled_caught:
-                            with trio.move_on_after(SNAPSHOT_SECONDS, shield=True):
+                            # The thread that encodes one ends first in any case.
+                            with trio.move_on_after(FLUSH_SECONDS, shield=True):
                                 await journal.write_last_snapshots()
                     finally:
                         encoding.cancel(reason="the journal is closed")
