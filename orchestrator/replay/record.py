@@ -79,7 +79,7 @@ class RecordedOutcome:
 
 @attrs.frozen
 class OtherRunUsage:
-    """What another run has used of a shared budget."""
+    """What a budget is charged with by another run, or for a call that a crash broke off."""
 
     seq: int
     account: Account
@@ -144,8 +144,11 @@ class RecordedRun:
             self._index(entry)
         self.ends_after_crash = dict(self._answers_before_a_crash())
         """The positions of final answers that a crash followed, and of the ends after it."""
-        self.other_runs_usage = list(self._find_other_runs_usage(entries))
-        """What other runs have used of the budgets of this one."""
+        self.other_runs_usage = sorted(
+            [*self._find_other_runs_usage(entries), *self._find_crash_charges(entries)],
+            key=lambda usage: usage.seq,
+        )
+        """What the budgets of this run are charged with that no fact of a replay repeats."""
 
     def _index(self, entry: Entry) -> None:  # noqa: C901, PLR0912 (a case a fact)
         event = entry.event
@@ -250,6 +253,28 @@ class RecordedRun:
                 if entry.session != self.run and used != before:
                     yield OtherRunUsage(entry.seq, account, used - (before or NOTHING))
                 known[id_] = used
+
+    def _find_crash_charges(
+        self, entries: Sequence[Entry]
+    ) -> Iterator["OtherRunUsage"]:
+        """Yield what calls are charged with during which the process died.
+
+        Beside other runs, those of shared budgets are part of what these have used.
+        """
+        is_alone = all(it.session in {self.run, ""} for it in entries)
+        if not any(isinstance(it.event, JournalOpened) for it in self.entries):
+            return
+        ledger = Ledger()
+        for entry in self.entries:
+            if not isinstance(entry.event, JournalOpened):
+                fold(ledger, [entry], "journal")
+                continue
+            before = {id_: it.used for id_, it in ledger.accounts.items()}
+            fold(ledger, [entry], "journal")
+            for id_, account in ledger.accounts.items():
+                is_found = account.is_shared and not is_alone
+                if account.used != before[id_] and not is_found:
+                    yield OtherRunUsage(entry.seq, account, account.used - before[id_])
 
     def _add_outcome(self, task_turn: TaskTurn, end: RecordedOutcome) -> None:
         self.outcomes[task_turn] = end

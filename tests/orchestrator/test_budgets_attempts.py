@@ -395,3 +395,38 @@ def test_a_run_with_retries_is_replayed_under_its_budget(calls: int) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
     assert replay_sync(journal.entries, agent).difference is None
+
+
+def test_a_run_that_paid_for_a_crash_is_replayed_under_its_budget() -> None:
+    look = ToolCall("terminal", {"command": "true"})
+
+    def say(transcript: Transcript) -> Any:
+        return "done" if isinstance(transcript[-1], ToolMessage) else look
+
+    agent = Agent(
+        "top",
+        model=ScriptedModel.always(say),
+        tools=[terminal],
+        budget=Budget(calls=2, tokens=100_000),
+    )
+
+    async def live(journal: MemoryJournal) -> Ending:
+        async with open_orchestrator(journal) as orchestrator:
+            known = [it.session for it in facts(journal.entries, SessionOpened)]
+            opened = orchestrator.open_session(agent, session=next(iter(known), None))
+            async with opened as session:
+                if not known:
+                    return (await session.ask("go")).outcome.ending
+                await session.wait_idle()
+                return session.replies.receive_nowait().outcome.ending
+
+    def run_to_its_end(journal: MemoryJournal) -> Ending:
+        return trio.run(live, journal)
+
+    whole = MemoryJournal()
+    assert run_to_its_end(whole) is Ending.SUCCEEDED
+    first, _ = (it.seq for it in whole.entries if isinstance(it.event, ModelCalled))
+    journal = MemoryJournal(whole.entries[:first])
+    assert run_to_its_end(journal) is Ending.OVER_BUDGET
+
+    assert replay_sync(journal.entries, agent).difference is None
