@@ -5,9 +5,16 @@ orchestrator ask again and again is an index.
 """
 
 from collections.abc import Iterator
+from typing import Final, cast, get_args
 
 from delegation.budget import Account
-from delegation.events import Event, JournalOpened, TaskEvent, TaskRequested
+from delegation.events import (
+    Event,
+    JournalOpened,
+    SessionEvent,
+    TaskEvent,
+    TaskRequested,
+)
 from delegation.events.approvals import ApprovalId, ApprovalQuestion
 from delegation.ledger.fold import fold_entry
 from delegation.ledger.records import SessionRecord, TaskRecord
@@ -18,6 +25,8 @@ from delegation.task import (
     SessionId,
     TaskId,
 )
+
+_TASK_EVENTS: Final = frozenset(get_args(TaskEvent))
 
 
 class Ledger:
@@ -111,10 +120,11 @@ class Ledger:
 
     def session_of(self, event: Event) -> SessionId:
         """Return the session that a fact belongs to; the empty one for a fact of none."""
-        if isinstance(event, TaskEvent):
-            return self.tasks[event.task].session
+        # Asked for every fact, and `isinstance` tries the members of a union one by one.
+        if type(event) in _TASK_EVENTS:
+            return self.tasks[cast("TaskEvent", event).task].session
         if isinstance(event, TaskRequested):
             return event.request.origin.session
         if isinstance(event, JournalOpened):
             return SessionId("")
-        return event.session
+        return cast("SessionEvent", event).session
