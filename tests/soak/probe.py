@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Final, NoReturn
@@ -52,6 +53,8 @@ class Probe:
         gc.collect()
         # By the name alone: the types themselves may come and go.
         objects = Counter(type(it).__qualname__ for it in gc.get_objects())
+        # The caches of `isinstance` are weak references, filled when they are needed.
+        del objects[weakref.ref.__qualname__]
         resident = Path("/proc/self/statm").read_text().split()[1]
         return Measurement(
             rss=int(resident) * PAGE_BYTES,
