@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from agents import Agent, Budget, ScriptedModel
+from agents import Agent, Budget, ScriptedModel, ToolCall, Transcript
 from delegation import Ending, Rules
 from delegation.events import Entry
 from orchestrator import (
@@ -49,12 +49,11 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Entry]]:
 def lead(**options: object) -> Agent:
     """Return an agent that hands two tasks on, whatever it is told."""
 
-    def say(transcript: object) -> object:
-        said = list(transcript)  # type: ignore[call-overload]
+    def say(transcript: Transcript) -> str | ToolCall:
         call = hand_on("a", "b", background=False)
-        return call if len(said) % 4 == 1 else f"done {len(said)}"
+        return call if len(transcript) % 4 == 1 else f"done {len(transcript)}"
 
-    model = ScriptedModel.always(say)  # type: ignore[arg-type]
+    model = ScriptedModel.always(say)
     return Agent("lead", model=model, delegates=[worker()], **options)  # type: ignore[arg-type]
 
 
