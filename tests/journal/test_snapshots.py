@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from agents import Agent, ScriptedModel
-from delegation import Ledger, Rules, SessionId
-from delegation.events import MessageReceived
+from delegation import Ledger, Rules, SessionId, encode
+from delegation.events import Entry, MessageReceived
 from delegation.snapshot import MIN_FACTS, SnapshotCapture, is_same_state
 from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.journal.sqlite.store import SQLiteStore
@@ -165,6 +165,27 @@ async def test_that_of_another_version_is_not_read(
         "1 of its snapshots were made by another version, and are not used"
         in findings(path, Level.NOTE)
     )
+
+
+async def test_it_is_not_stored_before_the_entries_that_it_was_made_of(
+    path: Path, session: SessionId
+) -> None:
+    """Else a crash between two commits would leave facts that never were durable."""
+    assert change(path, "DELETE FROM snapshots") == 1
+    async with SQLiteStore(path).open_writer() as journal:
+        contents = await journal.read(RULES)
+        ledger = await journal.read_ledger(session, RULES)
+        entries: list[Entry] = []
+        for seq in (contents.last_seq + 1, contents.last_seq + 2):
+            letter = Entry(seq, 0.0, session, MessageReceived(session, f"{seq}"))
+            ledger.fold(letter)
+            entries.append(letter)
+        journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
+        await journal.snapshots.wait_encoded()
+        for entry, stored in zip(entries, (0, 1), strict=True):
+            journal.append(entry, encode(entry.event), {session: None})
+            await journal.wait_durable(entry.seq)
+            assert count(path) == stored
 
 
 async def test_other_rules_fold_the_facts(path: Path, session: SessionId) -> None:

@@ -256,16 +256,18 @@ class SQLiteJournal:
             return SQLiteReader(self._path, connection).naming(id_, kind=kind)
 
     def _commit(self, batch: Sequence[tuple[Entry, Encoded, IdleChanges]]) -> None:
+        last = batch[-1][0].seq
         with translate_errors(self._path):
             self._lock.ensure_held()
             self._require_sole_writer()
             with self._connection:
                 strings = write_entries(self._connection, batch)
-                write_snapshots(self._connection, self.snapshots.take())
+                snapshots = self.snapshots.take(until=last)
+                write_snapshots(self._connection, snapshots)
             if self._new_strings is not None:
                 self._new_strings.update(strings)
             self._require_same_file()
-            self._lock.note_durable(batch[-1][0].seq)
+            self._lock.note_durable(last)
 
     async def write_last_snapshots(self) -> None:
         """Write the snapshots that no commit has taken: there will be none."""

@@ -4,6 +4,7 @@ A snapshot that does not fit is as good as none: the entries are the truth, and 
 """
 
 import gc
+import math
 import sqlite3
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ class SnapshotQueue:
         self._captured: dict[SessionId, SnapshotCapture] = {}
         self._encoded = SimpleQueue[Snapshot]()
         """Those for the next commit, which is in another thread."""
+        self._waiting: dict[SessionId, Snapshot] = {}
+        """Those that `take` has found, and that wait for the entries they were made of."""
         self._has_captured = trio.Event()
         self._is_encoded = trio.Event()
         self._is_encoded.set()
@@ -45,9 +48,20 @@ class SnapshotQueue:
         if self._is_encoded.is_set():
             self._is_encoded = trio.Event()
 
-    def take(self) -> list[Snapshot]:
-        """Return the encoded snapshots that were not taken yet."""
-        return [self._encoded.get() for _ in range(self._encoded.qsize())]
+    def take(self, *, until: float = math.inf) -> list[Snapshot]:
+        """Return the encoded snapshots that were not taken yet.
+
+        Args:
+            until: only those of entries up to this number. One that is stored before its entries
+                would bring back, after a crash, facts that never were durable.
+        """
+        for _ in range(self._encoded.qsize()):
+            snapshot = self._encoded.get()
+            self._waiting[snapshot.session] = snapshot
+        taken = [it for it in self._waiting.values() if it.seq <= until]
+        for snapshot in taken:
+            del self._waiting[snapshot.session]
+        return taken
 
     async def encode_forever(self, scope: trio.CancelScope) -> None:
         """Encode what is captured, one session after the other, until the scope is cancelled."""
