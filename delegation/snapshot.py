@@ -293,6 +293,7 @@ class SnapshotCapture:
         for id_, account in sorted(others.items()):
             accounts.setdefault(id_, account)
         self._accounts = list(accounts.values())
+        self._beginnings = [account.started_at for account in self._accounts]
         own = ledger.tasks
         self._state = _State(
             live_tasks=ledger.rules.live_tasks,
@@ -325,10 +326,10 @@ class SnapshotCapture:
                 account.budget,
                 account.path,
                 account.depth,
-                account.started_at,
+                began,
                 self._used.get(account.id),
             )
-            for account in self._accounts
+            for account, began in zip(self._accounts, self._beginnings, strict=True)
         ]
         contexts: dict[tuple[tuple[str, str], ...], int] = {}
         state.tasks = [

@@ -103,8 +103,8 @@ class ModelRequest:
 class Attempts(Protocol):
     """Pays for the calls of providers that one answer takes.
 
-    Whoever hands a request to a model has paid for one call. A wrapper that makes another one says
-    how the last one ended, as soon as it has ended, and then begins the next.
+    The caller of a model has paid for one call. A wrapper that makes another one says how the last
+    one ended, as soon as it has ended, and then begins the next.
     """
 
     def failed(self, error: ModelError) -> None:
@@ -125,7 +125,7 @@ class Attempts(Protocol):
 
         Args:
             request: what is asked.
-            model: what is asked; by default the model that got the first request.
+            model: the model that is asked; by default the one that got the first request.
         """
         ...
 

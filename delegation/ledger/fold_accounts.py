@@ -81,8 +81,12 @@ def charge_open_call(session: SessionRecord, record: TaskRecord) -> None:
     record.reserved = None
 
 
-def postpone_deadlines(tasks: Iterable[TaskRecord], seconds: float) -> None:
-    """Let the seconds of the budgets of some tasks begin so much later."""
+def postpone_deadlines(
+    session: SessionRecord, tasks: Iterable[TaskRecord], seconds: float
+) -> None:
+    """Let the seconds of the budgets of some tasks of a session begin so much later."""
     accounts = {account.id: account for it in tasks for account in it.accounts}
     for account in accounts.values():
         account.started_at += seconds
+        if (own := session.own_accounts.get(account.id)) is not None:
+            own.started_at += seconds

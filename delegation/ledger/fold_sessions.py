@@ -219,7 +219,7 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
     if session.awaits_resume:
         show_questions(ledger, _unsettled_in(session))
     if event.paused:
-        postpone_deadlines(_unsettled_in(session), event.paused)
+        postpone_deadlines(session, _unsettled_in(session), event.paused)
     session.turn = attrs.evolve(turn, capability=event.capability)
     change_state(session, root, RUNNING)
     requeue_joined_children(ledger, root)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from agents import AssistantMessage, Budget, Usage
 from delegation import (
     DeliveryCapability,
     Ending,
@@ -17,8 +18,19 @@ from delegation import (
     Rules,
     SessionId,
     UnreadableFactError,
+    root_of,
 )
-from delegation.events import DoorClosed, Entry, MessageReceived, TurnEnded
+from delegation.events import (
+    DoorClosed,
+    Entry,
+    JournalOpened,
+    MessageReceived,
+    ModelAnswered,
+    SessionOpened,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
 from delegation.snapshot import (
     MIN_FACTS,
     Snapshot,
@@ -133,6 +145,25 @@ def test_a_session_goes_on_while_its_snapshot_is_encoded(
 
     assert capture.encode() == before
     assert take(ledger, S) != before
+
+
+def test_it_has_the_deadlines_as_they_were_postponed(
+    ledger: Ledger, tell: Tell
+) -> None:
+    """Those of the seconds for which the run was interrupted, before or after it was taken."""
+    root = root_of(S)
+    tell(SessionOpened(S, "editor", Budget(seconds=60)), TurnStarted(S, 1, NONE, ()))
+    tell(ModelAnswered(root, AssistantMessage("half", usage=Usage(calls=1))))
+    tell(JournalOpened("1"), TurnResumed(S, 1, NONE, paused=1_000.0))
+    capture = SnapshotCapture(ledger, ledger.sessions[S])
+    (account,) = ledger.tasks[root].accounts
+    deadline = account.deadline
+    tell(JournalOpened("2"), TurnResumed(S, 1, NONE, paused=500.0))
+    together = Ledger()
+
+    adopt_session(together, S, restore_snapshot(capture.encode()))
+
+    assert [it.deadline for it in together.tasks[root].accounts] == [deadline]
 
 
 def test_one_that_is_damaged_is_an_error(ledger: Ledger, begin: Tell) -> None:

@@ -17,6 +17,7 @@ from agents.messages import (
 from agents.models.http.answer_builder import CUT_OFF
 from agents.models.model import ModelRequest, Price, TextDelta
 from agents.transcript import Transcript
+from agents.type_checks import has_type
 
 StepResult: TypeAlias = str | ToolCall | Sequence[str | ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
@@ -79,7 +80,7 @@ class ScriptedModel:
             raise result
         parts = (result,) if isinstance(result, str | ToolCall) else result
         if not isinstance(parts, list | tuple) or not all(
-            isinstance(part, str | ToolCall) for part in parts
+            has_type(part, str, ToolCall) for part in parts
         ):
             raise DefinitionError(
                 f"a step of a script came to {result!r}; it must be a text, a ToolCall, a list"
