@@ -344,6 +344,7 @@ async def test_a_server_that_is_not_there_cannot_be_reached(maker: Make) -> None
 
         assert error.kind is Failure.CONNECTION
         assert "cannot be reached: ConnectError" in str(error)
+        assert error.usage == Usage(calls=1), "nothing was used"
         await model.aclose()
 
 

@@ -365,6 +365,7 @@ class World:
             await session.wait_idle()
 
     async def _cancel_some(self, orchestrator: Orchestrator) -> None:
+        await trio.lowlevel.checkpoint()
         for _ in range(self._chance.randrange(4)):
             await trio.sleep(SECONDS * self._chance.random())
             tasks = [

@@ -10,7 +10,7 @@ import httpx2
 import trio
 
 from agents.errors import Failure, ModelError
-from agents.messages import AssistantMessage
+from agents.messages import AssistantMessage, Usage
 from agents.models.http.answer_builder import AnswerBuilder
 from agents.models.http.answer_errors import AnswerTooLongError, UnusableAnswerError
 from agents.models.http.answer_limits import AnswerLimits
@@ -25,6 +25,11 @@ SHOWN_OF_AN_ANSWER: Final = 500
 KEPT_OF_A_FLOOD: Final = 100_000
 """How many characters of an answer that is too long are kept: all of it would be journaled."""
 ENDLESS_HEADERS: Final = 431
+NOT_CONNECTED: Final = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+)
 SHORTEST_SECRET: Final = 6
 """A shorter part of a key is no secret, and occurs in any text."""
 
@@ -79,6 +84,9 @@ class Endpoint:
         error = self._error(cause, partial)
         if builder.usage.tokens:
             error.usage = builder.usage
+        elif isinstance(cause, NOT_CONNECTED):
+            # Nothing was read, and so nothing is billed.
+            error.usage = Usage(calls=1)
         raise error from self._cause_without_key(cause)
 
     async def _post(
