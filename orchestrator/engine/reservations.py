@@ -29,6 +29,8 @@ SHORTEST_ANSWER: Final = 256
 """A call that cannot pay for an answer of this many tokens is not made."""
 ONE_CALL: Final = Usage(calls=1)
 NO_CALL: Final = Usage()
+NOTHING_HELD: Final = Reserved()
+"""Of an account on which no call is under way; never written."""
 MOST_UNFIT: Final = 20
 """How many calls that do not fit are passed over: to try thousands at each end would take long."""
 
@@ -44,6 +46,7 @@ class Reservations:
     def __init__(self, book: Bookkeeper) -> None:
         self._book = book
         self._held: dict[str, Reserved] = {}
+        """What the calls under way hold, by account."""
         self._waiting: dict[str, dict[Reservation, None]] = {}
         """The calls that wait at an account, the first first."""
         self._open: dict[TaskId, Reservation] = {}
@@ -153,7 +156,7 @@ class Reservations:
             self._waiting.setdefault(full.id, {})[reservation] = None
             return
         for account in reservation.accounts:
-            self._held_on(account).add(held)
+            self._held.setdefault(account.id, Reserved()).add(held)
         reservation.held = held
         reservation.decided.set()
 
@@ -162,12 +165,10 @@ class Reservations:
     ) -> Account | None:
         """Return the first account on which a call does not fit now."""
         for account in accounts:
-            if not fits_budget(account, self._held_on(account), usage):
+            held = self._held.get(account.id, NOTHING_HELD)
+            if not fits_budget(account, held, usage):
                 return account
         return None
-
-    def _held_on(self, account: Account) -> Reserved:
-        return self._held.setdefault(account.id, Reserved())
 
     def _stop_waiting(self, reservation: "Reservation") -> None:
         if (account := reservation.waits_at) is None:
@@ -184,7 +185,7 @@ class Reservations:
             return
         reservation.held = None
         for account in reservation.accounts:
-            held = self._held_on(account)
+            held = self._held[account.id]
             held.release(usage)
             if not held.amounts.calls:
                 del self._held[account.id]

@@ -101,6 +101,9 @@ class GroupCommit(Generic[RowT]):
                 await trio.lowlevel.checkpoint()
 
     def fail(self, problem: Exception) -> None:
-        """Raise an error from every wait, now and later: nothing more is committed."""
-        self._broken = problem
+        """Raise an error from every wait, now and later: nothing more is committed.
+
+        The first one stays: what fails after it is its consequence.
+        """
+        self._broken = self._broken or problem
         self._committed.unpark_all()

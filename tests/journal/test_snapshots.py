@@ -14,6 +14,7 @@ from delegation import Ledger, Rules, SessionId, encode
 from delegation.events import Entry, MessageReceived
 from delegation.snapshot import MIN_FACTS, SnapshotCapture, is_same_state
 from orchestrator import Orchestrator, open_orchestrator
+from orchestrator.errors import JournalInUseError
 from orchestrator.journal.sqlite.store import SQLiteStore
 from orchestrator.journal.store import Level
 
@@ -186,6 +187,19 @@ async def test_it_is_not_stored_before_the_entries_that_it_was_made_of(
             journal.append(entry, encode(entry.event), {session: None})
             await journal.wait_durable(entry.seq)
             assert count(path) == stored
+
+
+async def test_a_last_snapshot_that_cannot_be_written_does_not_keep_the_journal_open(
+    path: Path, session: SessionId
+) -> None:
+    async def write() -> None:
+        async with SQLiteStore(path).open_writer() as journal:
+            ledger = await journal.read_ledger(session, RULES)
+            journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
+            change(path, "CREATE TABLE of_another_process (it)")
+
+    with pytest.raises(JournalInUseError):
+        await write()
 
 
 async def test_other_rules_fold_the_facts(path: Path, session: SessionId) -> None:

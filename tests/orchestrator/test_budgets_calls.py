@@ -1,5 +1,6 @@
 """A budget of model calls is never passed, however the calls end."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from agents import (
     ToolCall,
 )
 from agents.models.wrappers.retry import retrying
-from delegation import Ending, Rules
+from delegation import Ending, Reserved, Rules
 from orchestrator import Run, budget, open_orchestrator
 from orchestrator.testing import CountingModel, FailingModel
 from tests.kit import FunctionModel, hand_on
@@ -47,6 +48,21 @@ async def test_a_tree_limited_to_five_calls_makes_five_however_deep_it_is() -> N
     assert meter.calls == run.usage.calls == 5
     assert run.tree.counts() == {"over_budget": 5 + 1}
     assert run.outcome.kind == "calls"
+
+
+async def test_a_call_that_is_refused_leaves_nothing_in_memory() -> None:
+    """A server refuses calls for as long as it lives."""
+
+    def held() -> int:
+        return sum(type(it) is Reserved for it in gc.get_objects())
+
+    agent = Agent("worker", model=ScriptedModel.always("done"))
+    async with open_orchestrator(":memory:") as orchestrator:
+        before = held()
+        with budget(tokens=1):
+            run = await orchestrator.run(agent, "go")
+        assert run.outcome.ending is Ending.OVER_BUDGET
+        assert held() == before
 
 
 def raising(exc: BaseException) -> Callable[[], Any]:

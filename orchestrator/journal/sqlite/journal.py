@@ -324,9 +324,10 @@ async def open_sqlite_journal(path: Path) -> AsyncGenerator[SQLiteJournal]:
                             with trio.move_on_after(FLUSH_SECONDS, shield=True):
                                 await journal.write_last_snapshots()
                     finally:
+                        # Both are shielded: whatever was raised, nothing else ends them.
                         encoding.cancel(reason="the journal is closed")
-                    group.fail(JournalError(path, "it is closed"))
-                    writing.cancel(reason="the journal is closed")
+                        group.fail(JournalError(path, "it is closed"))
+                        writing.cancel(reason="the journal is closed")
                     if flushing.cancelled_caught:
                         raise JournalError(
                             path,
