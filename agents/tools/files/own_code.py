@@ -50,19 +50,17 @@ def _installed(real: str) -> str:
 
 def _imported(real: str) -> str:
     """Return why a file is, or may become, a part of an imported module, if it may."""
-    name = os.path.basename(real)  # noqa: PTH119
+    folder, name = os.path.split(real)
+    # There are thousands of modules: only the paths of those that have the name are resolved.
     for module in _modules():
         file = getattr(module, "__file__", None)
-        # Without resolving the paths of a thousand modules.
-        if (
-            file
-            and os.path.basename(file) == name  # noqa: PTH119
-            and os.path.realpath(file) == real
-        ):
+        if file and file.endswith(name) and os.path.realpath(file) == real:
             return f"the orchestrator runs it, as {_name_of(module)}"
-        if name.endswith(_SUFFIXES):
-            for folder in getattr(module, "__path__", None) or ():
-                if os.path.realpath(folder) == os.path.dirname(real):  # noqa: PTH120
+    if name.endswith(_SUFFIXES):
+        package = os.path.basename(folder)  # noqa: PTH119
+        for module in _modules():
+            for part in getattr(module, "__path__", None) or ():
+                if part.endswith(package) and os.path.realpath(part) == folder:
                     return f"the orchestrator imports from {_name_of(module)}"
     return ""
 
