@@ -123,12 +123,13 @@ class ModelResolver:
 
         provider, _, _ = name.partition(":")
         model = self._connect(name)
+        # By model: that is how providers count, and a fallback may be one of the same provider.
+        # Innermost: a call that the limiter holds back was not sent, and teaches nothing.
+        model = paced(model, self._paces.setdefault(name, Pace()))
         # Two protocols of one provider are one account.
         account = provider.removesuffix("-responses")
         if limiter := self._limiters.get(provider) or self._limiters.get(account):
             model = limited(model, limiter)
-        # By model: that is how providers count, and a fallback may be one of the same provider.
-        model = paced(model, self._paces.setdefault(name, Pace()))
         has_custom_url = provider in PROVIDERS and PROVIDERS[provider].has_custom_url(
             self._environ
         )

@@ -35,6 +35,7 @@ from agents.models.wrappers.pace import (
 from agents.models.wrappers.rate_limit import Limiter, limited
 from agents.models.wrappers.retry import retrying
 from orchestrator import open_orchestrator
+from orchestrator.execution.model_resolver import ModelResolver
 from tests.fake_provider import Raw, Reply, Say, open_provider
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
@@ -300,6 +301,18 @@ async def test_a_limiter_and_a_pace_go_together() -> None:
     assert await ask_together(model, 100) == 100
 
     assert provider.refused <= 50
+
+
+async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile() -> None:
+    provider = Provider(lambda it: 10.0 if len(it.asked_at) == 1 else False, seconds=5)
+    limiters = {"openai": Limiter(in_flight=1)}
+    models = ModelResolver({}, limiters, connect=lambda _: provider)
+    model = models.model_of(Agent("a", model="openai:gpt-5"))
+
+    assert await ask_together(model, 2) == 2
+
+    first, *others = provider.asked_at
+    assert min(others) >= first + 10
 
 
 @settings(max_examples=15, deadline=None)
