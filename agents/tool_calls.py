@@ -87,9 +87,10 @@ class TurnSteps:
             self._count(recorded)
         return recorded
 
-    def add_steering(self, messages: Iterable[UserMessage]) -> None:
+    def add_steering(self, messages: Sequence[UserMessage]) -> None:
         """Add messages that the host has recorded."""
-        self.history = self.history.followed_by(*messages)
+        if messages:
+            self.history = self.history.followed_by(*messages)
 
     def _count(self, answer: AssistantMessage) -> None:
         self.answers += 1
@@ -207,8 +208,9 @@ def checked_answer(
             f"model {model.name!r} answered {answer!r}, which is no AssistantMessage of"
             " text, calls and whole numbers"
         )
-    if answer.calls:
-        answer = attrs.evolve(answer, calls=_with_own_ids(answer.calls, history))
+    calls = _with_own_ids(answer.calls, history) if answer.calls else answer.calls
+    if calls is not answer.calls:
+        answer = attrs.evolve(answer, calls=calls)
     if not answer.text.isascii():
         answer = attrs.evolve(answer, text=well_formed(answer.text))
     return answer

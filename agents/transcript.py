@@ -83,7 +83,8 @@ class _Log:
 
     def find_gaps(self, length: int) -> list[tuple[int, tuple[ToolMessage, ...]]]:
         gaps = self.gaps = self.gaps or []
-        for at in range(self.searched, length):
+        # Before the first message no answer is missing.
+        for at in range(self.searched or 1, length):
             if isinstance(self.messages[at], UserMessage):
                 calls = unanswered_calls(_view(self, at))
                 if calls:
@@ -122,7 +123,10 @@ class Transcript(Sequence[Message]):
         return islice(self._log.messages, self._length)
 
     def __reversed__(self) -> Iterator[Message]:
-        return map(self._log.messages.__getitem__, reversed(range(self._length)))
+        messages = self._log.messages
+        if len(messages) == self._length:
+            return reversed(messages)  # what is added meanwhile is behind its start
+        return map(messages.__getitem__, reversed(range(self._length)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Transcript | list | tuple):

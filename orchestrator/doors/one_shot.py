@@ -59,9 +59,10 @@ async def run_once(
     attended: bool = False,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree is settled."""
+    message = goal_message(agent, goal)
     request = InboundRequest(
         agent=agent,
-        message=attrs.evolve(goal_message(agent, goal), parts=parts),
+        message=message if parts == () else attrs.evolve(message, parts=parts),
         context=session_strings(),
         attended=attended,
     )

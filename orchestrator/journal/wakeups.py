@@ -133,7 +133,8 @@ class Wakeups:
 
     async def wait_slot(self, task: TaskId) -> None:
         """Wait until a joined task has a slot, or is settled without one."""
-        await trio.lowlevel.checkpoint()
+        # Its parent has given way to other tasks already: one that has a slot need not.
+        await trio.lowlevel.checkpoint_if_cancelled()
         record = self._ledger.tasks[task]
         while not (record.has_slot or record.outcome):
             waiting = self._slots[task] = trio.Event()

@@ -71,30 +71,19 @@ class ScriptedModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # The step is taken before the wait, so requests get steps in the order they came.
-        if not any(isinstance(it, AssistantMessage) for it in request.transcript):
-            self._conversations += 1
-        step = self._next_step()
+        step = self._steps[0] if self._repeats else self._next_step(request.transcript)
         await trio.sleep(self._seconds)
         result = step(request.transcript) if callable(step) else step
         if isinstance(result, Exception):
             raise result
-        parts = (result,) if isinstance(result, str | ToolCall) else result
-        if not isinstance(parts, list | tuple) or not all(
-            has_type(part, str, ToolCall) for part in parts
-        ):
-            raise DefinitionError(
-                f"a step of a script came to {result!r}; it must be a text, a ToolCall, a list"
-                " of them or an exception"
-            )
-        text = "".join(part for part in parts if isinstance(part, str))
+        text, calls = _text_and_calls(result)
         if text:
             request.tell(TextDelta(_within(text, request.max_output)))
-        calls = tuple(part for part in parts if isinstance(part, ToolCall))
         return self._message(request, text, calls)
 
-    def _next_step(self) -> ScriptStep:
-        if self._repeats:
-            return self._steps[0]
+    def _next_step(self, transcript: Transcript) -> ScriptStep:
+        if not any(isinstance(it, AssistantMessage) for it in transcript):
+            self._conversations += 1
         if self._taken == len(self._steps):
             raise ScriptExhaustedError(len(self._steps), self._conversations)
         self._taken += 1
@@ -125,6 +114,23 @@ class ScriptedModel:
         return Usage(1, read, written, cost)
 
 
+def _text_and_calls(result: StepResult) -> tuple[str, tuple[ToolCall, ...]]:
+    # Most steps are one text or one call: thousands of simulated agents answer at once.
+    if isinstance(result, str):
+        return result, ()
+    if isinstance(result, ToolCall):
+        return "", (result,)
+    if not isinstance(result, (list, tuple)) or not all(
+        has_type(part, str, ToolCall) for part in result
+    ):
+        raise DefinitionError(
+            f"a step of a script came to {result!r}; it must be a text, a ToolCall, a list"
+            " of them or an exception"
+        )
+    text = "".join(part for part in result if isinstance(part, str))
+    return text, tuple(part for part in result if isinstance(part, ToolCall))
+
+
 def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...]:
     # The position in the transcript makes an id unique there, also after a restart.
     return tuple(
@@ -148,6 +154,6 @@ def _call_tokens(call: ToolCall) -> int:
 
 def _message_tokens(message: Message) -> int:
     tokens = _tokens(message.text)
-    if isinstance(message, AssistantMessage):
+    if isinstance(message, AssistantMessage) and message.calls:
         tokens += sum(map(_call_tokens, message.calls))
     return tokens
