@@ -63,6 +63,7 @@ class Bookkeeper:
         self.admission = Admission(ledger, self.post, self.wakeups)
         self.cache = SessionCache(journal, ledger, self.wait_durable)
         self._journal = journal
+        self._takes_snapshots = journal.takes_snapshots
         self._fact_redactor = FactRedactor(self.redactor)
         self._fact_stamp = fact_stamp
 
@@ -83,10 +84,11 @@ class Bookkeeper:
         entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
         ledger.fold(entry)
         self._journal.append(entry, encoded, self.cache.note_fact(entry))
-        session = ledger.sessions.get(entry.session)
-        if session is not None and is_snapshot_due(session):
-            self._journal.store_snapshot(SnapshotCapture(ledger, session))
-            session.facts_in_snapshot = session.facts
+        if self._takes_snapshots:
+            session = ledger.sessions.get(entry.session)
+            if session is not None and is_snapshot_due(session):
+                self._journal.store_snapshot(SnapshotCapture(ledger, session))
+                session.facts_in_snapshot = session.facts
         self.subscribers.notify(entry, encoded)
         self.wakeups.notify(entry)
         return event

@@ -56,6 +56,11 @@ class Pruned:
 class Journal(Protocol):
     """Stores entries in order. One orchestrator writes it at a time."""
 
+    @property
+    def takes_snapshots(self) -> bool:
+        """`store_snapshot` is of use: to make a snapshot takes time."""
+        ...
+
     def append(
         self,
         entry: Entry,

@@ -26,6 +26,8 @@ from orchestrator.journal.store import Finding, Level
 class MemoryJournal:
     """Keeps entries in a list. An entry is durable when it is appended."""
 
+    takes_snapshots = False
+
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)
 

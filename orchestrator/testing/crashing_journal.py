@@ -35,6 +35,7 @@ class CrashingJournal:
         self._after = after
         self._kill = kill
         self.crashed = False
+        self.takes_snapshots = journal.takes_snapshots
 
     def append(
         self,

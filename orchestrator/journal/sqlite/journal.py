@@ -94,6 +94,8 @@ FLUSH_SECONDS: Final = 10
 class SQLiteJournal:
     """An open journal. `open_sqlite_journal` makes it."""
 
+    takes_snapshots = True
+
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: WriterLock
     ) -> None:
