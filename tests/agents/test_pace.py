@@ -303,7 +303,9 @@ async def test_a_limiter_and_a_pace_go_together() -> None:
     assert provider.refused <= 50
 
 
-async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile() -> None:
+async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile() -> (
+    None
+):
     provider = Provider(lambda it: 10.0 if len(it.asked_at) == 1 else False, seconds=5)
     limiters = {"openai": Limiter(in_flight=1)}
     models = ModelResolver({}, limiters, connect=lambda _: provider)
