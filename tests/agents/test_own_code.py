@@ -42,7 +42,13 @@ async def test_a_file_that_would_be_imported_in_place_of_a_module_is_refused(
 
 @pytest.mark.parametrize(
     "path",
-    ["hello.py", "checks/test_x.py", "pkg/__init__.py", "trio.md", "lib/json.py"],
+    [
+        "some_new_module.py",
+        "checks/test_x.py",
+        "pkg/__init__.py",
+        "trio.md",
+        "lib/json.py",
+    ],
 )
 async def test_other_code_is_written_as_always(project: Path, path: str) -> None:
     assert "created" in await Worker(project).use(

@@ -241,6 +241,8 @@ def test_what_can_be_read_is_what_is_left_of_the_window() -> None:
     assert 0 < left(10_000, "x" * 4_000) == left(10_000) - 2_000
     assert left(10_000, together=2) == left(10_000) // 2
     assert left(10_000, together=0) == left(10_000)
-    assert left(1_000, "x" * 9_000) == 200
-    agent = Agent("editor", model=ScriptedModel([]), compaction=Compaction(window=99))
-    assert readable_characters(agent, Transcript()) == 200
+    assert left(2_000, "x" * 9_000) == 200
+    agent = Agent(
+        "editor", model=ScriptedModel([]), compaction=Compaction(window=2_000)
+    )
+    assert readable_characters(agent, Transcript()) == 700

@@ -499,7 +499,7 @@ def test_copies_of_copies_and_models_without_a_price_have_no_bound() -> None:
 
 
 def object_without_price() -> Model:
-    return StreamingModel.always(AssertionError("it was called"))
+    return StreamingModel.always(AssertionError("it was called"), price=None)
 
 
 def test_the_command_prints_a_report_and_draws_a_plot(

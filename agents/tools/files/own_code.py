@@ -40,9 +40,9 @@ def _installed(real: str) -> str:
         # The prefix of an interpreter without an environment of its own may be `/usr`.
         if prefix != sys.base_prefix and _is_below(real, prefix):
             return "it is in the virtual environment of the orchestrator"
-    for folder in _search_path():
-        if os.path.basename(folder) in {"site-packages", "dist-packages"} and _is_below(  # noqa: PTH119
-            real, folder
+    for folder in [*sys.path]:
+        if folder.endswith(("site-packages", "dist-packages")) and _is_below(
+            real, os.path.realpath(folder)
         ):
             return "it is among the packages that the orchestrator imports"
     return ""
