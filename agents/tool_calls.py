@@ -33,6 +33,8 @@ HELD_CALL_NOT_RUN: Final = (
     " approval; call it again, with the secret, if it is still wanted"
 )
 
+NOTHING_USED: Final = Usage()
+
 StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
 
 
@@ -65,7 +67,7 @@ class TurnSteps:
         """How many answers the model has given in this turn."""
         self.final_answers = 0
         """How many of them call no tool."""
-        self.used = Usage()
+        self.used = NOTHING_USED
         """What they have used."""
         for message in reversed(self.history):
             if isinstance(message, UserMessage) and not message.aside:
@@ -93,9 +95,10 @@ class TurnSteps:
             self.history = self.history.followed_by(*messages)
 
     def _count(self, answer: AssistantMessage) -> None:
+        # Most turns have one answer: its usage is the sum.
+        self.used = self.used + answer.usage if self.answers else answer.usage
         self.answers += 1
         self.final_answers += not answer.calls
-        self.used += answer.usage
 
     async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
         """Answer the calls that a crash left open: by running them again where that is safe."""

@@ -62,13 +62,16 @@ async def take_turn(
             else extra_instructions
         )
     promised = output_schema(agent.output) or requested_schema
-    if interrupted := unanswered_calls(steps.history):
-        await steps.answer_interrupted(interrupted)
     complaint: Sequence[Message] = ()
-    if (final := _final_answer(steps.history)) is not None:
-        await host.before_resume(())
-        if not (complaint := _repair_request(agent, requested_schema, final, steps)):
-            return final.text
+    # Most turns begin here; one that has answers already goes on from the last of them.
+    if steps.answers:
+        if interrupted := unanswered_calls(steps.history):
+            await steps.answer_interrupted(interrupted)
+        if (final := _final_answer(steps.history)) is not None:
+            await host.before_resume(())
+            complaint = _repair_request(agent, requested_schema, final, steps)
+            if not complaint:
+                return final.text
     while True:
         _require_within_limits(agent.limits, steps)
         steps.add_steering(await host.before_model_call())
