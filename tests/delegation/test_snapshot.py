@@ -1,7 +1,9 @@
 """A snapshot and the facts after it give what all facts give."""
 
+import hashlib
 import zlib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import attrs
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+import delegation
 from agents import AssistantMessage, Budget, Usage
 from delegation import (
     DeliveryCapability,
@@ -32,6 +35,7 @@ from delegation.events import (
     TurnStarted,
 )
 from delegation.snapshot import (
+    LAYOUT,
     MIN_FACTS,
     Snapshot,
     SnapshotCapture,
@@ -204,3 +208,21 @@ def test_it_is_due_when_many_facts_have_come_since_the_last(
     assert not is_snapshot_due(session)
     tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED, "42")), DoorClosed(S))
     assert is_snapshot_due(session), "it may stay as it is for long"
+
+
+FOLD = (1, "51f3c032b824e029")
+"""The layout of snapshots, and a digest of the code that they are made by."""
+
+
+def test_a_change_of_the_fold_raises_the_layout_of_snapshots() -> None:
+    """A snapshot of another fold would be read as if the facts had given it."""
+    folder = Path(delegation.__file__).parent
+    files = [*folder.glob("ledger/*.py"), *folder.glob("events/*.py")]
+    files += [folder / name for name in ("snapshot.py", "budget.py", "amounts.py")]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+
+    assert (LAYOUT, digest.hexdigest()[:16]) == FOLD, (
+        "the fold has changed: if it gives another state, raise LAYOUT; then write both down here"
+    )
