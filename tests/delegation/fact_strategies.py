@@ -624,7 +624,8 @@ class Facts(RuleBasedStateMachine):
             is_open = asker.questions.get(question.call) is question
             if not (is_open and question.is_open and asker is task):
                 yield ApprovalAnswered(task.id, id_, ApprovalVerdict.DENY)
-            if is_open and question.is_open:
+            # A question of an interrupted run is hidden until that is resumed.
+            if is_open and question.is_open and asker.can_be_answered():
                 yield ApprovalAsked(task.id, id_, CallId("new"), "terminal", "x", 1.0)
 
     def impossible_commands(self, task: Task) -> Iterator[Event]:
